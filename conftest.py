@@ -1,0 +1,67 @@
+"""What every test stands on: a Postgres and a Valkey of its own, and Django set up against them.
+
+The servers of `gateway/embedded.py` start in a temporary directory before Django reads its settings: this
+file is imported before any other conftest and before any app, and therefore it, not pytest's configuration,
+names the settings module. A caller's `DATABASE_URL` or `REDIS_URL` is used instead (managed servers in CI).
+Every test begins with an empty Valkey.
+"""
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import django
+import pytest
+import redis
+from django.conf import settings
+
+from gateway import embedded
+from gateway.process_group import ProcessGroup
+
+
+def start_servers() -> None:
+    """Start the servers that the caller did not name; they end with this process, however it ends."""
+    data_dir = Path(tempfile.mkdtemp(prefix="gateway-tests-"))
+    os.environ["DATA_DIR"] = str(data_dir)
+    atexit.register(shutil.rmtree, data_dir, ignore_errors=True)
+    atexit.register(shutil.rmtree, embedded.socket_dir(data_dir), ignore_errors=True)
+    group = ProcessGroup()
+    atexit.register(group.close)
+    if "DATABASE_URL" not in os.environ:
+        postgres = embedded.start_postgres(data_dir, process_group=group.id, durable=False)
+        atexit.register(embedded.stop_postgres, postgres)
+        os.environ["DATABASE_URL"] = embedded.database_url(data_dir)
+    if "REDIS_URL" not in os.environ:
+        valkey = embedded.start_valkey(data_dir, process_group=group.id)
+        atexit.register(embedded.stop_valkey, valkey)
+        os.environ["REDIS_URL"] = embedded.valkey_url(data_dir)
+
+
+if settings.configured:
+    raise pytest.UsageError("Run the tests without DJANGO_SETTINGS_MODULE and --ds: conftest.py sets them.")
+start_servers()
+os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
+django.setup()
+
+
+@pytest.fixture(scope="session")
+def _valkey_client() -> Iterator[redis.Redis]:
+    """The tests' own connection. A database that holds anything is somebody's: it is not flushed."""
+    client = redis.Redis.from_url(os.environ["REDIS_URL"])
+    if client.dbsize():
+        pytest.exit(
+            "The tests empty the database of REDIS_URL: it has keys in it, name an empty one.", returncode=4
+        )
+    yield client
+    client.flushdb()
+    client.close()
+
+
+@pytest.fixture(autouse=True)
+def empty_valkey(_valkey_client: redis.Redis) -> redis.Redis:
+    """Empty the Valkey of the tests; returns a client of it."""
+    _valkey_client.flushdb()
+    return _valkey_client

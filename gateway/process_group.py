@@ -1,0 +1,67 @@
+"""A process group whose members die with the process that made it, even when that one is killed with SIGKILL.
+
+The supervisor and the tests start every child in such a group. A small watchdog holds the reading end of a
+pipe; the kernel closes the writing end when the owner ends, however it ends. Then the watchdog sends SIGTERM
+to the group, after `GRACE_SECONDS` SIGKILL, and leaves. Nothing here knows what the children are.
+Runs as a script of its own, with the standard library only, so that it starts in milliseconds.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+GRACE_SECONDS = 5.0
+"""From SIGTERM to SIGKILL for what is left when the owner is gone."""
+
+
+class ProcessGroup:
+    """Pass `id` as `process_group` to `subprocess.Popen`; call `close()` when the members were stopped."""
+
+    def __init__(self, *, keep_open: tuple[int, ...] = ()) -> None:
+        """Start the watchdog. It holds the file descriptors `keep_open` (a lock) until no member is left."""
+        reading_end, self._life_line = os.pipe()
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__],
+            stdin=reading_end,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+            pass_fds=keep_open,
+        )
+        os.close(reading_end)
+        self.id = self._watchdog.pid
+
+    def close(self) -> None:
+        """End whatever is still in the group; returns when it is gone, at most `GRACE_SECONDS` later."""
+        os.close(self._life_line)
+        self._watchdog.wait()
+        deadline = time.monotonic() + GRACE_SECONDS + 1
+        with contextlib.suppress(ProcessLookupError):
+            while time.monotonic() < deadline:
+                os.killpg(self.id, 0)
+                time.sleep(0.02)
+
+
+def _watch() -> None:
+    """The watchdog: one half anchors the group's id, the other watches from a session of its own."""
+    group = os.getpgrp()
+    if os.fork():
+        while True:
+            signal.pause()
+    os.setsid()
+    while os.read(0, 1024):
+        pass
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(0.02)
+        os.killpg(group, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _watch()
