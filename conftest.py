@@ -46,6 +46,8 @@ start_servers()
 os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
 django.setup()
 
+pytest_plugins = ["tests.fixtures"]
+
 
 @pytest.fixture(scope="session")
 def _valkey_client() -> Iterator[redis.Redis]:

@@ -1,0 +1,152 @@
+"""Who calls, and what that caller may use: REST framework's side of section 5 of the specification.
+
+`tenants.authentication` says which credentials stand behind a bearer token; here are the answer's shape and the
+permissions that views name. The order of refusals: 401, 403 of the kind of caller, 400 and 404 of the chosen
+tenant, 403 of the tenant's status.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+from uuid import UUID
+
+import structlog
+from django.http import HttpRequest
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from gateway.api.errors import (
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    TenantNotApproved,
+    TenantSuspended,
+    Unauthorized,
+)
+
+TENANT_HEADER = "X-Service-Tenant"
+
+Environment = Literal["live", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantFacts:
+    """What the hot path knows of a tenant without a look into the database."""
+
+    id: UUID
+    status: str
+    sandbox: bool
+    app_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated caller. `tenant` is the business it acts on, chosen by the key or by X-Service-Tenant."""
+
+    kind: Literal["tenant_key", "app_key", "console_user", "staff"]
+    environment: Environment
+    tenant: TenantFacts | None = None
+    app_id: UUID | None = None
+    key_id: UUID | None = None
+    user_id: int | None = None
+    is_authenticated: bool = True
+
+    @property
+    def rate_key(self) -> str:
+        """Whose token bucket a call is taken from: the tenant's, else the app's or the person's."""
+        return str(self.tenant.id if self.tenant else self.app_id or f"user:{self.user_id}")
+
+    @property
+    def effective_environment(self) -> Environment:
+        """Where calls go: a sandbox tenant lives wholly on the simulator, whatever its keys."""
+        return "test" if self.tenant is not None and self.tenant.sandbox else self.environment
+
+
+def caller_of(request: Request) -> Caller:
+    """The caller of a request that passed its permission."""
+    return cast("Caller", request.user)
+
+
+def tenant_of(request: Request) -> TenantFacts:
+    """The tenant that a request acts on, after `TenantCaller` let it pass."""
+    tenant = caller_of(request).tenant
+    assert tenant is not None  # noqa: S101 - TenantCaller guarantees it
+    return tenant
+
+
+class BearerTokens(BaseAuthentication):
+    """`Authorization: Bearer <token>`; subclasses find the caller behind a token."""
+
+    def authenticate(self, request: Request) -> tuple[Caller, None]:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token or len(token) > 200 or not token.isascii():
+            raise Unauthorized
+        caller = self.caller_for(token, request._request)
+        if caller is None:
+            raise Unauthorized
+        if caller.tenant is not None:
+            structlog.contextvars.bind_contextvars(tenant_id=str(caller.tenant.id))
+        return caller, None
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Bearer"
+
+    def caller_for(self, token: str, request: HttpRequest) -> Caller | None:
+        """The caller behind a token, or None when the token is unknown, expired or revoked."""
+        raise NotImplementedError
+
+
+def _caller(request: Request) -> Caller:
+    if not isinstance(request.user, Caller):
+        raise Unauthorized
+    return request.user
+
+
+class TenantCaller(BasePermission):
+    """A caller that acts on one tenant in good standing. A view with `open_to_any_status` skips the standing."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        caller = _caller(request)
+        chosen = request.headers.get(TENANT_HEADER)
+        if caller.kind == "staff":
+            raise Forbidden
+        if caller.kind == "app_key":
+            if chosen is None:
+                raise InvalidRequest(
+                    f"A platform key acts on one tenant per request: send {TENANT_HEADER}.",
+                    details={"fields": {TENANT_HEADER: ["This header is required with a platform key."]}},
+                )
+            if caller.tenant is None:
+                raise NotFound("There is no such tenant.")
+        if caller.tenant is None:
+            raise Forbidden
+        if caller.kind != "app_key" and chosen is not None and chosen.lower() != str(caller.tenant.id):
+            raise Forbidden("This key belongs to another tenant.")
+        if not getattr(view, "open_to_any_status", False):
+            match caller.tenant.status:
+                case "active":
+                    pass
+                case "suspended":
+                    raise TenantSuspended
+                case _:
+                    raise TenantNotApproved
+        return True
+
+
+class AppCaller(BasePermission):
+    """A platform (app) key."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if _caller(request).kind != "app_key":
+            raise Forbidden("This operation needs a platform key.")
+        return True
+
+
+class StaffCaller(BasePermission):
+    """A console session token of a staff member."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if _caller(request).kind != "staff":
+            raise Forbidden("This operation is for service staff.")
+        return True

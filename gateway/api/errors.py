@@ -1,0 +1,244 @@
+"""Errors that the service itself raises, and the one place that turns any exception into an answer.
+
+Every error names its source in the body and in `X-Service-Error-Source` (section 7 of the specification). Errors
+of the upstream are not built here: their bytes pass through (`gateway/upstream/errors.py`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import orjson
+import structlog
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse
+from psycopg_pool import PoolTimeout
+from rest_framework import exceptions as drf
+
+log = structlog.get_logger(__name__)
+
+
+class ServiceError(Exception):
+    """An answer of the service that is not a success: an HTTP status, a code from the closed list, a sentence."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+    message: ClassVar[str] = "Something went wrong on our side. The request id helps us find it."
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        details: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.text = message or self.message
+        self.details = details
+        self.headers = headers or {}
+        super().__init__(self.text)
+
+
+class InvalidRequest(ServiceError):
+    """The request fails validation; `details.fields` names each field and what is wrong with it."""
+
+    status = 400
+    code = "invalid_request"
+    message = "The request is not valid."
+
+    @classmethod
+    def of(cls, **fields: str) -> "InvalidRequest":
+        """The error for single fields: `InvalidRequest.of(limit="Must be between 1 and 200.")`."""
+        return cls(details={"fields": {name: [problem] for name, problem in fields.items()}})
+
+
+class Unauthorized(ServiceError):
+    status = 401
+    code = "unauthorized"
+    message = "Missing or invalid credentials: send `Authorization: Bearer <API key>`."
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message, headers={"WWW-Authenticate": "Bearer"})
+
+
+class Forbidden(ServiceError):
+    status = 403
+    code = "forbidden"
+    message = "These credentials may not use this operation."
+
+
+class TenantNotApproved(ServiceError):
+    status = 403
+    code = "tenant_not_approved"
+    message = "This account is not approved yet. Only GET /v1/tenant is open until it is."
+
+
+class TenantSuspended(ServiceError):
+    status = 403
+    code = "tenant_suspended"
+    message = "This account is suspended."
+
+
+class NotFound(ServiceError):
+    status = 404
+    code = "not_found"
+    message = "There is no such resource."
+
+
+class MethodNotAllowed(ServiceError):
+    status = 405
+    code = "method_not_allowed"
+    message = "This resource does not know that method."
+
+
+class Conflict(ServiceError):
+    """The state of the object forbids the action."""
+
+    status = 409
+    code = "conflict"
+    message = "The state of this resource does not allow that."
+
+
+class NumberNotConnected(ServiceError):
+    status = 409
+    code = "number_not_connected"
+    message = "This number is not connected."
+
+
+class PayloadTooLarge(ServiceError):
+    status = 413
+    code = "payload_too_large"
+    message = "The request body is too large."
+
+
+class UnsupportedMediaType(ServiceError):
+    status = 415
+    code = "unsupported_media_type"
+    message = "This operation does not take that content type."
+
+
+class WebhookVerifyFailed(ServiceError):
+    status = 422
+    code = "webhook_verify_failed"
+    message = "The endpoint did not answer the verify ping with its challenge."
+
+
+class RateLimited(ServiceError):
+    status = 429
+    code = "rate_limited"
+    message = "Too many requests. Wait as long as Retry-After says."
+
+
+class MetaUnreachable(ServiceError):
+    """No usable answer of the upstream: the outcome is unknown (send rule 7)."""
+
+    status = 502
+    code = "meta_unreachable"
+    message = (
+        "The upstream platform did not answer. The outcome is unknown: "
+        "watch for a message.status event before sending again."
+    )
+
+
+class ServiceUnavailable(ServiceError):
+    status = 503
+    code = "service_unavailable"
+    message = "The service cannot reach its database right now. Nothing was done; try again."
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message, headers={"Retry-After": "1"})
+
+
+UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout)
+"""What Django and psycopg raise when the database cannot be reached."""
+
+
+def error_response(error: ServiceError, request: HttpRequest | None) -> HttpResponse:
+    """The service error body of section 7 with its headers."""
+    response = HttpResponse(
+        orjson.dumps(
+            {
+                "source": settings.SERVICE_NAME,
+                "error": {"code": error.code, "message": error.text, "details": error.details},
+                "request_id": getattr(request, "request_id", None),
+            }
+        ),
+        status=error.status,
+        content_type="application/json",
+        headers=error.headers,
+    )
+    response["X-Service-Error-Source"] = settings.SERVICE_NAME
+    return response
+
+
+def exception_handler(exception: Exception, context: Mapping[str, Any]) -> HttpResponse:
+    """REST framework's hook: every exception of a view becomes an answer in the service's form."""
+    request = context.get("request")
+    return error_response(as_service_error(exception), getattr(request, "_request", request))
+
+
+def as_service_error(exception: Exception) -> ServiceError:
+    """The service error that stands for any exception; what nobody foresaw is logged and becomes a 500."""
+    match exception:
+        case ServiceError():
+            return exception
+        case drf.ValidationError():
+            return InvalidRequest(details={"fields": _fields(exception.detail)})
+        case drf.ParseError():
+            return InvalidRequest(str(exception.detail))
+        case drf.NotAuthenticated() | drf.AuthenticationFailed():
+            return Unauthorized()
+        case drf.PermissionDenied() | PermissionDenied():
+            return Forbidden()
+        case drf.NotFound() | Http404():
+            return NotFound()
+        case drf.MethodNotAllowed():
+            return MethodNotAllowed()
+        case drf.UnsupportedMediaType():
+            return UnsupportedMediaType()
+        case RequestDataTooBig():
+            return PayloadTooLarge()
+        case SuspiciousOperation():
+            return InvalidRequest()
+        case _ if isinstance(exception, UNAVAILABLE):
+            log.warning("database_unreachable", error=type(exception).__name__)
+            return ServiceUnavailable()
+    log.error("unhandled_exception", exc_info=exception)
+    return ServiceError()
+
+
+def _fields(detail: Any) -> dict[str, list[str]]:
+    """REST framework's nested error detail, flattened to dotted field names with lists of sentences."""
+    flat: dict[str, list[str]] = {}
+
+    def walk(path: str, node: Any) -> None:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                walk(f"{path}.{key}" if path else str(key), value)
+        elif isinstance(node, list) and any(isinstance(item, dict | list) for item in node):
+            for index, item in enumerate(node):
+                walk(f"{path}[{index}]", item)
+        else:
+            flat.setdefault(path or "body", []).extend(
+                str(item) for item in (node if isinstance(node, list) else [node])
+            )
+
+    walk("", detail)
+    return flat
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Django's handler404 for the API paths (unknown path)."""
+    return error_response(NotFound(f"There is nothing at {request.path}."), request)
+
+
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Django's handler400 for the API paths."""
+    return error_response(InvalidRequest(), request)
+
+
+def server_error(request: HttpRequest, exception: BaseException | None = None) -> HttpResponse:
+    """Django's handler500 for the API paths: a crash outside of a REST framework view."""
+    return error_response(
+        ServiceUnavailable() if isinstance(exception, UNAVAILABLE) else ServiceError(), request
+    )

@@ -1,0 +1,75 @@
+"""The outermost middleware: request id, timing and version on every response, also 404s, 405s and crashes.
+
+Sections 1 and 9 of the specification; header names in the project's `docs/errors.md`.
+"""
+
+from collections.abc import Callable
+from time import perf_counter
+
+import structlog
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase
+
+from gateway import ids
+from gateway.api import bodies
+from gateway.api.errors import InvalidRequest, ServiceError, error_response
+from gateway.upstream import timing
+
+log = structlog.get_logger("gateway.request")
+
+type_of_middleware = Callable[[HttpRequest], HttpResponseBase]
+
+
+def service_response(get_response: type_of_middleware) -> type_of_middleware:
+    """Give each request an id and each response the service's headers."""
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        started = perf_counter()
+        timing.start()
+        request_id = ids.encode(ids.REQUEST, ids.uuid7())
+        request.request_id = request_id  # type: ignore[attr-defined]
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        try:
+            _refuse_early(request)
+            response = get_response(request)
+        except ServiceError as error:
+            response = error_response(error, request)
+        total_ms = (perf_counter() - started) * 1000
+        meta_ms = min(timing.waited_ms(), total_ms)
+        own_ms = total_ms - meta_ms
+        response["Server-Timing"] = f"wb;dur={own_ms:.1f}, meta;dur={meta_ms:.1f}"
+        response["X-Service-Processing-Ms"] = str(round(own_ms))
+        response["X-Service-Request-Id"] = request_id
+        response["X-Service-Version"] = settings.API_VERSION
+        for name, value in getattr(request, "rate_limit_headers", {}).items():
+            response[name] = value
+        match = request.resolver_match
+        log.info(
+            "request",
+            method=request.method,
+            route=match.route if match else None,
+            status=response.status_code,
+            wb_ms=round(own_ms, 1),
+            meta_ms=round(meta_ms, 1),
+        )
+        return response
+
+    return middleware
+
+
+def _refuse_early(request: HttpRequest) -> None:
+    """What is refused before any view is found: an unknown version, a body over the route's limit."""
+    if not request.path.startswith(API_PATHS):
+        return
+    version = request.headers.get("X-Service-Version")
+    if version is not None and version != settings.API_VERSION:
+        raise InvalidRequest(
+            f"X-Service-Version: the only version is {settings.API_VERSION}.",
+            details={"fields": {"X-Service-Version": [f"Must be {settings.API_VERSION}."]}},
+        )
+    bodies.refuse_too_large(request)
+
+
+API_PATHS = ("/v1/", "/upstream/", "/internal/")
+"""Paths whose errors are JSON; all others are pages."""

@@ -1,0 +1,92 @@
+"""Keyset pagination of every list: newest first, opaque cursors that hold while rows are added, never OFFSET."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.core.exceptions import ValidationError
+from django.db.models import Field, Model
+from rest_framework.pagination import BasePagination
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from gateway.api.errors import InvalidRequest
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 200
+
+
+class NewestFirst(BasePagination):
+    """`limit` 1 to 200 (default 50) and `cursor`; the rows' ids are time-ordered, so the key is the id."""
+
+    field: ClassVar[str] = "id"
+    descending: ClassVar[bool] = True
+
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
+        limit = limit_of(request)
+        order = f"-{self.field}" if self.descending else self.field
+        queryset = queryset.order_by(order)
+        if cursor := request.query_params.get("cursor"):
+            bound = "lt" if self.descending else "gt"
+            queryset = queryset.filter(
+                **{f"{self.field}__{bound}": decode_cursor(cursor, queryset.model, self.field)}
+            )
+        rows = list(queryset[: limit + 1])
+        self.next_cursor = encode_cursor(getattr(rows[limit - 1], self.field)) if len(rows) > limit else None
+        return rows[:limit]
+
+    def get_paginated_response(self, data: Any) -> Response:
+        return Response({"data": data, "next_cursor": self.next_cursor})
+
+    def get_paginated_response_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "required": ["data", "next_cursor"],
+            "properties": {
+                "data": {"type": "array", "items": schema.get("items", schema)},
+                "next_cursor": {"type": ["string", "null"]},
+            },
+        }
+
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": "limit",
+                "in": "query",
+                "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+            },
+            {
+                "name": "cursor",
+                "in": "query",
+                "description": "`next_cursor` of the previous result.",
+                "schema": {"type": "string"},
+            },
+        ]
+
+
+def limit_of(request: Request) -> int:
+    """The `limit` of a list request; out of range or no number is 400."""
+    text = request.query_params.get("limit", str(DEFAULT_LIMIT))
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= MAX_LIMIT):
+        raise InvalidRequest.of(limit=f"Must be a whole number from 1 to {MAX_LIMIT}.")
+    return int(text)
+
+
+def encode_cursor(key: object) -> str:
+    """The opaque cursor after the row with this key."""
+    return urlsafe_b64encode(str(key).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str, model: type[Model], field: str) -> Any:
+    """The key in a cursor; one that cannot be read is 400."""
+    try:
+        text = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4)).decode("ascii")
+        column = model._meta.get_field(field)
+        assert isinstance(column, Field)  # noqa: S101 - lists are ordered by a column of their own
+        value = column.to_python(text)
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError
+    except (ValueError, ValidationError):
+        raise InvalidRequest.of(cursor="Cannot be read: pass the next_cursor of a previous answer.") from None
+    else:
+        return value

@@ -1,0 +1,23 @@
+from typing import Any
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+class GatewayConfig(AppConfig):
+    name = "gateway"
+
+    def ready(self) -> None:
+        from gateway import checks  # noqa: F401 - registers the system checks
+
+        post_migrate.connect(_maintain_partitions, dispatch_uid="partitions")
+
+
+def _maintain_partitions(app_config: AppConfig, **_: Any) -> None:
+    """Once per `migrate`, after the last app: the partitions that the new schema needs."""
+    from django.apps import apps
+
+    from gateway import partitions
+
+    if app_config is list(apps.get_app_configs())[-1]:
+        partitions.maintain()

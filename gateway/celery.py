@@ -1,0 +1,23 @@
+"""The Celery app: `celery -A gateway worker -Q deliveries,batches,default`, `celery -A gateway beat`."""
+
+import os
+from typing import Any
+
+from celery import Celery
+from celery.signals import setup_logging
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
+
+app = Celery("gateway")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+
+
+@setup_logging.connect
+def _configure_logs(**_: Any) -> None:
+    """Celery logs through the same structured pipeline as the web processes."""
+    from django.conf import settings
+
+    from gateway.logs import configure
+
+    configure(settings.LOGGING)

@@ -1,0 +1,53 @@
+"""Encryption of what must be read back: upstream tokens and PINs (Fernet keys in `ENCRYPTION_KEYS`).
+
+The first key encrypts, all decrypt; `manage.py rotate_encryption` re-encrypts with the first. Each purpose has
+its own key derived by HKDF, so a ciphertext copied into another column does not open there.
+"""
+
+import base64
+from functools import cache
+from typing import Any
+
+from cryptography.fernet import Fernet, MultiFernet
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from django.conf import settings
+from django.db import models
+
+
+@cache
+def _cipher(purpose: str, keys: tuple[str, ...]) -> MultiFernet:
+    def derive(key: str) -> Fernet:
+        secret = base64.urlsafe_b64decode(key)
+        derived = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=purpose.encode()).derive(secret)
+        return Fernet(base64.urlsafe_b64encode(derived))
+
+    return MultiFernet([derive(key) for key in keys])
+
+
+def encrypt(text: str, *, purpose: str) -> str:
+    """The ciphertext of a secret, for a text column."""
+    return _cipher(purpose, tuple(settings.ENCRYPTION_KEYS)).encrypt(text.encode()).decode()
+
+
+def decrypt(ciphertext: str, *, purpose: str) -> str:
+    """The secret behind a ciphertext. Raises `cryptography.fernet.InvalidToken` when no key opens it."""
+    return _cipher(purpose, tuple(settings.ENCRYPTION_KEYS)).decrypt(ciphertext.encode()).decode()
+
+
+class EncryptedTextField(models.TextField[Any, Any]):
+    """A text column that holds ciphertext and reads as the secret. Empty and NULL stay as they are."""
+
+    def __init__(self, *args: Any, purpose: str, **kwargs: Any) -> None:
+        self.purpose = purpose
+        super().__init__(*args, **kwargs)
+
+    def deconstruct(self) -> tuple[str, str, list[Any], dict[str, Any]]:
+        name, path, args, kwargs = super().deconstruct()
+        return name, path, list(args), {**kwargs, "purpose": self.purpose}
+
+    def from_db_value(self, value: str | None, *_: Any) -> str | None:
+        return decrypt(value, purpose=self.purpose) if value else value
+
+    def get_prep_value(self, value: Any) -> Any:
+        return encrypt(value, purpose=self.purpose) if value else value

@@ -1,0 +1,55 @@
+"""Identifiers: UUIDv7 everywhere, shown as a prefix and 26 characters of Crockford base32 where the spec has one.
+
+A UUIDv7 begins with its millisecond timestamp, so ids sort by creation and the time-partitioned tables can be
+partitioned by their primary key (architecture.md).
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import uuid_utils.compat
+
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""Crockford base32: no I, L, O, U."""
+_VALUES = {character: value for value, character in enumerate(ALPHABET)}
+_BODY = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+
+EVENT = "evt_"
+DELIVERY = "dlv_"
+BATCH = "bat_"
+CONNECT_SESSION = "cs_"
+REQUEST = "req_"
+
+
+def uuid7() -> UUID:
+    """A new UUIDv7: time-ordered and unique across processes."""
+    return uuid_utils.compat.uuid7()
+
+
+def encode(prefix: str, value: UUID) -> str:
+    """The public form of an id, e.g. `evt_01JD…`."""
+    number = value.int
+    body = "".join(ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+    return prefix + body
+
+
+def decode(prefix: str, text: str) -> UUID | None:
+    """The id behind a public form, or None when the text is not one (callers answer 404, or 400 in a query)."""
+    if not text.startswith(prefix) or not _BODY.fullmatch(body := text[len(prefix) :]):
+        return None
+    number = 0
+    for character in body:
+        number = number << 5 | _VALUES[character]
+    return UUID(int=number)
+
+
+def created_at(value: UUID) -> datetime:
+    """The millisecond at which a UUIDv7 was made, UTC."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=value.int >> 80)
+
+
+def first_at(moment: datetime) -> UUID:
+    """The smallest UUIDv7 of a moment: the bound for `id >= …` and for partitions."""
+    milliseconds = (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+    return UUID(int=milliseconds << 80)

@@ -1,0 +1,177 @@
+"""Time-partitioned tables: made ahead of time, dropped when their time is over (architecture.md, Ids and tables).
+
+Each app registers its tables; `maintain` is called after every `migrate` and daily by beat, and is safe to run
+twice at once. A default partition catches rows should maintenance ever fail; when the missing partition is made
+later, such rows move into it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Literal
+
+from django.db import connection, transaction
+from psycopg import sql
+
+from gateway import health, ids
+from gateway.clock import isoformat, now
+
+ADVISORY_LOCK = 0x7061_7274
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedTable:
+    """A table partitioned by range: of a UUIDv7 id, or of a date.
+
+    `ahead_days` of partitions exist beyond today. A partition is dropped when all its time lies more than
+    `keep_days()` days back.
+    """
+
+    name: str
+    interval: Literal["month", "week"]
+    key: Literal["id", "date"]
+    ahead_days: int
+    keep_days: Callable[[], int]
+
+    def start_of(self, day: date) -> date:
+        """The first day of the partition that holds a day."""
+        return day.replace(day=1) if self.interval == "month" else day - timedelta(days=day.weekday())
+
+    def after(self, start: date) -> date:
+        """The first day of the following partition."""
+        return self.start_of(start + timedelta(days=32)) if self.interval == "month" else start + timedelta(7)
+
+    def bound(self, day: date) -> str:
+        """The partition bound for the beginning of a day, as text."""
+        if self.key == "date":
+            return day.isoformat()
+        return str(ids.first_at(datetime(day.year, day.month, day.day, tzinfo=UTC)))
+
+    def partition_name(self, start: date) -> str:
+        return f"{self.name}_p{start:%Y_%m}" if self.interval == "month" else f"{self.name}_p{start:%Y_%m_%d}"
+
+    def start_from_name(self, partition: str) -> date | None:
+        """The first day of a partition by its name; None for the default partition."""
+        suffix = partition.removeprefix(f"{self.name}_p")
+        try:
+            parts = [int(part) for part in suffix.split("_")]
+            return date(parts[0], parts[1], parts[2] if len(parts) > 2 else 1)
+        except (ValueError, IndexError):
+            return None
+
+
+_tables: dict[str, PartitionedTable] = {}
+
+
+def register(table: PartitionedTable) -> PartitionedTable:
+    """Add a table to the maintenance."""
+    _tables[table.name] = table
+    return table
+
+
+def maintain(today: date | None = None) -> None:
+    """Make the partitions from today on and drop those whose time is over."""
+    today = today or now().date()
+    for table in _tables.values():
+        if not _exists(table.name):
+            continue
+        _make(table, today)
+        for name, start in sorted(_partitions(table).items()):
+            if table.after(start) <= today - timedelta(days=table.keep_days()):
+                drop(name)
+
+
+def make_from(table_name: str, first_day: date) -> None:
+    """Make the partitions from a past day on, for bulk loads and tests."""
+    _make(_tables[table_name], first_day)
+
+
+def drop(partition: str) -> None:
+    """Drop one partition: a short exclusive lock that gives up after two seconds, so traffic never queues behind."""
+    with _ddl() as cursor:
+        cursor.execute("SET LOCAL lock_timeout = '2s'")
+        cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(partition)))
+
+
+def through() -> dict[str, str | None]:
+    """The moment up to which each table has partitions."""
+    moments: dict[str, str | None] = {}
+    for table in _tables.values():
+        starts = _partitions(table)
+        end = table.after(max(starts.values())) if starts else None
+        moments[table.name] = isoformat(datetime(end.year, end.month, end.day, tzinfo=UTC)) if end else None
+    return moments
+
+
+def rows_in_default() -> dict[str, int]:
+    """Rows that no partition took, a table: anything but 0 wants a look (a metric, and an alarm in the docs)."""
+    counts = {}
+    with connection.cursor() as cursor:
+        for table in _tables.values():
+            cursor.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(f"{table.name}_default")))
+            counts[table.name] = cursor.fetchone()[0]
+    return counts
+
+
+@health.register
+def _health() -> dict[str, Any]:
+    return {"partitions_through": through()}
+
+
+def _exists(table: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table])
+        return bool(cursor.fetchone()[0])
+
+
+def _partitions(table: PartitionedTable) -> dict[str, date]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = to_regclass(%s)", [table.name]
+        )
+        names = [name for (name,) in cursor.fetchall()]
+    return {name: start for name in names if (start := table.start_from_name(name)) is not None}
+
+
+def _make(table: PartitionedTable, first_day: date) -> None:
+    last = max(first_day, now().date()) + timedelta(days=table.ahead_days)
+    start = table.start_of(first_day)
+    existing = _partitions(table)
+    while start <= last:
+        if table.partition_name(start) not in existing:
+            _make_one(table, start)
+        start = table.after(start)
+
+
+def _make_one(table: PartitionedTable, start: date) -> None:
+    """One partition: built aside, filled with what the default partition caught, then attached."""
+    name, end = table.partition_name(start), table.after(start)
+    parent, child = sql.Identifier(table.name), sql.Identifier(name)
+    default = sql.Identifier(f"{table.name}_default")
+    key = sql.Identifier("id" if table.key == "id" else "expires_on")
+    low, high = sql.Literal(table.bound(start)), sql.Literal(table.bound(end))
+    with _ddl() as cursor:
+        cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])
+        if cursor.fetchone()[0]:
+            return
+        cursor.execute(sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL)").format(child, parent))
+        cursor.execute(
+            sql.SQL(
+                "WITH moved AS (DELETE FROM {} WHERE {} >= {} AND {} < {} RETURNING *) "
+                "INSERT INTO {} SELECT * FROM moved"
+            ).format(default, key, low, key, high, child)
+        )
+        cursor.execute(
+            sql.SQL("ALTER TABLE {} ATTACH PARTITION {} FOR VALUES FROM ({}) TO ({})").format(
+                parent, child, low, high
+            )
+        )
+
+
+@contextmanager
+def _ddl() -> Iterator[Any]:
+    """A transaction that only one process at a time enters."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [ADVISORY_LOCK])
+        yield cursor

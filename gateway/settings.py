@@ -1,0 +1,249 @@
+"""Settings of every process, read from the environment (`.env.example` documents each with its default).
+
+A variable set by the caller always wins; then a `.env` file beside `manage.py`; then the defaults, which are
+those of the embedded run: `make run` needs none of them. `gateway/checks.py` refuses bad production values.
+"""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import environ
+
+from gateway import embedded
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.Env()
+environ.Env.read_env(BASE_DIR / ".env", overwrite=False)
+
+# --- What kind of run this is -------------------------------------------------------------------------
+ENVIRONMENT: str = env.str("ENVIRONMENT", "development")
+"""`development` or `production`: production turns the safe defaults on and the bad ones into errors."""
+PRODUCTION: bool = ENVIRONMENT == "production"
+DEBUG: bool = env.bool("DEBUG", False)
+SERVICE_NAME: str = env.str("SERVICE_NAME", "whabuzz")
+SERVICE_SHA: str = env.str("SERVICE_SHA", "unknown")
+API_VERSION = "2026-10-16"
+
+# --- Addresses ----------------------------------------------------------------------------------------
+DATA_DIR: Path = (BASE_DIR / env.str("DATA_DIR", ".local")).resolve()
+PORT: int = env.int("PORT", 8000)
+SIMULATOR_PORT: int = env.int("SIMULATOR_PORT", 8100)
+BASE_URL: str = env.str("BASE_URL", f"http://127.0.0.1:{PORT}").rstrip("/")
+APP_URL: str = env.str("APP_URL", BASE_URL).rstrip("/")
+ALLOWED_HOSTS: list[str] = env.list(
+    "ALLOWED_HOSTS",
+    default=[host for url in (BASE_URL, APP_URL) if (host := urlsplit(url).hostname)]
+    + ([] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]", "testserver"]),
+)
+CSRF_TRUSTED_ORIGINS: list[str] = [APP_URL] if APP_URL.startswith("https://") else []
+
+# --- Secrets ------------------------------------------------------------------------------------------
+DEVELOPMENT_SECRET_KEY = "development-only-not-a-secret-0123456789-abcdefghijklmnopqrstuvwxyz"
+DEVELOPMENT_ENCRYPTION_KEY = "ZGV2ZWxvcG1lbnQtb25seS1ub3QtYS1zZWNyZXQtISE="
+SECRET_KEY: str = env.str("SECRET_KEY", DEVELOPMENT_SECRET_KEY)
+SECRET_KEY_FALLBACKS: list[str] = env.list("SECRET_KEY_FALLBACKS", default=[])
+ENCRYPTION_KEYS: list[str] = env.list("ENCRYPTION_KEYS", default=[DEVELOPMENT_ENCRYPTION_KEY])
+"""Fernet keys for tokens and PINs: the first encrypts, all decrypt."""
+
+# --- The upstream: the live one, and the simulator that serves test keys and sandbox tenants -----------
+SIMULATOR_APP_ID = "900100200300400"
+SIMULATOR_APP_SECRET = "sim_app_secret_0123456789abcdef"
+META_APP_ID: str = env.str("META_APP_ID", SIMULATOR_APP_ID)
+META_APP_SECRET: str = env.str("META_APP_SECRET", SIMULATOR_APP_SECRET)
+META_WEBHOOK_VERIFY_TOKEN: str = env.str("META_WEBHOOK_VERIFY_TOKEN", "sim-verify-token")
+META_GRAPH_URL: str = env.str("META_GRAPH_URL", "https://graph.facebook.com").rstrip("/")
+META_GRAPH_VERSION: str = env.str("META_GRAPH_VERSION", "v25.0")
+SANDBOX_GRAPH_URL: str = env.str("SANDBOX_GRAPH_URL", f"http://127.0.0.1:{SIMULATOR_PORT}").rstrip("/")
+SANDBOX_APP_ID: str = env.str("SANDBOX_APP_ID", SIMULATOR_APP_ID)
+SANDBOX_APP_SECRET: str = env.str("SANDBOX_APP_SECRET", SIMULATOR_APP_SECRET)
+UPSTREAM_TIMEOUT_MS: int = env.int("UPSTREAM_TIMEOUT_MS", 15_000)
+"""How long a call to the upstream may take in all (section 8 of the specification)."""
+
+# --- Deliveries to customers' endpoints -----------------------------------------------------------------
+WEBHOOK_ALLOW_HTTP: bool = env.bool("WEBHOOK_ALLOW_HTTP", not PRODUCTION)
+WEBHOOK_ALLOW_PRIVATE_NETWORKS: bool = env.bool("WEBHOOK_ALLOW_PRIVATE_NETWORKS", not PRODUCTION)
+WEBHOOK_RETRY_SCHEDULE: list[float] = [
+    float(step)
+    for step in env.list(
+        "WEBHOOK_RETRY_SCHEDULE",
+        default=["5", "30", "120", "600", "1800", "7200", "18000", "36000", "50400", "72000", "86400"],
+    )
+]
+"""Seconds between one attempt and the next; after the last step a delivery is dead."""
+WEBHOOK_VERIFY_TIMEOUT_MS: int = env.int("WEBHOOK_VERIFY_TIMEOUT_MS", 5_000)
+DELIVERY_CONCURRENCY: int = env.int("DELIVERY_CONCURRENCY", 256)
+"""Requests in flight in one worker process."""
+DELIVERY_LEASE_SECONDS: int = env.int("DELIVERY_LEASE_SECONDS", 60)
+"""How long a claimed delivery belongs to its worker; after a crash it is claimed again."""
+
+# --- Keeping ------------------------------------------------------------------------------------------
+EVENT_METADATA_DAYS: int = env.int("EVENT_METADATA_DAYS", 730)
+UNROUTED_DAYS: int = env.int("UNROUTED_DAYS", 30)
+
+# --- The service's own API ------------------------------------------------------------------------------
+API_RATE_PER_SECOND: float = env.float("API_RATE_PER_SECOND", 200.0)
+API_RATE_BURST: int = env.int("API_RATE_BURST", 400)
+MAX_BODY_BYTES = 1024 * 1024
+MAX_BATCH_BODY_BYTES = 32 * 1024 * 1024
+MAX_MEDIA_BODY_BYTES = 100 * 1024 * 1024
+MAX_NOTIFICATION_BYTES = 16 * 1024 * 1024
+
+# --- Tenants --------------------------------------------------------------------------------------------
+TRIAL_DAYS: int = env.int("TRIAL_DAYS", 14)
+BILLING_ENABLED: bool = env.bool("BILLING_ENABLED", False)
+EMAIL_MODE: str = env.str("EMAIL_MODE", "log")
+"""`smtp`, `console` or `log` (kept in the database for `/v1/admin/mail/last`)."""
+
+# --- Django ---------------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "gateway",
+    "tenants",
+    "webhooks",
+    "phone_numbers",
+    "messaging",
+]
+MIDDLEWARE = [
+    "gateway.api.middleware.service_response",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "gateway.urls"
+WSGI_APPLICATION = "gateway.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+DATABASES = {"default": env.db_url_config(env.str("DATABASE_URL", embedded.database_url(DATA_DIR)))}
+DATABASE_POOL_SIZE: int = env.int("DATABASE_POOL_SIZE", 0)
+"""Connections of one web process (set by the web process itself); 0 is one persistent connection a thread."""
+DATABASES["default"]["OPTIONS"] = {
+    **DATABASES["default"].get("OPTIONS", {}),
+    "connect_timeout": 2,
+    **(
+        {"pool": {"min_size": 1, "max_size": DATABASE_POOL_SIZE, "timeout": 5, "max_lifetime": 1800}}
+        if DATABASE_POOL_SIZE
+        else {}
+    ),
+}
+DATABASES["default"]["CONN_MAX_AGE"] = 0 if DATABASE_POOL_SIZE else 60
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = not DATABASE_POOL_SIZE
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL: str = env.str("REDIS_URL", embedded.valkey_url(DATA_DIR))
+
+AUTH_USER_MODEL = "tenants.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        if PRODUCTION
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
+WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = not PRODUCTION
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = None
+"""Body limits are the service's own (`gateway/api/bodies.py`), a route at a time."""
+
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = APP_URL.startswith("https://")
+SESSION_COOKIE_HTTPONLY = True
+SECURE_HSTS_SECONDS: int = env.int("SECURE_HSTS_SECONDS", 31_536_000 if PRODUCTION else 0)
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = PRODUCTION
+SECURE_SSL_REDIRECT: bool = env.bool("SECURE_SSL_REDIRECT", PRODUCTION)
+SECURE_REDIRECT_EXEMPT = [r"^v1/health$"]
+SECURE_PROXY_SSL_HEADER = (
+    ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("TRUST_PROXY_HEADERS", False) else None
+)
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+# --- API ------------------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["tenants.authentication.BearerAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["gateway.api.authentication.TenantCaller"],
+    "DEFAULT_THROTTLE_CLASSES": ["gateway.api.throttling.TenantRateThrottle"],
+    "DEFAULT_RENDERER_CLASSES": ["gateway.api.json.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["gateway.api.json.JSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "gateway.api.pagination.NewestFirst",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "gateway.api.json.AlwaysJSON",
+    "EXCEPTION_HANDLER": "gateway.api.errors.exception_handler",
+    "UNAUTHENTICATED_USER": None,
+    "DATETIME_FORMAT": None,
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Messaging gateway",
+    "VERSION": API_VERSION,
+    "OAS_VERSION": "3.1.1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": r"/v1",
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
+
+# --- Celery ---------------------------------------------------------------------------------------------
+CELERY_BROKER_URL = embedded.celery_broker_url(REDIS_URL)
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_DEFAULT_QUEUE = "default"
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_PUBLISH_RETRY = False
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_TASK_ROUTES = {"webhooks.tasks.deliver_due": {"queue": "deliveries"}}
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 5, "retry_on_timeout": True}
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BEAT_SCHEDULE = {
+    "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 1.0, "options": {"expires": 5}},
+    "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},
+    "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
+    "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 86_400.0},
+}
+
+# --- Logs -----------------------------------------------------------------------------------------------
+LOG_LEVEL: str = env.str("LOG_LEVEL", "INFO")
+LOGGING_CONFIG = "gateway.logs.configure"
+LOGGING = {"level": LOG_LEVEL}

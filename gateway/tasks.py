@@ -1,0 +1,13 @@
+"""Celery entry points of the shared floor."""
+
+from typing import Any
+
+from celery import shared_task
+
+from gateway import partitions
+
+
+@shared_task
+def maintain_partitions(**_: Any) -> None:
+    """Daily: make the coming partitions, drop the expired ones."""
+    partitions.maintain()

@@ -1,0 +1,46 @@
+"""A token bucket in Valkey (GCRA): one atomic script, shared by every process.
+
+Used by the API's own rate limit and by the pacing of messages to a number's throughput.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.valkey import valkey
+
+_SCRIPT: Final = """
+local now = redis.call('TIME')
+now = now[1] * 1000000 + now[2]
+local interval = tonumber(ARGV[1])
+local tolerance = interval * tonumber(ARGV[2])
+local increment = interval * tonumber(ARGV[3])
+local arrival = math.max(tonumber(redis.call('GET', KEYS[1]) or now), now)
+local next_arrival = arrival + increment
+local allow_at = next_arrival - tolerance
+if allow_at > now then
+  return {0, math.floor((tolerance - (arrival - now)) / interval), math.ceil(allow_at - now), math.ceil(arrival - now)}
+end
+redis.call('SET', KEYS[1], string.format('%.0f', next_arrival), 'PX', math.ceil((next_arrival - now) / 1000) + 1000)
+return {1, math.floor((tolerance - (next_arrival - now)) / interval), 0, math.ceil(next_arrival - now)}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the bucket says: taken or not, what is left, and how long until it may be taken or is full again."""
+
+    allowed: bool
+    remaining: int
+    retry_after: float
+    reset_after: float
+
+
+def take(key: str, *, rate: float, burst: int, tokens: int = 1) -> Verdict:
+    """Take tokens from a bucket that refills at `rate` a second and holds `burst`.
+
+    Waits are in seconds. Raises `gateway.valkey.UNAVAILABLE` when Valkey cannot be reached: the caller decides.
+    """
+    allowed, remaining, retry_us, reset_us = valkey().eval(
+        _SCRIPT, 1, key, str(1_000_000 / rate), str(burst), str(tokens)
+    )
+    return Verdict(bool(allowed), max(0, remaining), retry_us / 1e6, reset_us / 1e6)

@@ -1,0 +1,194 @@
+"""The Graph API over `requests`: the only code that knows its addresses, tokens, time-outs and proof.
+
+A call is prepared apart from its transport (`prepare`), so the batch runner sends the same requests over aiohttp.
+Nothing here parses or re-serialises what it does not need: an answer is a status, bytes and milliseconds.
+Replay policy (upstream fact 1.0): nothing is retried here.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from http.cookiejar import DefaultCookiePolicy
+from time import perf_counter
+from typing import Any, Literal
+from urllib.parse import quote
+
+import orjson
+import requests
+import structlog
+from django.conf import settings
+from requests.adapters import HTTPAdapter
+
+from gateway.transactions import assert_no_transaction
+from gateway.upstream import timing
+
+log = structlog.get_logger(__name__)
+
+Environment = Literal["live", "test"]
+READ_CHUNK = 64 * 1024
+
+
+class UpstreamUnreachable(Exception):
+    """No answer: refused, reset, or silent for longer than the time-out. The outcome of a command is unknown."""
+
+    def __init__(self, reason: str, ms: float) -> None:
+        super().__init__(reason)
+        self.reason, self.ms = reason, ms
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """One upstream: the live one, or the simulator that serves test keys and sandbox tenants."""
+
+    environment: Environment
+    graph_url: str
+    app_id: str
+    app_secret: str
+
+    @property
+    def app_token(self) -> str:
+        """The app's own access token (upstream fact 1.8)."""
+        return f"{self.app_id}|{self.app_secret}"
+
+
+def platform(environment: str) -> Platform:
+    """The upstream that serves an environment: a `test` key never reaches the real one."""
+    if environment == "test":
+        return Platform(
+            "test", settings.SANDBOX_GRAPH_URL, settings.SANDBOX_APP_ID, settings.SANDBOX_APP_SECRET
+        )
+    return Platform("live", settings.META_GRAPH_URL, settings.META_APP_ID, settings.META_APP_SECRET)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to the Graph API, ready for any transport."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the upstream answered: status, exact bytes, the headers that matter, milliseconds."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+    ms: float
+
+    @property
+    def ok(self) -> bool:
+        """A 2xx answer."""
+        return 200 <= self.status < 300
+
+    def json(self) -> dict[str, Any]:
+        """The body as an object; anything else reads as empty."""
+        try:
+            value = orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+
+def appsecret_proof(token: str, app_secret: str) -> str:
+    """Proof that the caller knows the app's secret (upstream fact 1.8)."""
+    return hmac.new(app_secret.encode(), token.encode(), hashlib.sha256).hexdigest()
+
+
+def prepare(
+    *,
+    environment: str,
+    method: str,
+    path: str,
+    token: str | None,
+    params: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> Call:
+    """A JSON call of the Graph API; `path` has no version, e.g. `200300400500600/messages`."""
+    upstream = platform(environment)
+    query = dict(params or {})
+    headers = {"Accept": "application/json", "User-Agent": settings.SERVICE_NAME}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+        query["appsecret_proof"] = appsecret_proof(token, upstream.app_secret)
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    url = f"{upstream.graph_url}/{settings.META_GRAPH_VERSION}/{quote(path, safe='/:|')}"
+    if query:
+        url += "?" + "&".join(
+            f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in query.items()
+        )
+    return Call(method, url, headers, body)
+
+
+def send(call: Call) -> Answer:
+    """Make a call and read the whole answer. Raises UpstreamUnreachable; never inside a transaction."""
+    assert_no_transaction()
+    deadline_seconds = settings.UPSTREAM_TIMEOUT_MS / 1000
+    started = perf_counter()
+    try:
+        with _session().request(
+            call.method,
+            call.url,
+            headers=dict(call.headers),
+            data=call.body,
+            timeout=(min(5.0, deadline_seconds), deadline_seconds),
+            allow_redirects=False,
+            stream=True,
+        ) as response:
+            body = b"".join(_chunks_until(response, started + deadline_seconds))
+    except requests.RequestException as error:
+        raise _unreachable(error, started) from None
+    ms = (perf_counter() - started) * 1000
+    timing.add(ms)
+    return Answer(response.status_code, body, response.headers, ms)
+
+
+def request(
+    *,
+    environment: str,
+    method: str,
+    path: str,
+    token: str | None,
+    params: Mapping[str, str] | None = None,
+    json: Any = None,
+    body: bytes | None = None,
+) -> Answer:
+    """Prepare and send in one step; `json` is serialised, `body` goes as it is."""
+    payload = orjson.dumps(json) if json is not None else body
+    return send(
+        prepare(environment=environment, method=method, path=path, token=token, params=params, body=payload)
+    )
+
+
+def _chunks_until(response: requests.Response, deadline: float) -> Iterator[bytes]:
+    """The body's chunks; a body that drips past the deadline is a time-out like any other."""
+    for chunk in response.iter_content(READ_CHUNK):
+        if perf_counter() > deadline:
+            raise requests.ReadTimeout("the answer's body took too long")
+        yield chunk
+
+
+def _unreachable(error: requests.RequestException, started: float) -> UpstreamUnreachable:
+    ms = (perf_counter() - started) * 1000
+    timing.add(ms)
+    reason = "timeout" if isinstance(error, requests.Timeout) else "connection_error"
+    log.warning("upstream_unreachable", reason=reason, error=type(error).__name__, ms=round(ms, 1))
+    return UpstreamUnreachable(reason, ms)
+
+
+@cache
+def _session() -> requests.Session:
+    """One pooled, thread-safe session a process: no retries, no cookies, no environment proxies or .netrc."""
+    session = requests.Session()
+    session.trust_env = False
+    session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    adapter = HTTPAdapter(pool_connections=8, pool_maxsize=256, max_retries=0)
+    session.mount("https://", adapter)
+    session.mount("http://", adapter)
+    return session

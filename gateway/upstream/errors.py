@@ -1,0 +1,109 @@
+"""Answers of the upstream as answers of the gateway (upstream fact sheet 2.5; section 7 of the specification).
+
+Success passes verbatim. An error keeps its bytes, with `"source": "meta"` added as the first member, and its
+status, except: throttling codes become 429 whatever status they came with, code 190 and its kin become 401.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from django.conf import settings
+from django.http import HttpResponse
+
+from gateway.api.errors import MetaUnreachable
+from gateway.upstream.client import Answer, UpstreamUnreachable
+
+SHORT_THROTTLES = frozenset({4, 17, 32, 613, 80007, 130429, 131056})
+LONG_THROTTLES = frozenset({131048, 131064, 133016})
+"""Meta calls these throttling as well, but seconds do not help."""
+TOKEN_PROBLEMS = frozenset({0, 102, 190})
+PAIR_RATE = 131056
+THROUGHPUT = 130429
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an answer means: the gateway's status, the headers it adds, and what it says of the token."""
+
+    status: int
+    code: int | None
+    retry_after: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status < 400
+
+    @property
+    def token_problem(self) -> bool:
+        """The token is invalid or expired: 401, and the account's token state changes."""
+        return self.status == 401
+
+    @property
+    def throttled(self) -> bool:
+        return self.status == 429
+
+
+def judge(answer: Answer) -> Verdict:
+    """The gateway's view of an answer. One that is not JSON has none: `MetaUnreachable` is raised (502)."""
+    body = answer.json()
+    if not body or 300 <= answer.status < 400:
+        raise MetaUnreachable(
+            details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "upstream_status": answer.status}
+        )
+    if answer.ok:
+        return Verdict(answer.status, None)
+    error = body.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    if code in SHORT_THROTTLES or answer.status == 429:
+        return Verdict(429, code, 6 if code == PAIR_RATE else _regain_seconds(answer.headers) or 1)
+    if code in LONG_THROTTLES:
+        return Verdict(429, code, 3600)
+    if code in TOKEN_PROBLEMS or answer.status == 401:
+        return Verdict(401, code)
+    return Verdict(answer.status, code)
+
+
+def error_body(body: bytes) -> bytes:
+    """The upstream's error bytes with `"source": "meta"` as the first member."""
+    start = body.index(b"{") + 1
+    rest = body[start:]
+    comma = b"" if rest.lstrip().startswith(b"}") else b","
+    return body[:start] + b'"source":"meta"' + comma + rest
+
+
+def passed_through(answer: Answer, verdict: Verdict | None = None) -> HttpResponse:
+    """The answer that our caller gets. Raises MetaUnreachable for what is no usable answer."""
+    verdict = verdict or judge(answer)
+    if verdict.ok:
+        return HttpResponse(answer.body, status=answer.status, content_type=_content_type(answer.headers))
+    response = HttpResponse(error_body(answer.body), status=verdict.status, content_type="application/json")
+    response["X-Service-Error-Source"] = "meta"
+    if verdict.retry_after is not None:
+        response["Retry-After"] = str(verdict.retry_after)
+    if verdict.status == 401:
+        response["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def unreachable(error: UpstreamUnreachable) -> MetaUnreachable:
+    """The 502 of send rule 7 for a call that got no answer."""
+    return MetaUnreachable(details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": error.reason})
+
+
+def _content_type(headers: Mapping[str, str]) -> str:
+    return headers.get("Content-Type") or "application/json"
+
+
+def _regain_seconds(headers: Mapping[str, str]) -> int | None:
+    """The longest `estimated_time_to_regain_access` (minutes) of X-Business-Use-Case-Usage, in seconds."""
+    try:
+        usage: Any = orjson.loads(headers.get("X-Business-Use-Case-Usage") or b"{}")
+        minutes = [
+            limit.get("estimated_time_to_regain_access", 0) for limits in usage.values() for limit in limits
+        ]
+    except (orjson.JSONDecodeError, AttributeError, TypeError):
+        return None
+    longest = max((value for value in minutes if isinstance(value, int | float)), default=0)
+    return int(longest * 60) or None

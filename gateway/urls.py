@@ -1,0 +1,59 @@
+"""Every URL of the service in one place: the API under /v1, the upstream's webhook, docs, admin."""
+
+from collections.abc import Callable
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.urls import include, path
+from django.views import defaults
+from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
+
+from gateway.api import errors
+from gateway.api.middleware import API_PATHS
+from gateway.api.views import HealthView
+
+urlpatterns = [
+    path("v1/health", HealthView.as_view(), name="health"),
+    path("v1/", include("tenants.urls")),
+    path("v1/", include("webhooks.urls")),
+    path("v1/", include("phone_numbers.urls")),
+    path("v1/", include("messaging.urls")),
+    path("upstream/", include("messaging.upstream_urls")),
+    path(
+        "v1/openapi.json",
+        SpectacularJSONAPIView.as_view(authentication_classes=[], permission_classes=[]),
+        name="schema",
+    ),
+    path(
+        "docs",
+        SpectacularSwaggerSplitView.as_view(
+            url_name="schema", authentication_classes=[], permission_classes=[]
+        ),
+        name="docs",
+    ),
+    path("admin/", admin.site.urls),
+]
+
+Handler = Callable[..., HttpResponse]
+
+
+def _json_or_page(json_handler: Handler, page_handler: Handler) -> Handler:
+    def handler(request: HttpRequest, exception: BaseException | None = None) -> HttpResponse:
+        if request.path.startswith(API_PATHS):
+            return json_handler(request, exception)
+        return page_handler(request, exception) if exception else page_handler(request)
+
+    return handler
+
+
+handler400 = _json_or_page(errors.bad_request, defaults.bad_request)
+handler404 = _json_or_page(errors.not_found, defaults.page_not_found)
+
+
+def handler500(request: HttpRequest) -> HttpResponse:
+    """A crash: JSON for the API, Django's page elsewhere; an unreachable database says so."""
+    import sys
+
+    if request.path.startswith(API_PATHS):
+        return errors.server_error(request, sys.exc_info()[1])
+    return defaults.server_error(request)

@@ -1,0 +1,12 @@
+"""The web process: `gunicorn gateway.wsgi`. Its database connections come from a pool (`DATABASE_POOL_SIZE`)."""
+
+import os
+
+from django.core.wsgi import get_wsgi_application
+
+from gateway.api.bodies import with_chunked_bodies
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
+os.environ.setdefault("DATABASE_POOL_SIZE", "8")
+
+application = with_chunked_bodies(get_wsgi_application())

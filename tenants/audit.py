@@ -1,0 +1,26 @@
+"""The audit log's only writer. Called inside the transaction of the action that it records."""
+
+from typing import Any
+from uuid import UUID
+
+from tenants.models import AuditEntry
+
+
+def record(
+    *,
+    action: str,
+    target_type: str,
+    target_id: object,
+    tenant_id: UUID | None = None,
+    actor_user_id: int | None = None,
+    details: dict[str, Any] | None = None,
+) -> AuditEntry:
+    """Append an entry, e.g. `tenant.approve`; `details` holds before and after, never a secret."""
+    return AuditEntry.objects.create(
+        action=action,
+        target_type=target_type,
+        target_id=str(target_id),
+        tenant_id=tenant_id,
+        actor_user_id=actor_user_id,
+        details=details or {},
+    )

@@ -1,0 +1,38 @@
+"""Which caller stands behind a bearer token: an API key by the mirror, a console token by the database."""
+
+from uuid import UUID
+
+from django.http import HttpRequest
+
+from gateway.api.authentication import TENANT_HEADER, BearerTokens, Caller, Environment
+from tenants import keys, mirror, sessions
+
+
+class BearerAuthentication(BearerTokens):
+    """Section 5 of the specification: tenant keys, platform keys with X-Service-Tenant, console tokens."""
+
+    def caller_for(self, token: str, request: HttpRequest) -> Caller | None:
+        if token.startswith(sessions.TOKEN_PREFIX):
+            return sessions.caller_for(token)
+        if not keys.looks_like_key(token):
+            return None
+        facts = mirror.key_by_hash(keys.hash_of(token))
+        if facts is None or not facts.usable:
+            return None
+        keys.note_used(facts.id)
+        environment: Environment = "test" if facts.environment == "test" else "live"
+        if facts.tenant_id is not None:
+            tenant = mirror.tenant_by_id(facts.tenant_id)
+            return Caller("tenant_key", environment, tenant=tenant, key_id=facts.id) if tenant else None
+        chosen = _chosen_tenant(request)
+        tenant = mirror.tenant_by_id(chosen) if chosen else None
+        if tenant is not None and tenant.app_id != facts.app_id:
+            tenant = None
+        return Caller("app_key", environment, tenant=tenant, app_id=facts.app_id, key_id=facts.id)
+
+
+def _chosen_tenant(request: HttpRequest) -> UUID | None:
+    try:
+        return UUID(request.headers.get(TENANT_HEADER, ""))
+    except ValueError:
+        return None

@@ -1,0 +1,13 @@
+"""The tenant's four first steps. The apps above call `mark` when a fact of theirs changes."""
+
+from typing import Literal
+from uuid import UUID
+
+from tenants.models import Tenant
+
+Step = Literal["number_connected", "api_key_created", "webhook_verified", "test_message_sent"]
+
+
+def mark(*, tenant_id: UUID, step: Step, done: bool = True) -> None:
+    """Store a step's state; writes only when it changes."""
+    Tenant.objects.filter(pk=tenant_id, **{step: not done}).update(**{step: done})

@@ -1,0 +1,19 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from tenants import sessions
+from tenants.models import User
+
+
+class Command(BaseCommand):
+    help = "Open a console session of a staff member; prints the token once (12 hours)."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("email")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        user = User.objects.filter(email=options["email"].lower(), is_staff=True, is_active=True).first()
+        if user is None:
+            raise CommandError("There is no active staff member with this e-mail address.")
+        self.stdout.write(sessions.open_session(user).token)

@@ -1,0 +1,226 @@
+"""Businesses, the platform apps that act for them, their API keys, the people, and what staff did.
+
+Rows and their invariants only. Written by `lifecycle.py` (tenants), `keys.py` (API keys), `platform_apps.py`,
+`sessions.py` (console tokens) and `audit.py`.
+"""
+
+from typing import Any, ClassVar, Self
+from uuid import UUID
+
+from django.contrib.auth.models import AbstractUser, BaseUserManager
+from django.db import models
+from django.db.models import Q
+
+from gateway.clock import now
+from gateway.ids import uuid7
+
+
+class PlatformApp(models.Model):
+    """A platform that acts for many tenants with its own keys (section 2, Other records)."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    name = models.CharField(max_length=200)
+    created_at = models.DateTimeField(default=now, editable=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class TenantQuerySet(models.QuerySet["Tenant"]):
+    def for_app(self, app_id: UUID) -> Self:
+        """The tenants that a platform app created."""
+        return self.filter(app_id=app_id)
+
+
+class Tenant(models.Model):
+    """One business (section 2). The checklist's booleans are stored; the apps above keep them (`checklist.py`)."""
+
+    class Status(models.TextChoices):
+        PENDING_APPROVAL = "pending_approval"
+        ACTIVE = "active"
+        REJECTED = "rejected"
+        SUSPENDED = "suspended"
+
+    class Retention(models.IntegerChoices):
+        DAYS_30 = 30
+        DAYS_90 = 90
+        DAYS_180 = 180
+        DAYS_365 = 365
+
+    class BillingStatus(models.TextChoices):
+        TRIALING = "trialing"
+        ACTIVE = "active"
+        PAST_DUE = "past_due"
+        EXEMPT = "exempt"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    name = models.CharField(max_length=200)
+    app = models.ForeignKey(
+        PlatformApp, null=True, blank=True, on_delete=models.PROTECT, related_name="tenants"
+    )
+    external_ref = models.CharField(max_length=255, null=True, blank=True)
+    status = models.CharField(max_length=20, choices=Status.choices, default=Status.PENDING_APPROVAL)
+    sandbox = models.BooleanField(default=False)
+    retention_days = models.PositiveSmallIntegerField(choices=Retention.choices, default=Retention.DAYS_90)
+    billing_status = models.CharField(max_length=20, choices=BillingStatus.choices, null=True, blank=True)
+    billing_email = models.EmailField(null=True, blank=True)
+    trial_ends_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(default=now, editable=False)
+
+    number_connected = models.BooleanField(default=False)
+    api_key_created = models.BooleanField(default=False)
+    webhook_verified = models.BooleanField(default=False)
+    test_message_sent = models.BooleanField(default=False)
+
+    created_via = models.CharField(max_length=20, default="signup")
+    contact_email = models.EmailField(null=True, blank=True)
+    website = models.CharField(max_length=255, null=True, blank=True)
+    tax_id = models.CharField(max_length=20, null=True, blank=True)
+    tax_id_type = models.CharField(max_length=10, null=True, blank=True)
+    email_domain = models.CharField(max_length=255, null=True, blank=True)
+    flags = models.JSONField(default=list, blank=True)
+    approved_at = models.DateTimeField(null=True, blank=True)
+    rejected_reason = models.TextField(null=True, blank=True)
+    suspended_reason = models.CharField(max_length=20, null=True, blank=True)
+
+    objects = TenantQuerySet.as_manager()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["app", "external_ref"], name="tenant_external_ref_per_app"),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["status", "-id"], name="tenant_by_status"),
+            models.Index(fields=["app", "-id"], name="tenant_by_app"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def checklist(self) -> dict[str, bool]:
+        """The four booleans that the console shows as first steps."""
+        return {
+            "number_connected": self.number_connected,
+            "api_key_created": self.api_key_created,
+            "webhook_verified": self.webhook_verified,
+            "test_message_sent": self.test_message_sent,
+        }
+
+
+class UserManager(BaseUserManager["User"]):
+    def create_user(self, email: str, password: str | None = None, **fields: Any) -> "User":
+        """A person who logs in with e-mail and password."""
+        user = self.model(email=self.normalize_email(email).lower(), **fields)
+        user.set_password(password)
+        user.save(using=self._db)
+        return user
+
+    def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> "User":
+        """A staff member who may do everything."""
+        return self.create_user(email, password, **{**fields, "is_staff": True, "is_superuser": True})
+
+    def get_by_natural_key(self, username: str | None) -> "User":
+        return self.get(email=(username or "").lower())
+
+
+class User(AbstractUser):
+    """A person: a customer's team member (with a tenant) or service staff."""
+
+    username = None  # type: ignore[assignment]
+    email = models.EmailField(unique=True)
+    tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.PROTECT, related_name="users")
+
+    USERNAME_FIELD = "email"
+    REQUIRED_FIELDS: ClassVar[list[str]] = []
+    objects = UserManager()  # type: ignore[misc,assignment]
+
+    def __str__(self) -> str:
+        return self.email
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        self.email = self.email.lower()
+        super().save(*args, **kwargs)
+
+
+class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
+    def for_tenant(self, tenant_id: UUID) -> Self:
+        """A tenant's own keys."""
+        return self.filter(tenant_id=tenant_id)
+
+
+class ApiKey(models.Model):
+    """A tenant key or a platform (app) key. Only the SHA-256 of the key is stored (decisions, Names)."""
+
+    class Environment(models.TextChoices):
+        LIVE = "live"
+        TEST = "test"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(
+        Tenant, null=True, blank=True, on_delete=models.PROTECT, related_name="api_keys"
+    )
+    app = models.ForeignKey(
+        PlatformApp, null=True, blank=True, on_delete=models.PROTECT, related_name="api_keys"
+    )
+    name = models.CharField(max_length=200)
+    environment = models.CharField(max_length=4, choices=Environment.choices, default=Environment.LIVE)
+    prefix = models.CharField(max_length=16)
+    key_hash = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(default=now, editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    replaces = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+
+    objects = ApiKeyQuerySet.as_manager()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(tenant__isnull=False, app__isnull=True)
+                | Q(tenant__isnull=True, app__isnull=False),
+                name="key_of_tenant_or_app",
+            ),
+        ]
+        indexes: ClassVar = [models.Index(fields=["tenant", "-id"], name="key_by_tenant")]
+
+    def __str__(self) -> str:
+        return f"{self.prefix}…"
+
+
+class ConsoleSession(models.Model):
+    """A console token: 12 hours, stored hashed, ends when the person's password changes."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="console_sessions")
+    token_hash = models.CharField(max_length=64, unique=True)
+    password_fingerprint = models.CharField(max_length=64)
+    created_at = models.DateTimeField(default=now, editable=False)
+    expires_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class AuditEntry(models.Model):
+    """What a person or an app did. Append-only by a database trigger; no foreign keys, so it outlives its subject."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant_id = models.UUIDField(null=True)
+    actor_user_id = models.BigIntegerField(null=True)
+    action = models.CharField(max_length=60)
+    target_type = models.CharField(max_length=40)
+    target_id = models.CharField(max_length=64)
+    details = models.JSONField(default=dict)
+    created_at = models.DateTimeField(default=now, editable=False)
+
+    class Meta:
+        verbose_name_plural = "audit entries"
+        indexes: ClassVar = [
+            models.Index(fields=["tenant_id", "-id"], name="audit_by_tenant"),
+            models.Index(fields=["action", "-id"], name="audit_by_action"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.target_type} {self.target_id}"

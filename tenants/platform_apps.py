@@ -1,0 +1,33 @@
+"""Platform apps and their keys: made by staff, by API, admin and command alike."""
+
+from uuid import UUID
+
+from django.db import transaction
+
+from gateway.api.errors import NotFound
+from tenants import audit, keys
+from tenants.models import PlatformApp
+
+
+def create_app(*, name: str, actor_user_id: int | None = None) -> PlatformApp:
+    """A new platform app, audited."""
+    with transaction.atomic():
+        app = PlatformApp.objects.create(name=name)
+        audit.record(
+            action="app.create",
+            target_type="app",
+            target_id=app.id,
+            actor_user_id=actor_user_id,
+            details={"name": name},
+        )
+    return app
+
+
+def create_app_key(
+    *, app_id: UUID, name: str, environment: str, actor_user_id: int | None = None
+) -> keys.NewKey:
+    """A new key of a platform app. Raises NotFound for an unknown app."""
+    app = PlatformApp.objects.filter(pk=app_id).first()
+    if app is None:
+        raise NotFound("There is no such platform app.")
+    return keys.create(name=name, environment=environment, app=app, actor_user_id=actor_user_id)

@@ -1,0 +1,156 @@
+"""`/v1/tenant`, `/v1/tenants*` and `/v1/api-keys*` (section 4 of the specification)."""
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import ViewSet
+
+from gateway.api.authentication import AppCaller, caller_of, tenant_of
+from gateway.api.errors import NotFound
+from gateway.api.pagination import NewestFirst
+from tenants import keys, lifecycle
+from tenants.models import ApiKey, Tenant
+from tenants.serializers import (
+    ApiKeyIn,
+    ApiKeyOut,
+    NewApiKeyOut,
+    RevokedKeyOut,
+    RotatedKeyOut,
+    TenantChangeIn,
+    TenantCreateIn,
+    TenantOut,
+)
+
+
+class TenantView(ViewSet):
+    """The caller's own tenant; reading is open to every status."""
+
+    @property
+    def open_to_any_status(self) -> bool:
+        return self.request.method == "GET"
+
+    @extend_schema(operation_id="get_tenant", tags=["Tenant"], responses=TenantOut)
+    def retrieve(self, request: Request) -> Response:
+        tenant = Tenant.objects.get(pk=tenant_of(request).id)
+        return Response(TenantOut(tenant).data)
+
+    @extend_schema(operation_id="update_tenant", tags=["Tenant"], request=TenantChangeIn, responses=TenantOut)
+    def partial_update(self, request: Request) -> Response:
+        body = TenantChangeIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        tenant = lifecycle.change(
+            tenant_id=tenant_of(request).id,
+            changes=body.validated_data,
+            actor_user_id=caller_of(request).user_id,
+        )
+        return Response(TenantOut(tenant).data)
+
+
+class TenantsView(ViewSet):
+    """The tenants that a platform app created."""
+
+    permission_classes = [AppCaller]
+
+    @extend_schema(
+        operation_id="list_tenants",
+        tags=["Tenants"],
+        parameters=[OpenApiParameter("external_ref", str)],
+        responses=TenantOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        tenants = Tenant.objects.for_app(_app_id(request))
+        if external_ref := request.query_params.get("external_ref"):
+            tenants = tenants.filter(external_ref=external_ref)
+        pages = NewestFirst()
+        rows = pages.paginate_queryset(tenants, request)
+        return pages.get_paginated_response(TenantOut(rows, many=True).data)
+
+    @extend_schema(
+        operation_id="create_tenant", tags=["Tenants"], request=TenantCreateIn, responses={201: TenantOut}
+    )
+    def create(self, request: Request) -> Response:
+        body = TenantCreateIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        tenant = lifecycle.create_for_app(
+            app_id=_app_id(request),
+            sandbox=caller_of(request).environment == "test",
+            **body.validated_data,
+        )
+        return Response(TenantOut(tenant).data, status=201)
+
+    @extend_schema(operation_id="get_tenant_by_id", tags=["Tenants"], responses=TenantOut)
+    def retrieve(self, request: Request, tenant_id: UUID) -> Response:
+        tenant = Tenant.objects.for_app(_app_id(request)).filter(pk=tenant_id).first()
+        if tenant is None:
+            raise NotFound("There is no such tenant.")
+        return Response(TenantOut(tenant).data)
+
+
+def _app_id(request: Request) -> UUID:
+    app_id = caller_of(request).app_id
+    assert app_id is not None  # noqa: S101 - AppCaller guarantees it
+    return app_id
+
+
+class ApiKeysView(ViewSet):
+    """A tenant's API keys; the full key is in the answer that makes it, and nowhere else."""
+
+    @extend_schema(operation_id="list_api_keys", tags=["API keys"], responses=ApiKeyOut(many=True))
+    def list(self, request: Request) -> Response:
+        rows = ApiKey.objects.for_tenant(tenant_of(request).id).order_by("-id")
+        return Response({"data": ApiKeyOut(rows, many=True).data})
+
+    @extend_schema(
+        operation_id="create_api_key", tags=["API keys"], request=ApiKeyIn, responses={201: NewApiKeyOut}
+    )
+    def create(self, request: Request) -> Response:
+        body = ApiKeyIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        new = keys.create(
+            tenant=Tenant.objects.get(pk=tenant_of(request).id),
+            actor_user_id=caller_of(request).user_id,
+            **body.validated_data,
+        )
+        return Response(_with_key(ApiKeyOut(new.row).data, new), status=201)
+
+    @extend_schema(operation_id="revoke_api_key", tags=["API keys"], responses=RevokedKeyOut)
+    def destroy(self, request: Request, key_id: UUID) -> Response:
+        key = keys.revoke(
+            tenant_id=tenant_of(request).id, key_id=key_id, actor_user_id=caller_of(request).user_id
+        )
+        return Response(RevokedKeyOut(key).data)
+
+    @extend_schema(
+        operation_id="rotate_api_key", tags=["API keys"], request=None, responses={201: RotatedKeyOut}
+    )
+    def rotate(self, request: Request, key_id: UUID) -> Response:
+        new = keys.rotate(
+            tenant_id=tenant_of(request).id, key_id=key_id, actor_user_id=caller_of(request).user_id
+        )
+        old = new.row.replaces
+        assert old is not None  # noqa: S101 - a rotated key replaces one
+        return Response(
+            {
+                "id": new.row.id,
+                "name": new.row.name,
+                "environment": new.row.environment,
+                "prefix": new.row.prefix,
+                "key": new.key,
+                "replaces": old.id,
+                "old_key_expires_at": old.expires_at,
+            },
+            status=201,
+        )
+
+
+def _with_key(shown: dict[str, Any], new: keys.NewKey) -> dict[str, Any]:
+    """The key's members with the full key after its prefix."""
+    members: dict[str, Any] = {}
+    for name, value in shown.items():
+        members[name] = value
+        if name == "prefix":
+            members["key"] = new.key
+    return members

@@ -1,0 +1,122 @@
+"""Fixtures of every app's tests: owner, other tenant, platform app, staff, and an API client for each."""
+
+import json
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.http import HttpResponseBase
+from django.test import Client, TestCase
+
+from tenants import keys, mirror, platform_apps, sessions
+from tenants.models import ApiKey, PlatformApp, Tenant, User
+
+
+class Api:
+    """A caller of the API: JSON in, JSON out, one credential."""
+
+    def __init__(self, token: str | None, **headers: str) -> None:
+        self.client = Client(raise_request_exception=False)
+        self.headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **headers}
+
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        # A test's own transaction never commits: what waits for the commit runs after the request instead.
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            return self.client.generic(method, path, data, content_type="application/json", headers=sent)
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self.request("GET", path, **headers)
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Any:
+        return self.request("POST", path, body, **headers)
+
+    def patch(self, path: str, body: Any = None, **headers: str) -> Any:
+        return self.request("PATCH", path, body, **headers)
+
+    def delete(self, path: str, **headers: str) -> Any:
+        return self.request("DELETE", path, **headers)
+
+
+def assert_error(response: HttpResponseBase, status: int, code: str) -> dict[str, Any]:
+    """The one shape of a service error; returns its `error` member."""
+    body = json.loads(response.content)  # type: ignore[attr-defined]
+    assert response.status_code == status, body
+    assert set(body) == {"source", "error", "request_id"}
+    assert body["source"] == settings.SERVICE_NAME == response["X-Service-Error-Source"]
+    assert set(body["error"]) == {"code", "message", "details"}
+    assert body["error"]["code"] == code, body
+    assert body["request_id"] == response["X-Service-Request-Id"]
+    assert_service_headers(response)
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+def assert_service_headers(response: HttpResponseBase) -> None:
+    """What every response carries, whatever happened (sections 1 and 9)."""
+    assert response["Server-Timing"].startswith("wb;dur=")
+    assert ", meta;dur=" in response["Server-Timing"]
+    assert response["X-Service-Processing-Ms"].isdigit()
+    assert response["X-Service-Request-Id"].startswith("req_")
+    assert response["X-Service-Version"] == settings.API_VERSION
+
+
+@pytest.fixture(autouse=True)
+def _fresh_process_caches() -> None:
+    """A process that has cached nothing of earlier tests."""
+    mirror.forget_process_cache()
+
+
+@pytest.fixture
+def tenant(db: None) -> Tenant:
+    """An active business."""
+    return Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE)
+
+
+@pytest.fixture
+def other_tenant(db: None) -> Tenant:
+    """Another active business, whose things are nobody else's."""
+    return Tenant.objects.create(name="Bina Stores", status=Tenant.Status.ACTIVE)
+
+
+@pytest.fixture
+def key(tenant: Tenant) -> keys.NewKey:
+    """A live key of `tenant`."""
+    return keys.create(name="server", environment=ApiKey.Environment.LIVE, tenant=tenant)
+
+
+@pytest.fixture
+def api(key: keys.NewKey) -> Api:
+    """`tenant` calling with its key."""
+    return Api(key.key)
+
+
+@pytest.fixture
+def other_api(other_tenant: Tenant) -> Api:
+    """`other_tenant` calling with its key."""
+    return Api(keys.create(name="server", environment="live", tenant=other_tenant).key)
+
+
+@pytest.fixture
+def platform_app(db: None) -> PlatformApp:
+    """A platform app."""
+    return platform_apps.create_app(name="Shop platform")
+
+
+@pytest.fixture
+def app_key(platform_app: PlatformApp) -> keys.NewKey:
+    """A live key of `platform_app`."""
+    return platform_apps.create_app_key(app_id=platform_app.id, name="platform", environment="live")
+
+
+@pytest.fixture
+def staff(db: None) -> User:
+    """A staff member with every permission."""
+    return User.objects.create_superuser("staff@service.example", "a long enough password")
+
+
+@pytest.fixture
+def staff_api(staff: User) -> Api:
+    """`staff` calling with a console token."""
+    return Api(sessions.open_session(staff).token)

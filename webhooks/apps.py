@@ -1,0 +1,9 @@
+from django.apps import AppConfig
+
+
+class WebhooksConfig(AppConfig):
+    name = "webhooks"
+    verbose_name = "Webhooks"
+
+    def ready(self) -> None:
+        from webhooks import tables  # noqa: F401 - registers the partitioned tables

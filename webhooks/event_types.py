@@ -1,0 +1,25 @@
+"""The closed vocabulary of event types (section 6 of the specification). Unknown things are `meta.other`."""
+
+EVENT_TYPES = (
+    "message.inbound",
+    "message.status",
+    "message.error",
+    "message.echo",
+    "message.outbound",
+    "user.preferences",
+    "batch.completed",
+    "template.status",
+    "template.quality",
+    "template.category",
+    "number.quality",
+    "number.name",
+    "number.connection",
+    "account.update",
+    "account.alerts",
+    "account.capability",
+    "account.security",
+    "token.expiring",
+    "token.invalid",
+    "meta.other",
+)
+ALL = "*"

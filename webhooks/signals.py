@@ -1,0 +1,6 @@
+"""The one signal that goes upward: a tenant's endpoints changed, so connection states may have (architecture.md)."""
+
+from django.dispatch import Signal
+
+endpoints_changed = Signal()
+"""Sent inside the transaction of the change, with `tenant_id`."""

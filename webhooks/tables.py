@@ -1,0 +1,15 @@
+"""The time-partitioned tables of the event log (architecture.md, Ids and time-partitioned tables)."""
+
+from django.conf import settings
+
+from gateway.partitions import PartitionedTable, register
+
+LONGEST_RETENTION_DAYS = 365
+
+EVENTS = register(PartitionedTable("events", "month", "id", 93, lambda: settings.EVENT_METADATA_DAYS))
+PAYLOADS = register(
+    PartitionedTable("event_payloads", "week", "date", LONGEST_RETENTION_DAYS + 28, lambda: 0)
+)
+DELIVERIES = register(
+    PartitionedTable("webhook_deliveries", "week", "id", 28, lambda: settings.EVENT_METADATA_DAYS)
+)

@@ -1,0 +1,36 @@
+"""Waking the dispatcher: one coalesced signal in Valkey, sent after the commit.
+
+Losing a signal costs at most a second: beat calls `deliver_due` every second whatever happens here.
+"""
+
+import structlog
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+from gateway.valkey import UNAVAILABLE, valkey
+
+log = structlog.get_logger(__name__)
+
+SIGNAL = "deliveries:wake"
+"""A list of at most one element: the dispatcher waits on it."""
+ALIVE = "deliveries:alive"
+"""Set while some dispatcher is running or lingering: then no task is needed."""
+
+
+def after_commit() -> None:
+    """Wake the dispatcher when the current transaction commits (at once outside of one)."""
+    transaction.on_commit(wake)
+
+
+def wake() -> None:
+    """Signal that deliveries are due; starts a dispatcher when none is running."""
+    try:
+        with valkey().pipeline(transaction=False) as pipeline:
+            pipeline.rpush(SIGNAL, 1).ltrim(SIGNAL, 0, 0).exists(ALIVE)
+            alive = pipeline.execute()[-1]
+        if not alive:
+            from webhooks.tasks import deliver_due
+
+            deliver_due.apply_async(expires=5)
+    except (*UNAVAILABLE, OperationalError) as error:
+        log.warning("wake_missed", error=type(error).__name__)
