@@ -1,0 +1,57 @@
+"""The aiohttp application: the Graph API, the control API, the inbox, the pages, in one place.
+
+`__main__.py` serves it; tests build it with their own `Config`.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from simulator import (
+    control,
+    conversations,
+    graph_accounts,
+    graph_media,
+    graph_messages,
+    graph_numbers,
+    graph_oauth,
+    inbox,
+)
+from simulator.config import Config
+from simulator.core import SIMULATOR, Simulator
+from simulator.graph import Graph, Table
+
+_MAX_BODY = 32 * 1024 * 1024
+
+
+def make_app(config: Config) -> web.Application:
+    """Build the application with a fresh simulator in it."""
+    app = web.Application(client_max_size=_MAX_BODY)
+    sim = app[SIMULATOR] = Simulator(config)
+    app.on_startup.append(_calling(sim.start))
+    app.on_shutdown.append(_closing(sim))
+    app.on_cleanup.append(_calling(sim.stop))
+
+    table = Table()
+    for module in (graph_messages, graph_oauth, graph_accounts, graph_numbers, graph_media):
+        module.register(table)
+    app.router.add_route("*", r"/{version:v\d+\.\d+}/{rest:.*}", Graph(sim, table).handle)
+    control.add_routes(app)
+    conversations.add_routes(app)
+    graph_media.add_routes(app)
+    inbox.add_routes(app)
+    return app
+
+
+def _calling(step: Callable[[], Awaitable[None]]) -> Callable[[web.Application], Awaitable[None]]:
+    async def call(_: web.Application) -> None:
+        await step()
+
+    return call
+
+
+def _closing(sim: Simulator) -> Callable[[web.Application], Awaitable[None]]:
+    async def close(_: web.Application) -> None:
+        sim.chats.close()
+
+    return close

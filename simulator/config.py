@@ -1,0 +1,50 @@
+"""Start-up configuration, read once from the environment by `python -m simulator`.
+
+What can be changed while it runs (delays, throttling, review times) is in `settings.py` instead. The defaults
+of app id, secret and verify token are the gateway's development defaults, so both fit out of the box.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+APP_ID = "900100200300400"
+APP_SECRET = "sim_app_secret_0123456789abcdef"
+VERIFY_TOKEN = "sim-verify-token"
+# The portfolio of the gateway's own company: `entry[].id` of partner events (upstream fact 10).
+PARTNER_BUSINESS_ID = "999888777666555"
+
+
+@dataclass(slots=True)
+class Config:
+    """Where the simulator listens, where it sends notifications, and which app it plays."""
+
+    host: str = "127.0.0.1"
+    port: int = 8100
+    base_url: str = "http://127.0.0.1:8100"
+    state_file: Path | None = None
+    callback_url: str = "http://127.0.0.1:8000/upstream/webhook"
+    app_id: str = APP_ID
+    app_secret: str = APP_SECRET
+    verify_token: str = VERIFY_TOKEN
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Config":
+        """Read every variable; an empty value counts as absent."""
+
+        def read(name: str, default: str) -> str:
+            return environ.get(name) or default
+
+        port = int(read("SIMULATOR_PORT", "8100"))
+        gateway = read("BASE_URL", f"http://127.0.0.1:{read('PORT', '8000')}").rstrip("/")
+        state = environ.get("SIMULATOR_STATE")
+        return cls(
+            port=port,
+            base_url=read("SIMULATOR_BASE_URL", f"http://127.0.0.1:{port}").rstrip("/"),
+            state_file=Path(state) if state else None,
+            callback_url=read("GATEWAY_CALLBACK_URL", f"{gateway}/upstream/webhook"),
+            app_id=read("META_APP_ID", APP_ID),
+            app_secret=read("META_APP_SECRET", APP_SECRET),
+            verify_token=read("META_WEBHOOK_VERIFY_TOKEN", VERIFY_TOKEN),
+        )

@@ -1,0 +1,89 @@
+"""The simulator's parts, put together once: what every handler works with.
+
+`app.py` builds it and starts and stops its background tasks; handlers find it as `request.app[SIMULATOR]`.
+"""
+
+from typing import Any
+
+from aiohttp import web
+
+from simulator.config import Config
+from simulator.faults import Rule
+from simulator.inbox_store import Inboxes
+from simulator.live import Channel
+from simulator.notifier import Notifier
+from simulator.records import Message
+from simulator.request_log import RequestLog
+from simulator.settings import Settings
+from simulator.snapshot import Snapshot
+from simulator.state import State
+from simulator.statuses import Statuses
+from simulator.throttling import Throttle
+
+
+class Simulator:
+    """State, settings and machinery of one running simulator."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.settings = Settings()
+        self.state = State(config)
+        self.inboxes = Inboxes(self.state.changed)
+        self.snapshot = Snapshot(config.state_file, self.state, self.inboxes)
+        self.requests = RequestLog(self.settings.keep.requests)
+        self.chats = Channel()
+        self.notifier = Notifier(config, self.settings.notifications, self.state)
+        self.statuses = Statuses(self.settings, self.state, self.notifier, self.message_changed)
+        self.throttle = Throttle(self.settings.throttling)
+        self.faults: list[Rule] = []
+
+    async def start(self) -> None:
+        """Load the saved state and begin the background work."""
+        self.snapshot.load()
+        self.state.on_change = self.snapshot.soon
+        await self.notifier.start()
+
+    async def stop(self) -> None:
+        """End the background work and save the state."""
+        self.statuses.clear()
+        await self.notifier.stop()
+        self.snapshot.save()
+
+    def reset(self, *, keep_accounts: bool = False) -> None:
+        """Back to an empty simulator with default settings, or to one that still has its accounts, tokens and
+        inboxes.
+        """
+        self.settings.update({"preset": "default"})
+        self.faults.clear()
+        self.statuses.clear()
+        self.notifier.clear()
+        self.throttle.clear()
+        self.requests.clear()
+        if keep_accounts:
+            self.state.clear_messages()
+            for inbox in self.inboxes.by_name.values():
+                inbox.clear()
+        else:
+            self.inboxes.clear()
+            self.state.clear()
+        self.state.changed()
+        self.chats.say({"reload": True})
+
+    def message_changed(self, message: Message) -> None:
+        """Tell the phone pages."""
+        if self.chats:
+            self.chats.say({"message": message.view()})
+
+    def add_message(self, message: Message) -> None:
+        """Store a message and tell the phone pages."""
+        self.state.add_message(message, limit=self.settings.keep.messages)
+        self.message_changed(message)
+
+    def configure(self, changes: dict[str, Any]) -> None:
+        """Change settings; raises `ValueError`."""
+        self.settings.update(changes)
+        self.requests.resize(self.settings.keep.requests)
+        self.notifier.resume()
+
+
+SIMULATOR: web.AppKey[Simulator] = web.AppKey("simulator", Simulator)

@@ -1,0 +1,99 @@
+"""`fields=` selection and cursor paging, shared by every Graph read."""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from simulator.errors import GraphError, invalid_parameter
+from simulator.graph import Call
+
+T = TypeVar("T")
+MAX_PAGE = 1000
+
+
+def parse_fields(text: str) -> list[str]:
+    """`a,b{c,d}` → [`a`, `b`]: nested selections are accepted, the whole nested object is given."""
+    names, depth, name = [], 0, ""
+    for character in text + ",":
+        if character in "{(":
+            depth += 1
+        elif character in "})":
+            depth -= 1
+        elif character == "," and depth == 0:
+            if name.strip():
+                names.append(name.strip().partition(".")[0])
+            name = ""
+        elif depth == 0:
+            name += character
+    return names
+
+
+def select(call: Call, available: Mapping[str, Any], default: Iterable[str]) -> dict[str, Any]:
+    """The fields asked for, `id` always; an unknown one is error 100. Values of None are left out, as
+    upstream does.
+    """
+    asked = call.request.query.get("fields")
+    names = parse_fields(asked) if asked else list(default)
+    for name in names:
+        if name not in available:
+            raise invalid_parameter(f"Tried accessing nonexisting field ({name})")
+    chosen = {name: available[name] for name in names if available[name] is not None}
+    if "id" in available and "id" not in chosen:
+        chosen["id"] = available["id"]
+    return chosen
+
+
+def page(
+    call: Call, rows: Sequence[T], key: Callable[[T], str], render: Callable[[T], Any], *, size: int = 25
+) -> dict[str, Any]:
+    """One page of rows: `limit`, `after` and `before` by cursors made of the row's key. A bad cursor is
+    131059.
+    """
+    query = call.request.query
+    try:
+        limit = min(max(1, int(query.get("limit", size))), MAX_PAGE)
+    except ValueError:
+        raise invalid_parameter("Param limit must be a positive integer") from None
+    start = 0
+    after, before = query.get("after"), query.get("before")
+    if after:
+        start = _position(rows, key, after) + 1
+    elif before:
+        start = max(0, _position(rows, key, before) - limit)
+    shown = rows[start : start + limit]
+    answer: dict[str, Any] = {"data": [render(row) for row in shown]}
+    if shown:
+        first, last = cursor(key(shown[0])), cursor(key(shown[-1]))
+        paging: dict[str, Any] = {"cursors": {"before": first, "after": last}}
+        if start + limit < len(rows):
+            paging["next"] = _link(call, limit, after=last)
+        if start > 0:
+            paging["previous"] = _link(call, limit, before=first)
+        answer["paging"] = paging
+    return answer
+
+
+def cursor(key: str) -> str:
+    """The opaque form of a row's key."""
+    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+
+
+def _position(rows: Sequence[T], key: Callable[[T], str], given: str) -> int:
+    try:
+        wanted = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4)).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise GraphError(131059) from None
+    for index, row in enumerate(rows):
+        if key(row) == wanted:
+            return index
+    raise GraphError(131059)
+
+
+def _link(call: Call, limit: int, **cursors: str) -> str:
+    kept = {
+        k: v for k, v in call.request.query.items() if k not in {"access_token", "limit", "after", "before"}
+    }
+    query = urlencode({**kept, "limit": limit, **cursors})
+    return f"{call.sim.config.base_url}{call.request.path}?{query}"

@@ -1,0 +1,174 @@
+"""Media: upload, info, bytes behind a five-minute URL on the simulator's own host, delete (upstream fact
+1.2).
+"""
+
+import hashlib
+import hmac
+import time
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp import BodyPartReader, web
+
+from simulator.core import SIMULATOR, Simulator
+from simulator.errors import GraphError, invalid_parameter, no_such_object, trace_id
+from simulator.graph import Call, Table, find_token
+from simulator.records import Media
+
+URL_SECONDS = 300
+UPLOAD_DAYS = 30
+INBOUND_DAYS = 7
+_MEGABYTE = 1024 * 1024
+LIMITS: dict[str, int] = {
+    **dict.fromkeys(("audio/aac", "audio/amr", "audio/mpeg", "audio/mp4", "audio/ogg"), 16 * _MEGABYTE),
+    **dict.fromkeys(("image/jpeg", "image/png"), 5 * _MEGABYTE),
+    **dict.fromkeys(("video/mp4", "video/3gpp"), 16 * _MEGABYTE),
+    "image/webp": 500 * 1024,
+}
+DOCUMENT_LIMIT = 100 * _MEGABYTE
+_REFUSED = ("image/", "audio/", "video/", "multipart/")
+
+
+def limit_of(mime_type: str) -> int:
+    """The largest size of a type in bytes; error 100 for a type that is not supported."""
+    base = mime_type.partition(";")[0].strip().lower()
+    limit = LIMITS.get(base)
+    if limit is not None:
+        return limit
+    if "/" not in base or base.startswith(_REFUSED):
+        raise invalid_parameter(
+            f"Param file must be a file with one of the following types: {', '.join(LIMITS)}, text/plain, "
+            f"application/pdf, …. Received file of type '{base}'."
+        )
+    return DOCUMENT_LIMIT
+
+
+async def upload(call: Call) -> dict[str, str]:
+    """POST /{number}/media: a multipart form with messaging_product, type, file; read as it arrives."""
+    number = call.sending_number()
+    if call.request.content_type != "multipart/form-data":
+        raise invalid_parameter("The parameter file is required.")
+    values: dict[str, str] = {}
+    data: bytes | None = None
+    filename, part_type = None, ""
+    async for part in await call.request.multipart():
+        if not isinstance(part, BodyPartReader):
+            raise invalid_parameter("Nested multipart bodies are not supported")
+        if part.name == "file":
+            filename, part_type = part.filename, part.headers.get("Content-Type", "")
+            data = await _content(part, DOCUMENT_LIMIT)
+        elif part.name:
+            values[part.name] = (await _content(part, 64 * 1024)).decode(errors="replace")
+    if values.get("messaging_product") != "whatsapp":
+        raise invalid_parameter("The parameter messaging_product is required.")
+    if data is None:
+        raise invalid_parameter("The parameter file is required.")
+    mime_type = values.get("type") or part_type
+    if "/" not in mime_type:
+        mime_type = part_type
+    if len(data) > limit_of(mime_type):
+        raise GraphError(131053, f"The file is larger than {limit_of(mime_type)} bytes.")
+    media = call.sim.state.store_media(
+        number, data=data, mime_type=mime_type, filename=filename, days=UPLOAD_DAYS
+    )
+    return {"id": media.id}
+
+
+async def _content(part: BodyPartReader, limit: int) -> bytes:
+    content = bytearray()
+    while block := await part.read_chunk(256 * 1024):
+        content += block
+        if len(content) > limit:
+            raise GraphError(131053, f"The file is larger than {limit} bytes.")
+    return bytes(content)
+
+
+async def get_media(call: Call) -> dict[str, Any]:
+    """GET /{media}: a URL that works for five minutes; `sha256` is hex here, base64 in notifications."""
+    media = _media(call)
+    return {
+        "messaging_product": "whatsapp",
+        "url": media_url(call.sim, media),
+        "mime_type": media.mime_type,
+        "sha256": media.sha256.hex(),
+        "file_size": str(len(media.data)),
+        "id": media.id,
+    }
+
+
+async def delete_media(call: Call) -> dict[str, bool]:
+    """DELETE /{media}."""
+    call.sim.state.drop_media(_media(call).id)
+    return {"success": True}
+
+
+def _media(call: Call) -> Media:
+    media = call.sim.state.media.get(call.node)
+    asked_for = call.request.query.get("phone_number_id")
+    if media is None or media.expires_at < time.time() or not call.token.opens(media.waba_id):
+        raise no_such_object(call.node, call.request.method)
+    if asked_for and asked_for != media.phone_number_id:
+        raise no_such_object(call.node, call.request.method)
+    return media
+
+
+def media_url(sim: Simulator, media: Media) -> str:
+    """The address of the bytes, in the form of the upstream's CDN."""
+    expires = int(time.time()) + URL_SECONDS
+    return (
+        f"{sim.config.base_url}/whatsapp_business/attachments/"
+        f"?mid={media.id}&ext={expires}&hash={_hash(sim, media.id, expires)}"
+    )
+
+
+def _hash(sim: Simulator, media_id: str, expires: int) -> str:
+    message = f"{media_id}:{expires}".encode()
+    return "AT" + hmac.new(sim.config.app_secret.encode(), message, hashlib.sha256).hexdigest()[:40]
+
+
+async def download(request: web.Request) -> web.StreamResponse:
+    """GET /whatsapp_business/attachments/: the bytes; needs the URL's signature, its time and the token."""
+    sim = request.app[SIMULATOR]
+    query = request.query
+    scheme, _, value = request.headers.get("Authorization", "").partition(" ")
+    try:
+        if scheme != "Bearer":
+            raise GraphError(104)
+        token = find_token(sim, value)
+    except GraphError as error:
+        return web.json_response(error.body(trace_id()), status=401)
+    media = sim.state.media.get(query.get("mid", ""))
+    expires = int(query["ext"]) if query.get("ext", "").isdigit() else 0
+    if (
+        media is None
+        or expires < time.time()
+        or query.get("hash") != _hash(sim, media.id, expires)
+        or not token.opens(media.waba_id)
+    ):
+        return web.Response(status=404, text="Not Found")
+    return await send_bytes(request, media)
+
+
+async def send_bytes(request: web.Request, media: Media) -> web.StreamResponse:
+    """Stream a file with its type, length and name."""
+    response = web.StreamResponse(headers={"Content-Type": media.mime_type})
+    if media.filename:
+        response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(media.filename)}"
+    response.content_length = len(media.data)
+    await response.prepare(request)
+    for start in range(0, len(media.data), 256 * 1024):
+        await response.write(media.data[start : start + 256 * 1024])
+    await response.write_eof()
+    return response
+
+
+def register(table: Table) -> None:
+    """Put these routes into the table."""
+    table.edge("POST", "media", upload)
+    table.node("GET", lambda sim, node: node in sim.state.media, get_media)
+    table.node("DELETE", lambda sim, node: node in sim.state.media, delete_media)
+
+
+def add_routes(app: web.Application) -> None:
+    """Put the file host into the application."""
+    app.router.add_get("/whatsapp_business/attachments/", download)

@@ -1,0 +1,164 @@
+"""`POST /{number}/messages`: the hot path of the fake upstream, and its relatives (upstream fact 1.1).
+
+The order of checks is upstream's (1.1.6). What passes is answered with a wamid at once; its statuses follow
+from `statuses.py`. Nothing here waits for anything, so a send costs little more than its HTTP request.
+"""
+
+import time
+from typing import Any
+
+import orjson
+
+from simulator.errors import GraphError
+from simulator.graph import Call, Table
+from simulator.message_checks import bad, check, missing
+from simulator.records import Account, Message, Number
+from simulator.state import message_id
+from simulator.template_checks import check_parameters, find_template
+
+# Recipients whose number ends so fail in a fixed way (docs/simulator.md): before the 200, or after it.
+MAGIC_REFUSED = {"0030": 131030, "0429": 130429}
+MAGIC_FAILED = {"0026": 131026, "0047": 131047}
+_WINDOW_SECONDS = 24 * 3600
+_FREE_OF_WINDOW = {"template", "reaction"}
+_NOT_DIGITS = str.maketrans("", "", "+-() .")
+
+
+async def send(call: Call) -> bytes:
+    """POST /{number}/messages: send a message, or mark one as read."""
+    number = call.sending_number()
+    body = call.json()
+    if body.get("messaging_product") != "whatsapp":
+        raise GraphError(100, message="(#100) The parameter messaging_product is required.", details=None)
+    if "status" in body:
+        return mark_read(call, number, body)
+    check(body)
+    account = call.sim.state.accounts[number.waba_id]
+    if not number.registered:
+        raise GraphError(133010)
+    if account.locked:
+        raise GraphError(131031, "The business account has been locked.")
+    call.sim.throttle.take_send(number)
+    customer, contact, group = _recipient(account, number, body)
+    magic = customer[-4:] if call.sim.settings.recipients.magic else ""
+    if not group:
+        _check_recipient(call, number, customer, magic)
+    category, rendered = "service", None
+    if body.get("type") == "template":
+        category, rendered = _check_template(call, account, body, recipient_is_id=not customer.isdigit())
+    message = Message(
+        id=message_id(customer, inbound=False),
+        phone_number_id=number.id,
+        customer=customer,
+        direction="outbound",
+        timestamp=time.time(),
+        body=body,
+        status="accepted",
+        rendered=rendered,
+    )
+    call.message_id = message.id
+    call.sim.add_message(message)
+    failure = MAGIC_FAILED.get(magic) or _window_failure(call, message)
+    call.sim.statuses.accepted(message, category=category, failure=failure)
+    answer: dict[str, Any] = {"id": message.id}
+    if group:
+        answer["group_id"] = customer
+    if rendered is not None:
+        answer["message_status"] = "accepted"
+    return orjson.dumps({"messaging_product": "whatsapp", "contacts": [contact], "messages": [answer]})
+
+
+async def send_marketing(call: Call) -> bytes:
+    """POST /{number}/marketing_messages: the same, for marketing templates only."""
+    number = call.sending_number()
+    body = call.json()
+    if body.get("type") != "template":
+        raise GraphError(134100)
+    check(body)
+    if find_template(call.sim.state, number.waba_id, body["template"]).category != "MARKETING":
+        raise GraphError(134100)
+    return await send(call)
+
+
+def mark_read(call: Call, number: Number, body: dict[str, Any]) -> bytes:
+    """Mark an inbound message and those before it as read, perhaps show typing (upstream fact 1.1.4)."""
+    if body["status"] != "read":
+        raise bad("status", "must be read")
+    wanted = body.get("message_id")
+    if not isinstance(wanted, str) or not wanted:
+        raise missing("message_id")
+    typing = body.get("typing_indicator")
+    if typing is not None and (not isinstance(typing, dict) or typing.get("type") != "text"):
+        raise bad("typing_indicator['type']", "must be text")
+    target = call.sim.state.messages.get(wanted)
+    if target is None or target.direction != "inbound" or target.phone_number_id != number.id:
+        raise GraphError(131009, "Message ID is invalid or too old.")
+    for message in call.sim.state.conversations[number.id, target.customer]:
+        if (
+            message.direction == "inbound"
+            and message.timestamp <= target.timestamp
+            and message.status != "read"
+        ):
+            message.status = "read"
+            call.sim.message_changed(message)
+    if typing and call.sim.chats:
+        call.sim.chats.say({"typing": {"phone_number_id": number.id, "customer": target.customer}})
+    return b'{"success":true}'
+
+
+def _recipient(account: Account, number: Number, body: dict[str, Any]) -> tuple[str, dict[str, str], bool]:
+    """The customer a message goes to, the `contacts` entry of the answer, and whether it is a group."""
+    to = body.get("to")
+    if isinstance(to, int) and not isinstance(to, bool):
+        to = str(to)
+    if to is None:
+        user_id = body.get("recipient")
+        if user_id is None:
+            raise missing("to")
+        if not isinstance(user_id, str) or "." not in user_id:
+            raise bad("recipient", "is not a business-scoped user ID")
+        return user_id, {"input": user_id, "user_id": user_id}, False
+    if not isinstance(to, str) or not to:
+        raise bad("to", "is not a valid recipient")
+    if body.get("recipient_type", "individual") == "group":
+        return to, {"input": to, "wa_id": to}, True
+    digits = to.translate(_NOT_DIGITS)
+    if not digits.isdigit() or not digits.isascii() or not 5 <= len(digits) <= 15:
+        raise GraphError(131009, "Recipient phone number is not valid.")
+    if len(digits) <= 10 and not to.startswith("+"):
+        digits = number.digits[: len(number.digits) - 10] + digits
+    return digits, {"input": to, "wa_id": digits}, False
+
+
+def _check_recipient(call: Call, number: Number, customer: str, magic: str) -> None:
+    if magic in MAGIC_REFUSED:
+        raise GraphError(MAGIC_REFUSED[magic])
+    call.sim.throttle.take_pair(number, customer)
+    if customer == number.digits:
+        raise GraphError(131021, "Sender and recipient are the same number.")
+    if number.allowed_recipients is not None and customer not in number.allowed_recipients:
+        raise GraphError(131030)
+
+
+def _check_template(
+    call: Call, account: Account, body: dict[str, Any], *, recipient_is_id: bool
+) -> tuple[str, str]:
+    source = body["template"]
+    template = find_template(call.sim.state, account.waba_id, source)
+    if recipient_is_id and template.category == "AUTHENTICATION":
+        raise GraphError(131062)
+    rendered = check_parameters(template, source.get("components") or [])
+    return template.category.lower(), rendered
+
+
+def _window_failure(call: Call, message: Message) -> int | None:
+    if not call.sim.settings.recipients.window or message.body.get("type") in _FREE_OF_WINDOW:
+        return None
+    last = call.sim.state.last_inbound.get((message.phone_number_id, message.customer), 0.0)
+    return None if message.timestamp - last <= _WINDOW_SECONDS else 131047
+
+
+def register(table: Table) -> None:
+    """Put these routes into the table."""
+    table.edge("POST", "messages", send)
+    table.edge("POST", "marketing_messages", send_marketing)

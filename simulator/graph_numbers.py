@@ -1,0 +1,311 @@
+"""One phone number: its fields, registration, verification, two-step PIN, profile, overrides (upstream facts
+1.5, 1.7).
+"""
+
+import hmac
+import random
+import time
+from typing import Any
+
+from simulator.errors import GraphError, invalid_parameter, no_such_object
+from simulator.graph import Call, Table, text_of
+from simulator.graph_fields import parse_fields, select
+from simulator.graph_oauth import verify_callback
+from simulator.records import Number
+from simulator.state import graph_time
+
+LIST_FIELDS = ("id", "display_phone_number", "verified_name", "quality_rating", "code_verification_status",
+               "platform_type", "throughput", "webhook_configuration")  # fmt: skip
+_REGISTRATIONS = 10
+_REGISTRATION_SECONDS = 72 * 3600
+_CODE_REQUESTS = 5
+_CODE_REQUEST_SECONDS = 3600
+_PIN_GUESSES = 5
+_PROFILE_LIMITS = {"about": 139, "address": 256, "description": 512, "email": 128}
+_VERTICALS = frozenset(
+    [
+        "UNDEFINED",
+        "OTHER",
+        "AUTO",
+        "BEAUTY",
+        "APPAREL",
+        "EDU",
+        "ENTERTAIN",
+        "EVENT_PLAN",
+        "FINANCE",
+        "GROCERY",
+        "GOVT",
+        "HOTEL",
+        "HEALTH",
+        "NONPROFIT",
+        "PROF_SERVICES",
+        "RETAIL",
+        "TRAVEL",
+        "RESTAURANT",
+        "NOT_A_BIZ",
+        "ALCOHOL",
+        "ONLINE_GAMBLING",
+        "PHYSICAL_GAMBLING",
+        "OTC_DRUGS",
+        "MATRIMONY_SERVICE",
+    ]
+)
+
+
+def number_fields(call: Call, number: Number) -> dict[str, Any]:
+    """Every field of a number."""
+    account = call.sim.state.accounts[number.waba_id]
+    subscription = call.sim.state.app_subscription
+    callbacks = {
+        "application": subscription["callback_url"] if subscription else call.sim.config.callback_url,
+        "whatsapp_business_account": account.override_callback_uri,
+        "phone_number": number.override_callback_uri,
+    }
+    sendable = "AVAILABLE" if number.registered and not account.locked else "BLOCKED"
+    return {
+        "id": number.id,
+        "display_phone_number": number.display_phone_number,
+        "verified_name": number.verified_name,
+        "quality_rating": number.quality_rating,
+        "quality_score": {"score": number.quality_rating},
+        "messaging_limit_tier": number.messaging_limit_tier,
+        "whatsapp_business_manager_messaging_limit": number.messaging_limit_tier,
+        "throughput": {"level": number.throughput},
+        "name_status": number.name_status,
+        "new_name_status": "NONE",
+        "code_verification_status": number.code_verification_status,
+        "platform_type": number.platform_type,
+        "status": number.status,
+        "account_mode": number.account_mode,
+        "is_official_business_account": number.is_official_business_account,
+        "is_pin_enabled": number.pin is not None,
+        "is_on_biz_app": number.is_on_biz_app,
+        "last_onboarded_time": number.last_onboarded_time,
+        "country_code": number.digits[: len(number.digits) - 10] or None,
+        "webhook_configuration": {name: url for name, url in callbacks.items() if url},
+        "health_status": {
+            "can_send_message": sendable,
+            "entities": [{"entity_type": "PHONE_NUMBER", "id": number.id, "can_send_message": sendable}],
+        },
+    }
+
+
+async def get_number(call: Call) -> dict[str, Any]:
+    """GET /{number}."""
+    return select(call, number_fields(call, call.number()), LIST_FIELDS)
+
+
+async def update_number(call: Call) -> dict[str, Any]:
+    """POST /{number}: set the two-step PIN, or the number's own callback."""
+    number = call.number()
+    params = call.params()
+    if "pin" in params:
+        number.pin = _pin(params)
+        number.pin_failures = 0
+        call.sim.notifier.publish(
+            waba_id=number.waba_id,
+            field="security",
+            value={"display_phone_number": number.digits, "event": "PIN_CHANGED"},
+        )
+    elif "webhook_configuration" in params:
+        wanted = params["webhook_configuration"]
+        if not isinstance(wanted, dict):
+            raise invalid_parameter("Param webhook_configuration must be an object")
+        url = wanted.get("override_callback_uri") or None
+        if url:
+            await verify_callback(call, str(url), str(wanted.get("verify_token", "")))
+        number.override_callback_uri = url
+        number.override_verify_token = wanted.get("verify_token") if url else None
+    else:
+        raise invalid_parameter("Invalid parameter")
+    call.sim.state.changed()
+    return {"success": True}
+
+
+def _pin(params: dict[str, Any]) -> str:
+    pin = text_of(params, "pin")
+    if len(pin) != 6 or not pin.isdigit():
+        raise invalid_parameter("Param pin must be a string of 6 digits")
+    return pin
+
+
+def _not_coexistence(number: Number) -> None:
+    if number.is_on_biz_app:
+        raise GraphError(
+            100, "This number is used with the WhatsApp Business app and cannot be changed here."
+        )
+
+
+def _spend_registration(call: Call, number: Number) -> None:
+    now = time.time()
+    number.registrations = [at for at in number.registrations if at > now - _REGISTRATION_SECONDS]
+    if call.sim.settings.throttling.registrations and len(number.registrations) >= _REGISTRATIONS:
+        raise GraphError(133016)
+    number.registrations.append(now)
+
+
+async def register_number(call: Call) -> dict[str, Any]:
+    """POST /{number}/register: make the number able to send; its PIN must fit when it has one."""
+    number = call.number()
+    params = call.params()
+    if params.get("messaging_product") != "whatsapp":
+        raise invalid_parameter("The parameter messaging_product is required.")
+    pin = _pin(params)
+    _not_coexistence(number)
+    if number.code_verification_status != "VERIFIED":
+        raise GraphError(133006, "The number must be verified before it is registered.")
+    _spend_registration(call, number)
+    if number.pin_failures >= _PIN_GUESSES:
+        raise GraphError(133008, "The PIN was guessed wrong too often.")
+    if number.pin is not None and not hmac.compare_digest(number.pin, pin):
+        number.pin_failures += 1
+        raise GraphError(133005)
+    number.pin, number.pin_failures = pin, 0
+    number.platform_type, number.status = "CLOUD_API", "CONNECTED"
+    if number.throughput == "NOT_APPLICABLE":
+        number.throughput = "STANDARD"
+    number.last_onboarded_time = graph_time()
+    for other in call.sim.state.numbers.values():
+        if other.digits == number.digits and other is not number:
+            other.status, other.platform_type = "MIGRATED", "NOT_APPLICABLE"
+    call.sim.state.changed()
+    return {"success": True}
+
+
+async def deregister_number(call: Call) -> dict[str, Any]:
+    """POST /{number}/deregister."""
+    number = call.number()
+    _not_coexistence(number)
+    _spend_registration(call, number)
+    number.platform_type, number.status, number.throughput = (
+        "NOT_APPLICABLE",
+        "DISCONNECTED",
+        "NOT_APPLICABLE",
+    )
+    call.sim.state.changed()
+    return {"success": True}
+
+
+async def request_code(call: Call) -> dict[str, Any]:
+    """POST /{number}/request_code: the code shows in `GET /sim/accounts/{waba}` in the place of an SMS."""
+    number = call.number()
+    params = call.params()
+    if text_of(params, "code_method") not in {"SMS", "VOICE"}:
+        raise invalid_parameter("Param code_method must be one of {SMS, VOICE}")
+    text_of(params, "language")
+    _not_coexistence(number)
+    now = time.time()
+    number.code_requests = [at for at in number.code_requests if at > now - _CODE_REQUEST_SECONDS]
+    if number.code_verification_status == "VERIFIED" and number.registered:
+        raise GraphError(136024, "The number is verified already.")
+    if call.sim.settings.throttling.registrations and len(number.code_requests) >= _CODE_REQUESTS:
+        raise GraphError(136024)
+    number.code_requests.append(now)
+    number.verification_code = f"{random.randrange(10**6):06d}"
+    call.sim.state.changed()
+    return {"success": True}
+
+
+async def verify_code(call: Call) -> dict[str, Any]:
+    """POST /{number}/verify_code."""
+    number = call.number()
+    given = text_of(call.params(), "code")
+    if number.verification_code is None or not hmac.compare_digest(
+        number.verification_code.encode(), given.encode()
+    ):
+        raise GraphError(136025)
+    number.verification_code = None
+    number.code_verification_status = "VERIFIED"
+    call.sim.state.changed()
+    return {"success": True, "id": number.id}
+
+
+async def get_profile(call: Call) -> dict[str, Any]:
+    """GET /{number}/whatsapp_business_profile: unset fields are absent."""
+    number = call.number()
+    profile = {"messaging_product": "whatsapp", **number.profile}
+    asked = parse_fields(call.request.query.get("fields", ""))
+    known = {*_PROFILE_LIMITS, "messaging_product", "profile_picture_url", "websites", "vertical"}
+    for name in asked:
+        if name not in known:
+            raise invalid_parameter(f"Tried accessing nonexisting field ({name})")
+    shown = {k: v for k, v in profile.items() if not asked or k in asked or k == "messaging_product"}
+    return {"data": [shown]}
+
+
+async def set_profile(call: Call) -> dict[str, Any]:
+    """POST /{number}/whatsapp_business_profile."""
+    number = call.number()
+    params = call.params()
+    if params.get("messaging_product") != "whatsapp":
+        raise invalid_parameter("The parameter messaging_product is required.")
+    changes: dict[str, Any] = {}
+    for name, limit in _PROFILE_LIMITS.items():
+        if name in params:
+            value = params[name]
+            if not isinstance(value, str) or len(value) > limit or (name == "about" and not value):
+                raise invalid_parameter(f"Param {name} must be a string of at most {limit} characters")
+            changes[name] = value
+    if "websites" in params:
+        sites = params["websites"]
+        if not isinstance(sites, list) or len(sites) > 2:
+            raise invalid_parameter("Param websites must be a list of at most 2 addresses")
+        if not all(isinstance(site, str) and site.startswith(("https://", "http://")) for site in sites):
+            raise invalid_parameter("Param websites must hold addresses with http:// or https://")
+        changes["websites"] = sites
+    if "vertical" in params:
+        if params["vertical"] not in _VERTICALS:
+            raise invalid_parameter(f"Param vertical must be one of {{{', '.join(sorted(_VERTICALS))}}}")
+        changes["vertical"] = params["vertical"]
+    if "profile_picture_handle" in params:
+        upload = call.sim.state.uploads.get(str(params["profile_picture_handle"]).strip())
+        if upload is None:
+            raise invalid_parameter("Param profile_picture_handle is not a valid handle")
+        changes["profile_picture_url"] = f"{call.sim.config.base_url}/sim/uploads/{upload['key']}"
+    number.profile = {
+        name: value for name, value in {**number.profile, **changes}.items() if value not in ("", [])
+    }
+    call.sim.state.changed()
+    return {"success": True}
+
+
+async def settings(call: Call) -> dict[str, Any]:
+    """GET and POST /{number}/settings: calling, identity and storage settings, kept as they are sent."""
+    number = call.number()
+    if call.request.method == "GET":
+        return number.settings
+    number.settings = {**number.settings, **call.params()}
+    call.sim.state.changed()
+    return {"success": True}
+
+
+async def sync_app_data(call: Call) -> dict[str, Any]:
+    """POST /{number}/smb_app_data: a coexistence number's contacts or history, once each (upstream fact
+    1.10).
+    """
+    number = call.number()
+    kind = text_of(call.params(), "sync_type")
+    if not number.is_on_biz_app or kind not in {"smb_app_state_sync", "history"}:
+        raise no_such_object(call.node, "POST")
+    if kind in number.synced:
+        raise GraphError(2593107)
+    number.synced.append(kind)
+    return {"messaging_product": "whatsapp", "request_id": f"sync{random.randrange(10**12)}"}
+
+
+def register(table: Table) -> None:
+    """Put these routes into the table."""
+    table.node("GET", lambda sim, node: node in sim.state.numbers, get_number)
+    table.node("POST", lambda sim, node: node in sim.state.numbers, update_number)
+    for name, handler in (
+        ("register", register_number),
+        ("deregister", deregister_number),
+        ("request_code", request_code),
+        ("verify_code", verify_code),
+        ("whatsapp_business_profile", set_profile),
+        ("settings", settings),
+        ("smb_app_data", sync_app_data),
+    ):
+        table.edge("POST", name, handler)
+    table.edge("GET", "whatsapp_business_profile", get_profile)
+    table.edge("GET", "settings", settings)

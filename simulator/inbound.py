@@ -1,0 +1,238 @@
+"""Messages from customers: builds the `messages` notification of every type and stores the message (upstream
+fact 3.4).
+
+Called by `POST /sim/inbound` and by the phone page. `customer_of` decides how a customer is named: by phone,
+by phone and business-scoped user id, or by user id alone.
+"""
+
+import base64
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from simulator.core import Simulator
+from simulator.errors import status_error
+from simulator.graph_media import INBOUND_DAYS, media_url
+from simulator.message_checks import MEDIA_TYPES
+from simulator.records import Account, Message, Number
+from simulator.samples import sample
+from simulator.state import business_scoped_id, customer_name, digits_of, message_id
+from simulator.statuses import is_phone
+
+IDENTITIES = ("both", "phone", "user_id")
+Source = Mapping[str, Any]
+
+
+def receive(sim: Simulator, source: Source) -> Message:
+    """A customer writes. Raises `KeyError` for an unknown number and `ValueError` for what makes no message.
+
+    Members: phone_number_id, from (phone or user id), type, the object of that type (or a simple text), name,
+    username, identity, context, referral, errors, id, timestamp.
+    """
+    number = sim.state.numbers.get(str(source.get("phone_number_id", "")))
+    if number is None:
+        raise KeyError("such phone number")
+    account = sim.state.accounts[number.waba_id]
+    customer = remember_customer(sim, source)
+    kind = str(source.get("type", "text"))
+    build = _BUILDERS.get(kind)
+    if build is None and kind not in source:
+        raise ValueError(f"type is one of {', '.join(_BUILDERS)}, or any other with its object")
+    given = str(source["id"]) if source.get("id") else message_id(customer, inbound=True)
+    message: dict[str, Any] = {}
+    if source.get("context"):
+        message["context"] = _context(sim, number, source["context"])
+    message.update(_sender(sim, account, customer))
+    message.update(id=given, timestamp=str(source.get("timestamp") or int(time.time())), type=kind)
+    message.update(build(sim, number, source) if build else {kind: source[kind]})
+    for extra in ("referral", "errors", "group_id"):
+        if extra in source:
+            message[extra] = source[extra]
+    value: dict[str, Any] = {
+        "messaging_product": "whatsapp",
+        "metadata": {"display_phone_number": number.digits, "phone_number_id": number.id},
+    }
+    if kind != "system":
+        value["contacts"] = [contact(sim, account, customer)]
+    value["messages"] = [message]
+    stored = Message(given, number.id, customer, "inbound", time.time(), message, "received")
+    if kind == "reaction":
+        _react(sim, message["reaction"])
+    sim.add_message(stored)
+    sim.state.last_inbound[number.id, customer] = stored.timestamp
+    if account.subscribed:
+        sim.notifier.publish(waba_id=account.waba_id, field="messages", value=value)
+    return stored
+
+
+def remember_customer(sim: Simulator, source: Source) -> str:
+    """The customer's key (digits or user id); name, user name and identity are kept for later messages."""
+    given = str(source.get("from") or "")
+    customer = given if "." in given else digits_of(given)
+    if not customer:
+        raise ValueError("from is a phone number or a business-scoped user id")
+    identity = source.get("identity")
+    if identity is not None and identity not in IDENTITIES:
+        raise ValueError(f"identity is one of {', '.join(IDENTITIES)}")
+    known = sim.state.customers.setdefault(customer, {})
+    for name in ("name", "username", "identity", "parent_user_id"):
+        if source.get(name):
+            known[name] = str(source[name])
+    sim.state.changed()
+    return customer
+
+
+def contact(sim: Simulator, account: Account, customer: str) -> dict[str, Any]:
+    """The `contacts` entry of a customer."""
+    known = sim.state.customers.get(customer, {})
+    profile = {"name": known.get("name") or customer_name(customer)}
+    if known.get("username"):
+        profile["username"] = known["username"]
+    entry: dict[str, Any] = {"profile": profile}
+    sender = _sender(sim, account, customer)
+    if "from" in sender:
+        entry["wa_id"] = sender["from"]
+    if "from_user_id" in sender:
+        entry["user_id"] = sender["from_user_id"]
+    if known.get("parent_user_id"):
+        entry["parent_user_id"] = known["parent_user_id"]
+    return entry
+
+
+def _sender(sim: Simulator, account: Account, customer: str) -> dict[str, str]:
+    if not is_phone(customer):
+        return {"from_user_id": customer}
+    identity = sim.state.customers.get(customer, {}).get("identity", "both")
+    user_id = business_scoped_id(account.business_id, customer)
+    if identity == "phone":
+        return {"from": customer}
+    return {"from_user_id": user_id} if identity == "user_id" else {"from": customer, "from_user_id": user_id}
+
+
+def _context(sim: Simulator, number: Number, given: Any) -> dict[str, Any]:
+    if isinstance(given, str):
+        given = {"id": given}
+    context = dict(given)
+    target = sim.state.messages.get(str(context.get("id", "")))
+    if target is not None and "from" not in context:
+        context["from"] = number.digits if target.direction == "outbound" else target.customer
+    return context
+
+
+def _text(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    text = source.get("text", "Hello")
+    return {"text": text if isinstance(text, dict) else {"body": str(text)}}
+
+
+def _media(kind: str) -> Callable[[Simulator, Number, Source], dict[str, Any]]:
+    def build(sim: Simulator, number: Number, source: Source) -> dict[str, Any]:
+        given = dict(source.get(kind) or {})
+        encoded = given.pop("data", None)
+        data, mime_type, filename = sample(kind)
+        if encoded is not None:
+            data = base64.b64decode(str(encoded), validate=True)
+        mime_type, filename = given.pop("mime_type", mime_type), given.pop("filename", filename)
+        media = sim.state.store_media(
+            number, data=data, mime_type=mime_type, filename=filename, days=INBOUND_DAYS
+        )
+        content: dict[str, Any] = {
+            **given,
+            "mime_type": mime_type,
+            "sha256": base64.b64encode(media.sha256).decode(),
+        }
+        content["id"] = media.id
+        content["url"] = media_url(sim, media)
+        if kind == "document":
+            content["filename"] = filename
+        elif kind == "audio":
+            content.setdefault("voice", True)
+        elif kind == "sticker":
+            content.setdefault("animated", False)
+        return {kind: content}
+
+    return build
+
+
+def _location(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    default = {
+        "latitude": 12.9716,
+        "longitude": 77.5946,
+        "name": "Cubbon Park",
+        "address": "Bengaluru, Karnataka",
+    }
+    return {"location": source.get("location") or default}
+
+
+def _contacts(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    card = {
+        "name": {"formatted_name": "Ravi Kumar", "first_name": "Ravi", "last_name": "Kumar"},
+        "phones": [{"phone": "+91 98111 22233", "wa_id": "919811122233", "type": "CELL"}],
+    }
+    return {"contacts": source.get("contacts") or [card]}
+
+
+def _interactive(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    default = {"type": "button_reply", "button_reply": {"id": "yes", "title": "Yes"}}
+    return {"interactive": source.get("interactive") or default}
+
+
+def _button(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    return {"button": source.get("button") or {"payload": "stop", "text": "Stop"}}
+
+
+def _reaction(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    reaction = source.get("reaction")
+    if not isinstance(reaction, dict) or not reaction.get("message_id"):
+        raise ValueError("reaction needs message_id and, unless it is taken back, emoji")
+    return {"reaction": reaction}
+
+
+def _order(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    item = {"product_retailer_id": "SKU-1", "quantity": 2, "item_price": 12.5, "currency": "INR"}
+    return {
+        "order": source.get("order") or {"catalog_id": "700000000000001", "text": "", "product_items": [item]}
+    }
+
+
+def _system(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    system = source.get("system")
+    if isinstance(system, dict) and "body" in system:
+        return {"system": system}
+    old = str(source.get("from"))
+    new = str((system or {}).get("wa_id") or "919822222222")
+    return {
+        "system": {
+            "body": f"User {customer_name(old)} changed from {old} to {new}",
+            "type": "user_changed_number",
+            "wa_id": new,
+            **(system or {}),
+        }
+    }
+
+
+def _unsupported(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    error = status_error(131051, "Message type is currently not supported.")
+    error["title"] = error["message"] = "Message type unknown"
+    del error["href"]
+    return {"errors": [error], "unsupported": source.get("unsupported") or {"type": "unknown"}}
+
+
+def _react(sim: Simulator, reaction: Mapping[str, Any]) -> None:
+    target = sim.state.messages.get(str(reaction["message_id"]))
+    if target is not None:
+        target.reaction = str(reaction.get("emoji") or "") or None
+        sim.message_changed(target)
+
+
+_BUILDERS: dict[str, Callable[[Simulator, Number, Source], dict[str, Any]]] = {
+    "text": _text,
+    **{kind: _media(kind) for kind in MEDIA_TYPES},
+    "location": _location,
+    "contacts": _contacts,
+    "interactive": _interactive,
+    "button": _button,
+    "reaction": _reaction,
+    "order": _order,
+    "system": _system,
+    "unsupported": _unsupported,
+}

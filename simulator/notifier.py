@@ -1,0 +1,263 @@
+"""Sends the upstream's notifications to the gateway: batched, escaped and signed as the real ones, retried
+until 200.
+
+Callers hand over one change (`publish`); it is posted concurrently, in no promised order, at least once. The
+callback is the number's override, else the account's, else the app's (only `messages` can be overridden:
+upstream fact 1.6).
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import logging
+import random
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from simulator.config import Config
+from simulator.settings import Notifications
+from simulator.state import State
+
+logger = logging.getLogger(__name__)
+
+# Management fields carry `entry[].time`, the sending time; `messages` does not (upstream fact 12).
+_WITHOUT_TIME = {"messages"}
+_OVERRIDABLE = {"messages", "message_echoes", "smb_message_echoes"}
+MAX_BATCH = 1000
+
+
+@dataclass(slots=True)
+class Notification:
+    """One POST: the exact bytes, where they go, and how often it was tried."""
+
+    url: str
+    body: bytes
+    attempt: int = 0
+
+
+def wire_bytes(payload: Any) -> bytes:
+    """JSON as the upstream writes it: non-ASCII as `\\uXXXX`, `/` as `\\/` (upstream fact 3.1)."""
+    return json.dumps(payload, ensure_ascii=True, separators=(",", ":")).replace("/", "\\/").encode()
+
+
+def signature(secret: str, body: bytes) -> str:
+    """The value of `X-Hub-Signature-256` over the raw bytes."""
+    return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+class Notifier:
+    """The queue of notifications and the tasks that post them."""
+
+    def __init__(self, config: Config, settings: Notifications, state: State) -> None:
+        self._config = config
+        self._settings = settings
+        self._state = state
+        self._ready: deque[Notification] = deque()
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._pending: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        self._flushes: dict[str, asyncio.TimerHandle] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._posts: set[asyncio.Task[None]] = set()
+        self._pump_task: asyncio.Task[None] | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self.counters = dict.fromkeys(
+            ("published", "posted", "delivered", "retried", "given_up", "dropped"), 0
+        )
+
+    async def start(self) -> None:
+        """Open the connections and begin posting."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+        self._pump_task = asyncio.create_task(self._pump())
+
+    async def stop(self) -> None:
+        """Stop posting; what still waits is lost, as the state is kept in memory only."""
+        self.clear()
+        tasks = [*self._posts, *([self._pump_task] if self._pump_task else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session:
+            await self._session.close()
+
+    def clear(self) -> None:
+        """Forget what waits, retries included."""
+        for timer in (*self._timers, *self._flushes.values()):
+            timer.cancel()
+        self._timers.clear()
+        self._flushes.clear()
+        self._pending.clear()
+        self._ready.clear()
+
+    def backlog(self) -> dict[str, int]:
+        """How much waits: ready to be posted, in flight, and waiting for a retry or a delay."""
+        return {"ready": len(self._ready), "in_flight": len(self._posts), "waiting": len(self._timers)}
+
+    def publish(
+        self,
+        *,
+        waba_id: str,
+        field: str,
+        value: dict[str, Any],
+        entry_id: str | None = None,
+        url: str | None = None,
+    ) -> None:
+        """Queue one change of an account. `entry_id` differs from the account for partner events; `url`
+        forces a callback.
+        """
+        self.counters["published"] += 1
+        subscription = self._state.app_subscription
+        if url is None and subscription and field not in subscription["fields"]:
+            return
+        target = url or self.callback_for(waba_id, field, value)
+        # Meta's own order of members: value first.
+        self._pending.setdefault(target, []).append((entry_id or waba_id, {"value": value, "field": field}))
+        size = min(max(1, self._settings.batch_size), MAX_BATCH)
+        if len(self._pending[target]) >= size:
+            self._flush(target)
+        elif target not in self._flushes:
+            self._flushes[target] = asyncio.get_running_loop().call_later(
+                self._settings.batch_wait_ms / 1000, self._flush, target
+            )
+
+    def callback_for(self, waba_id: str, field: str, value: dict[str, Any]) -> str:
+        """The address for a change, most specific override first."""
+        if field in _OVERRIDABLE:
+            number = self._state.numbers.get(value.get("metadata", {}).get("phone_number_id", ""))
+            if number and number.override_callback_uri:
+                return number.override_callback_uri
+            account = self._state.accounts.get(waba_id)
+            if account and account.override_callback_uri:
+                return account.override_callback_uri
+        subscription = self._state.app_subscription
+        return str(subscription["callback_url"]) if subscription else self._config.callback_url
+
+    def _flush(self, target: str) -> None:
+        timer = self._flushes.pop(target, None)
+        if timer:
+            timer.cancel()
+        changes = self._pending.pop(target, [])
+        if not changes:
+            return
+        entries: dict[tuple[str, bool], dict[str, Any]] = {}
+        for entry_id, change in changes:
+            timed = change["field"] not in _WITHOUT_TIME
+            entry = entries.get((entry_id, timed))
+            if entry is None:
+                entry = (
+                    {"id": entry_id, "time": int(time.time()), "changes": []}
+                    if timed
+                    else {"id": entry_id, "changes": []}
+                )
+                entries[entry_id, timed] = entry
+            entry["changes"].append(change)
+        payload = {"object": "whatsapp_business_account", "entry": list(entries.values())}
+        self.send(target, wire_bytes(payload))
+
+    def send(self, url: str, body: bytes) -> None:
+        """Queue exact bytes, with the faults that are switched on."""
+        settings = self._settings
+        delay = settings.delay_ms / 1000
+        if settings.reorder and random.random() < settings.reorder:
+            delay += random.uniform(0, 2)
+        self._enqueue(Notification(url, body), delay)
+        if settings.duplicate and random.random() < settings.duplicate:
+            self._enqueue(Notification(url, body), delay + random.uniform(0, 0.5))
+
+    def _enqueue(self, notification: Notification, delay: float) -> None:
+        if len(self._ready) + len(self._timers) >= self._settings.queue_limit:
+            self.counters["dropped"] += 1
+            return
+        if delay <= 0:
+            self._ready.append(notification)
+            self._wake.set()
+            return
+
+        def due() -> None:
+            self._timers.discard(timer)
+            self._ready.append(notification)
+            self._wake.set()
+
+        timer = asyncio.get_running_loop().call_later(delay, due)
+        self._timers.add(timer)
+
+    def resume(self) -> None:
+        """Look at the settings again: called when they change."""
+        self._wake.set()
+
+    async def _pump(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._ready and not self._settings.paused:
+                if len(self._posts) >= max(1, self._settings.concurrency):
+                    self._room.clear()
+                    await self._room.wait()
+                    continue
+                task = asyncio.create_task(self._post(self._ready.popleft()))
+                self._posts.add(task)
+                task.add_done_callback(self._posted)
+
+    def _posted(self, task: asyncio.Task[None]) -> None:
+        self._posts.discard(task)
+        self._room.set()
+
+    async def _post(self, notification: Notification) -> None:
+        self.counters["posted"] += 1
+        if await self._accepted(notification):
+            self.counters["delivered"] += 1
+            return
+        schedule = self._settings.retry_seconds
+        if notification.attempt >= len(schedule):
+            self.counters["given_up"] += 1
+            return
+        delay = schedule[notification.attempt]
+        notification.attempt += 1
+        self.counters["retried"] += 1
+        self._enqueue(notification, delay)
+
+    async def _accepted(self, notification: Notification) -> bool:
+        assert self._session is not None
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "facebookexternalua",
+            "X-Hub-Signature-256": signature(self._config.app_secret, notification.body),
+        }
+        timeout = aiohttp.ClientTimeout(total=self._settings.timeout_ms / 1000)
+        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError, ValueError):
+            async with self._session.post(
+                notification.url,
+                data=notification.body,
+                headers=headers,
+                allow_redirects=False,
+                timeout=timeout,
+            ) as response:
+                await response.content.readany()
+                return response.status == 200
+        return False
+
+    async def verify_callback(self, url: str, verify_token: str) -> str | None:
+        """Ask a callback for the challenge, as when it is configured. The reason it failed, or None."""
+        assert self._session is not None
+        challenge = str(random.randint(10**8, 10**10))
+        query = {"hub.mode": "subscribe", "hub.challenge": challenge, "hub.verify_token": verify_token}
+        try:
+            async with self._session.get(
+                url, params=query, allow_redirects=False, timeout=aiohttp.ClientTimeout(total=10)
+            ) as response:
+                answer = (await response.content.read(1024)).decode(errors="replace")
+                if response.status != 200:
+                    return f"HTTP Status Code = {response.status}; HTTP Message = {response.reason}"
+                return None if answer == challenge else "The challenge did not match."
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+            return "The URL could not be reached."

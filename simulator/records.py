@@ -1,0 +1,188 @@
+"""What the fake upstream knows: accounts, numbers, tokens, codes, media, templates, messages.
+
+Plain data with the few rules that belong to one record. `state.py` creates and finds them, `snapshot.py`
+keeps the ones that must survive a restart.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+MANAGEMENT = "whatsapp_business_management"
+MESSAGING = "whatsapp_business_messaging"
+MANAGE_EVENTS = "whatsapp_business_manage_events"
+
+
+@dataclass(slots=True)
+class Number:
+    """A business phone number (upstream fact 1.5)."""
+
+    id: str
+    waba_id: str
+    digits: str
+    display_phone_number: str
+    verified_name: str
+    quality_rating: str = "GREEN"
+    messaging_limit_tier: str = "TIER_2K"
+    throughput: str = "STANDARD"
+    name_status: str = "APPROVED"
+    code_verification_status: str = "VERIFIED"
+    platform_type: str = "CLOUD_API"
+    status: str = "CONNECTED"
+    account_mode: str = "LIVE"
+    is_on_biz_app: bool = False
+    is_official_business_account: bool = False
+    last_onboarded_time: str | None = None
+    pin: str | None = None
+    # Another provider still holds the number with two-step verification on: it cannot be migrated yet.
+    locked_elsewhere: bool = False
+    override_callback_uri: str | None = None
+    override_verify_token: str | None = None
+    profile: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    verification_code: str | None = None
+    code_requests: list[float] = field(default_factory=list)
+    registrations: list[float] = field(default_factory=list)
+    pin_failures: int = 0
+    allowed_recipients: list[str] | None = None
+    synced: list[str] = field(default_factory=list)
+
+    @property
+    def registered(self) -> bool:
+        """Whether the number may send: `platform_type` and `status` say so together."""
+        return self.platform_type == "CLOUD_API" and self.status == "CONNECTED"
+
+    @property
+    def rate(self) -> int:
+        """Messages per second that the number may send (upstream fact 2.1)."""
+        if self.is_on_biz_app:
+            return 20
+        return 1000 if self.throughput == "HIGH" else 80
+
+
+@dataclass(slots=True)
+class Template:
+    """A message template in one language (upstream fact 1.3)."""
+
+    id: str
+    waba_id: str
+    name: str
+    language: str
+    category: str
+    components: list[dict[str, Any]]
+    status: str = "PENDING"
+    parameter_format: str = "POSITIONAL"
+    message_send_ttl_seconds: int | None = None
+    rejected_reason: str = "NONE"
+    quality: str = "UNKNOWN"
+    previous_category: str | None = None
+    library_template_name: str | None = None
+    edited_at: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Account:
+    """A WhatsApp business account (WABA) with everything that hangs on it."""
+
+    waba_id: str
+    name: str
+    business_id: str
+    currency: str = "INR"
+    country: str = "IN"
+    timezone_id: str = "71"
+    account_review_status: str = "APPROVED"
+    status: str = "ACTIVE"
+    subscribed: bool = False
+    locked: bool = False
+    override_callback_uri: str | None = None
+    override_verify_token: str | None = None
+    numbers: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Token:
+    """An access token. What it may do is kept apart from what `debug_token` says of it, because they can
+    differ.
+    """
+
+    value: str
+    # The accounts it opens; None opens all (the variant without `target_ids`, and the app's own token).
+    waba_ids: list[str] | None
+    kind: str = "SYSTEM_USER"
+    app_id: str = ""
+    scopes: list[str] = field(default_factory=lambda: [MANAGEMENT, MESSAGING, "public_profile"])
+    issued_at: int = field(default_factory=lambda: int(time.time()))
+    # Seconds since the epoch, 0 = never.
+    expires_at: int = 0
+    data_access_expires_at: int = 0
+    invalidated: bool = False
+
+    def opens(self, waba_id: str) -> bool:
+        """Whether the account is among the token's targets."""
+        return self.waba_ids is None or waba_id in self.waba_ids
+
+    @property
+    def may_message(self) -> bool:
+        """Whether sends and media are allowed."""
+        return MESSAGING in self.scopes
+
+    @property
+    def may_manage(self) -> bool:
+        """Whether management calls work: also with the scope that newer tokens carry (upstream fact 8)."""
+        return MANAGEMENT in self.scopes or MANAGE_EVENTS in self.scopes
+
+
+@dataclass(slots=True)
+class Code:
+    """A single-use authorization code of the embedded sign-up."""
+
+    value: str
+    waba_id: str
+    variant: str
+    expires_at: float
+    used: bool = False
+
+
+@dataclass(slots=True)
+class Media:
+    """A stored file, bound to the account whose number uploaded or received it."""
+
+    id: str
+    waba_id: str
+    phone_number_id: str
+    mime_type: str
+    filename: str | None
+    sha256: bytes
+    data: bytes
+    expires_at: float
+
+
+@dataclass(slots=True)
+class Message:
+    """One message of a conversation, either direction, as the phone page shows it."""
+
+    id: str
+    phone_number_id: str
+    customer: str
+    direction: str
+    timestamp: float
+    body: dict[str, Any]
+    status: str
+    rendered: str | None = None
+    error: dict[str, Any] | None = None
+    reaction: str | None = None
+
+    def view(self) -> dict[str, Any]:
+        """The form the control API shows."""
+        return {
+            "id": self.id,
+            "phone_number_id": self.phone_number_id,
+            "customer": self.customer,
+            "direction": self.direction,
+            "timestamp": round(self.timestamp, 3),
+            "status": self.status,
+            "body": self.body,
+            "rendered": self.rendered,
+            "error": self.error,
+            "reaction": self.reaction,
+        }

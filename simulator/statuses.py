@@ -1,0 +1,160 @@
+"""Statuses of accepted sends: sent, delivered, read, or failed, as `messages` notifications (upstream fact
+3.5).
+
+`graph_messages` calls `accepted` after a 200; the phone page calls `opened`. Nothing is sent for an account
+that has not subscribed the app.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from simulator.errors import status_error
+from simulator.notifier import Notifier
+from simulator.records import Account, Message, Number
+from simulator.settings import Settings
+from simulator.state import State, business_scoped_id, customer_name
+
+FREE_FORM = "service"
+
+
+def is_phone(customer: str) -> bool:
+    """Whether a customer is named by a phone number, not by a business-scoped user id."""
+    return customer.isdigit()
+
+
+class Statuses:
+    """Walks each accepted message through its statuses."""
+
+    def __init__(
+        self, settings: Settings, state: State, notifier: Notifier, changed: Callable[[Message], None]
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._notifier = notifier
+        self._changed = changed
+        self._timers: set[asyncio.TimerHandle] = set()
+
+    def clear(self) -> None:
+        """Forget what has not gone out."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def accepted(self, message: Message, *, category: str, failure: int | None) -> None:
+        """Plan the statuses of a message; `failure` is the code it fails with after the 200, if any."""
+        settings = self._settings.statuses
+        if not settings.enabled:
+            return
+        if failure is not None:
+            self._later(settings.delivered_ms, self._fail, message, failure)
+            return
+        self._later(settings.sent_ms, self._advance, message, "sent", category)
+        if message.body.get("type") == "reaction":
+            return
+        self._later(settings.delivered_ms, self._advance, message, "delivered", category)
+        if settings.auto_read:
+            self._later(settings.read_ms, self._advance, message, "read", category)
+
+    def opened(self, phone_number_id: str, customer: str) -> None:
+        """The customer looks at the conversation: what is delivered becomes read."""
+        for message in self._state.conversations.get((phone_number_id, customer), ()):
+            if message.direction == "outbound" and message.status == "delivered":
+                self._advance(message, "read", FREE_FORM)
+
+    def fail(self, message: Message, code: int) -> None:
+        """Let a message fail now, also after `sent` (upstream fact 3.3, rule 4)."""
+        self._fail(message, code)
+
+    def _later(self, milliseconds: int, call: Callable[..., None], *arguments: Any) -> None:
+        if milliseconds == 0:
+            asyncio.get_running_loop().call_soon(call, *arguments)
+            return
+
+        def due() -> None:
+            self._timers.discard(timer)
+            call(*arguments)
+
+        timer = asyncio.get_running_loop().call_later(milliseconds / 1000, due)
+        self._timers.add(timer)
+
+    def _advance(self, message: Message, status: str, category: str) -> None:
+        if message.status in {"failed", "read"} or message.id not in self._state.messages:
+            return
+        message.status = status
+        self._changed(message)
+        drop = self._settings.notifications.drop_delivered
+        if status == "delivered" and drop and random.random() < drop:
+            return
+        item = self._item(message, status)
+        if item is None:
+            return
+        account, number, entry = item
+        if status in {"sent", "delivered"}:
+            # Delivered service messages are charged since October 2026 (upstream fact 7).
+            entry["pricing"] = {
+                "billable": True,
+                "pricing_model": "PMP",
+                "type": "regular",
+                "category": category,
+            }
+        self._publish(account, number, entry, contacts=[self._contact(account, message)])
+
+    def _fail(self, message: Message, code: int) -> None:
+        if message.id not in self._state.messages:
+            return
+        message.status = "failed"
+        message.error = status_error(code)
+        self._changed(message)
+        item = self._item(message, "failed")
+        if item is None:
+            return
+        account, number, entry = item
+        entry["errors"] = [message.error]
+        self._publish(account, number, entry, contacts=None)
+
+    def _item(self, message: Message, status: str) -> tuple[Account, Number, dict[str, Any]] | None:
+        number = self._state.numbers.get(message.phone_number_id)
+        account = self._state.accounts.get(number.waba_id) if number else None
+        if number is None or account is None or not account.subscribed:
+            return None
+        entry: dict[str, Any] = {"id": message.id, "status": status, "timestamp": str(int(time.time()))}
+        if is_phone(message.customer):
+            entry["recipient_id"] = message.customer
+            if status != "failed":
+                entry["recipient_user_id"] = business_scoped_id(account.business_id, message.customer)
+        else:
+            entry["recipient_user_id"] = message.customer
+        opaque = message.body.get("biz_opaque_callback_data")
+        if opaque:
+            entry["biz_opaque_callback_data"] = opaque
+        return account, number, entry
+
+    def _contact(self, account: Account, message: Message) -> dict[str, Any]:
+        known = self._state.customers.get(message.customer, {})
+        contact: dict[str, Any] = {"profile": {"name": known.get("name") or customer_name(message.customer)}}
+        if is_phone(message.customer):
+            contact["wa_id"] = message.customer
+            contact["user_id"] = business_scoped_id(account.business_id, message.customer)
+        else:
+            contact["user_id"] = message.customer
+        return contact
+
+    def _publish(
+        self,
+        account: Account,
+        number: Number,
+        entry: dict[str, Any],
+        *,
+        contacts: list[dict[str, Any]] | None,
+    ) -> None:
+        value: dict[str, Any] = {
+            "messaging_product": "whatsapp",
+            "metadata": {"display_phone_number": number.digits, "phone_number_id": number.id},
+        }
+        if contacts:
+            value["contacts"] = contacts
+        value["statuses"] = [entry]
+        self._notifier.publish(waba_id=account.waba_id, field="messages", value=value)

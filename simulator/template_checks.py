@@ -1,0 +1,152 @@
+"""Whether a template send fits the stored template, and what the customer then reads (upstream fact 1.1.3).
+
+Order and codes as upstream: unknown 132001, paused 132015, disabled 132016, wrong count 132000, wrong kind
+132012.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simulator.errors import GraphError
+from simulator.records import Template
+from simulator.state import State
+
+_VARIABLE = re.compile(r"{{\s*(\w+)\s*}}")
+_HEADER_MEDIA = {"IMAGE": "image", "VIDEO": "video", "DOCUMENT": "document", "GIF": "gif"}
+_MAX_BODY = 1024
+
+
+def variables(text: str) -> list[str]:
+    """The distinct variables of a text, in order: `Hi {{1}}` → [`1`]."""
+    return list(dict.fromkeys(_VARIABLE.findall(text)))
+
+
+def find_template(state: State, waba_id: str, source: Mapping[str, Any]) -> Template:
+    """The template that a send names, if it may be sent."""
+    name, language = source["name"], source["language"]["code"]
+    template = state.template_index.get((waba_id, name, language))
+    if template is None or template.status in {
+        "PENDING",
+        "REJECTED",
+        "PENDING_DELETION",
+        "DELETED",
+        "IN_APPEAL",
+    }:
+        raise GraphError(132001, f"template name ({name}) does not exist in {language}")
+    if template.status == "PAUSED":
+        raise GraphError(132015, f"template ({name}) is paused due to low quality")
+    if template.status == "DISABLED":
+        raise GraphError(132016, f"template ({name}) is disabled")
+    return template
+
+
+def check_parameters(template: Template, components: Sequence[Any]) -> str:
+    """Compare the send's components with the template's; the text of the filled body."""
+    given = _by_kind(components)
+    rendered = ""
+    for component in template.components:
+        kind = str(component.get("type", "")).upper()
+        if kind == "HEADER":
+            _check_header(component, given.get("header", []))
+        elif kind == "BODY":
+            rendered = _check_body(template, component, given.get("body", []))
+        elif kind == "BUTTONS":
+            _check_buttons(component, components)
+    if len(rendered) > _MAX_BODY * 4:
+        raise GraphError(132005, "body: the filled text is too long")
+    return rendered
+
+
+def _by_kind(components: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
+    given: dict[str, list[dict[str, Any]]] = {}
+    for component in components:
+        if not isinstance(component, dict):
+            raise GraphError(131009, "template['components'] must hold objects")
+        parameters = component.get("parameters") or []
+        if not isinstance(parameters, list) or not all(isinstance(item, dict) for item in parameters):
+            raise GraphError(131009, "parameters must be a list of objects")
+        given.setdefault(str(component.get("type", "")).lower(), []).extend(parameters)
+    return given
+
+
+def _count(where: str, expected: int, given: int) -> None:
+    if expected != given:
+        raise GraphError(
+            132000,
+            f"{where}: number of localizable_params ({given}) does not match the expected number of params "
+            f"({expected})",
+        )
+
+
+def _check_header(component: Mapping[str, Any], parameters: list[dict[str, Any]]) -> None:
+    form = str(component.get("format", "TEXT")).upper()
+    if form == "TEXT":
+        _count("header", len(variables(str(component.get("text", "")))), len(parameters))
+        return
+    _count("header", 1, len(parameters))
+    expected = _HEADER_MEDIA.get(form, form.lower())
+    if str(parameters[0].get("type", "")).lower() != expected:
+        raise GraphError(
+            132012, f"header: Format mismatch, expected {form}, received {parameters[0].get('type')}"
+        )
+
+
+def _check_body(template: Template, component: Mapping[str, Any], parameters: list[dict[str, Any]]) -> str:
+    text = str(component.get("text") or "")
+    if template.category == "AUTHENTICATION":
+        text = text or "*{{1}}* is your verification code."
+    names = variables(text)
+    _count("body", len(names), len(parameters))
+    values: dict[str, str] = {}
+    for position, (name, parameter) in enumerate(zip(names, parameters, strict=True)):
+        if template.parameter_format == "NAMED":
+            key = str(parameter.get("parameter_name", ""))
+            if key not in names:
+                raise GraphError(132012, f"body: Parameter name is missing or empty, expected {name}")
+        else:
+            key = names[position]
+        values[key] = _text_of(parameter)
+        if template.category == "AUTHENTICATION" and len(values[key]) > 15:
+            raise GraphError(132005, "body: the code must be at most 15 characters")
+    return _VARIABLE.sub(lambda match: values.get(match.group(1), match.group(0)), text)
+
+
+def _text_of(parameter: Mapping[str, Any]) -> str:
+    kind = str(parameter.get("type", "")).lower()
+    if kind == "text":
+        if not isinstance(parameter.get("text"), str) or not parameter["text"]:
+            raise GraphError(131008, "Parameter of type text is missing text value")
+        return str(parameter["text"])
+    if kind in {"currency", "date_time"}:
+        holder = parameter.get(kind)
+        if not isinstance(holder, dict) or not holder.get("fallback_value"):
+            raise GraphError(131008, f"Parameter of type {kind} is missing fallback_value")
+        return str(holder["fallback_value"])
+    raise GraphError(132012, f"body: Parameter type {kind or 'unknown'} does not fit a text variable")
+
+
+def _check_buttons(component: Mapping[str, Any], components: Sequence[Any]) -> None:
+    sent: dict[int, list[dict[str, Any]]] = {}
+    for item in components:
+        if str(item.get("type", "")).lower() == "button":
+            position = str(item.get("index", "0"))
+            if not position.isdigit():
+                raise GraphError(131009, "button index is not a number")
+            sent[int(position)] = item.get("parameters") or []
+    for index, button in enumerate(component.get("buttons") or []):
+        kind = str(button.get("type", "")).upper()
+        needs = (
+            kind == "OTP"
+            or kind == "COPY_CODE"
+            or (kind == "URL" and bool(variables(str(button.get("url", "")))))
+        )
+        if needs and len(sent.get(index, [])) != 1:
+            raise GraphError(
+                131008,
+                f"Button at index {index} of type {kind.title()} requires a parameter",
+            )
+        if needs and kind in {"URL", "OTP"} and str(sent[index][0].get("type", "")).lower() != "text":
+            raise GraphError(132012, f"button at index {index}: Format mismatch, expected text")
+        if kind == "URL" and not needs and sent.get(index):
+            _count(f"button at index {index}", 0, len(sent[index]))

@@ -1,0 +1,88 @@
+"""The token buckets, on a clock of the test's own."""
+
+import pytest
+
+from simulator import throttling
+from simulator.errors import GraphError
+from simulator.records import Number
+from simulator.settings import Throttling
+from simulator.throttling import Throttle
+
+
+class Clock:
+    """A clock that moves when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(throttling, "time", clock)
+    return clock
+
+
+def number(**values: object) -> Number:
+    return Number("1", "2", "919800000001", "+91 98000 00001", "Shop", **values)
+
+
+def taken(throttle: Throttle, sender: Number, attempts: int) -> int:
+    """How many of the attempts pass."""
+    passed = 0
+    for _ in range(attempts):
+        try:
+            throttle.take_send(sender)
+            passed += 1
+        except GraphError as error:
+            assert error.code == 130429
+    return passed
+
+
+@pytest.mark.parametrize(
+    ("sender", "rate"),
+    [
+        (number(), 80),
+        (number(throughput="HIGH"), 1000),
+        (number(throughput="HIGH", is_on_biz_app=True), 20),
+    ],
+)
+def test_a_number_sends_at_its_level(clock: Clock, sender: Number, rate: int) -> None:
+    throttle = Throttle(Throttling())
+    assert taken(throttle, sender, rate + 50) == rate
+    clock.now += 0.5
+    assert taken(throttle, sender, rate) == rate // 2
+    clock.now += 10
+    assert taken(throttle, sender, rate + 50) == rate
+
+
+def test_a_pair_has_a_burst_and_then_one_in_six_seconds(clock: Clock) -> None:
+    throttle = Throttle(Throttling())
+    for _ in range(45):
+        throttle.take_pair(number(), "919812345678")
+    with pytest.raises(GraphError, match="131056"):
+        throttle.take_pair(number(), "919812345678")
+    throttle.take_pair(number(), "919812345679")
+    clock.now += 6
+    throttle.take_pair(number(), "919812345678")
+    with pytest.raises(GraphError, match="131056"):
+        throttle.take_pair(number(), "919812345678")
+
+
+def test_management_calls_have_an_hourly_limit(clock: Clock) -> None:
+    throttle = Throttle(Throttling())
+    for _ in range(200):
+        usage = throttle.take_call("100", registered=False)
+    assert usage is not None
+    assert usage["100"][0]["call_count"] == 100
+    with pytest.raises(GraphError, match="80007"):
+        throttle.take_call("100", registered=False)
+    throttle.take_call("100", registered=True)
+    clock.now += 3600
+    throttle.take_call("100", registered=False)

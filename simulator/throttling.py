@@ -1,0 +1,82 @@
+"""The upstream's rate limits: per number, per pair of business and customer, per account and hour (upstream
+facts 2.1-2.4).
+"""
+
+import time
+from typing import Any
+
+from simulator.errors import GraphError
+from simulator.records import Number
+from simulator.settings import Throttling
+
+# A message every six seconds to one user on average, with 45 borrowed from the future.
+_PAIR_INTERVAL = 6.0
+_PAIR_BURST = 45
+_PAIRS_KEPT = 200_000
+# Calls an hour on management routes: without and with a registered number on the account.
+_CALLS = 200
+_CALLS_REGISTERED = 5000
+
+
+class Throttle:
+    """Each limit is one number per key: the time at which the bucket is full again (GCRA)."""
+
+    def __init__(self, settings: Throttling) -> None:
+        self._settings = settings
+        self._numbers: dict[str, float] = {}
+        self._pairs: dict[tuple[str, str], float] = {}
+        self._calls: dict[str, tuple[int, int]] = {}
+
+    def clear(self) -> None:
+        """All buckets are full again."""
+        self._numbers.clear()
+        self._pairs.clear()
+        self._calls.clear()
+
+    def take_send(self, number: Number) -> None:
+        """Spend one message of the number's second; raises 130429."""
+        if not self._settings.throughput:
+            return
+        now = time.monotonic()
+        full_at = max(self._numbers.get(number.id, 0.0), now)
+        if full_at - now > 1.0 - 1.0 / number.rate + 1e-9:
+            raise GraphError(130429)
+        self._numbers[number.id] = full_at + 1.0 / number.rate
+
+    def take_pair(self, number: Number, customer: str) -> None:
+        """Spend one message of the pair; raises 131056."""
+        if not self._settings.pair:
+            return
+        now = time.monotonic()
+        key = (number.id, customer)
+        full_at = max(self._pairs.get(key, 0.0), now)
+        if full_at - now > _PAIR_INTERVAL * (_PAIR_BURST - 1) + 1e-9:
+            raise GraphError(131056)
+        if len(self._pairs) >= _PAIRS_KEPT:
+            self._pairs = {pair: at for pair, at in self._pairs.items() if at > now}
+        self._pairs[key] = full_at + _PAIR_INTERVAL
+
+    def take_call(self, waba_id: str, *, registered: bool) -> dict[str, Any] | None:
+        """Count a management call; the content of `X-Business-Use-Case-Usage`, or error 80007."""
+        if not self._settings.management:
+            return None
+        hour = int(time.time() // 3600)
+        since, used = self._calls.get(waba_id, (hour, 0))
+        used = used + 1 if since == hour else 1
+        self._calls[waba_id] = (hour, used)
+        limit = _CALLS_REGISTERED if registered else _CALLS
+        minutes = 60 - int(time.time() % 3600 // 60)
+        if used > limit:
+            raise GraphError(80007)
+        percent = used * 100 // limit
+        return {
+            waba_id: [
+                {
+                    "type": "whatsapp_business_management",
+                    "call_count": percent,
+                    "total_cputime": percent // 2,
+                    "total_time": percent // 2,
+                    "estimated_time_to_regain_access": minutes if percent >= 100 else 0,
+                }
+            ]
+        }
