@@ -20,6 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+from gateway import processes
+from gateway.processes import StartError, log_tail
+
 DATABASE = "gateway"
 DATABASE_USER = "gateway"
 MAX_CONNECTIONS = 200
@@ -27,7 +30,6 @@ MAX_SOCKET_PATH = 103
 """Bytes of a Unix socket's path: Linux allows 107, macOS 103."""
 START_SECONDS = 120.0
 """How long a server may take to answer: after a crash Postgres replays its log first."""
-MAX_LOG_BYTES = 10 * 1024 * 1024
 
 _POSTGRES_SOCKET = ".s.PGSQL.5432"
 _VALKEY_SOCKET = "valkey.sock"
@@ -50,10 +52,6 @@ _THROW_AWAY = {
     "synchronous_commit": "off",
     "shared_buffers": "64MB",
 }
-
-
-class StartError(Exception):
-    """A server or process did not start; the message says in one line why, then shows the end of its log."""
 
 
 def socket_dir(data_dir: Path) -> Path:
@@ -104,8 +102,7 @@ def start_postgres(
     _end_orphaned_postgres(cluster)
     options = _POSTGRES_OPTIONS | (_DURABLE if durable else _THROW_AWAY)
     options["unix_socket_directories"] = str(sockets)
-    process = _start(
-        data_dir,
+    process = processes.start(
         "postgres",
         [
             *_as_server_user(),
@@ -114,7 +111,9 @@ def start_postgres(
             str(cluster),
             *(f"--{name}={value}" for name, value in options.items()),
         ],
+        data_dir=data_dir,
         process_group=process_group,
+        directory=Path("/"),
     )
     _wait_until_ready(data_dir, "postgres", process, lambda: _ensure_database(data_dir))
     return process
@@ -133,44 +132,21 @@ def start_valkey(data_dir: Path, *, process_group: int | None = None) -> subproc
         "dir": str(data_dir.absolute()),
     }
     command = [str(binary), *(word for name, value in options.items() for word in (f"--{name}", value))]
-    process = _start(data_dir, "valkey", command, process_group=process_group)
+    process = processes.start(
+        "valkey", command, data_dir=data_dir, process_group=process_group, directory=Path("/")
+    )
     _wait_until_ready(data_dir, "valkey", process, lambda: _ping_valkey(data_dir))
     return process
 
 
-def stop_postgres(process: subprocess.Popen[bytes], *, timeout: float = 30.0) -> None:
+def stop_postgres(process: subprocess.Popen[bytes]) -> None:
     """Stop Postgres: sessions are ended, everything is written out ('fast shutdown')."""
-    _stop(process, signal.SIGINT, timeout)
+    processes.stop(process, signal_number=signal.SIGINT, seconds=30)
 
 
-def stop_valkey(process: subprocess.Popen[bytes], *, timeout: float = 5.0) -> None:
+def stop_valkey(process: subprocess.Popen[bytes]) -> None:
     """Stop Valkey; what it held is gone."""
-    _stop(process, signal.SIGTERM, timeout)
-
-
-def open_log(data_dir: Path, name: str) -> int:
-    """A file descriptor that appends to `logs/<name>.log`; a log over `MAX_LOG_BYTES` is set aside first."""
-    path = log_path(data_dir, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
-        path.replace(path.with_suffix(".log.1"))
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-
-
-def log_path(data_dir: Path, name: str) -> Path:
-    """The log of one process of the run."""
-    return data_dir.absolute() / "logs" / f"{name}.log"
-
-
-def log_tail(data_dir: Path, name: str, *, lines: int = 15) -> str:
-    """The last lines of a process's log, indented for showing under an error."""
-    try:
-        with log_path(data_dir, name).open("rb") as log:
-            log.seek(max(0, log_path(data_dir, name).stat().st_size - 32_768))
-            text = log.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    return "\n".join(f"    {line}" for line in text.splitlines()[-lines:])
+    processes.stop(process, seconds=5)
 
 
 def _package(name: str) -> Path:
@@ -295,23 +271,6 @@ def _ping_valkey(data_dir: Path) -> None:
         client.ping()
 
 
-def _start(
-    data_dir: Path, name: str, command: list[str], *, process_group: int | None
-) -> subprocess.Popen[bytes]:
-    log = open_log(data_dir, name)
-    try:
-        return subprocess.Popen(
-            command,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            process_group=process_group,
-        )
-    finally:
-        os.close(log)
-
-
 def _wait_until_ready(
     data_dir: Path, name: str, process: subprocess.Popen[bytes], probe: Callable[[], None]
 ) -> None:
@@ -327,17 +286,6 @@ def _wait_until_ready(
             if process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.02)
                 continue
-            _stop(process, signal.SIGKILL, 5)
-            raise StartError(
-                f"{name} did not start; the end of {log_path(data_dir, name)}:\n{log_tail(data_dir, name)}"
-            ) from error
+            processes.stop(process, signal_number=signal.SIGKILL, seconds=5)
+            raise StartError(f"{name} did not start; {log_tail(data_dir, name)}") from error
         return
-
-
-def _stop(process: subprocess.Popen[bytes], signal_number: int, timeout: float) -> None:
-    process.send_signal(signal_number)
-    try:
-        process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

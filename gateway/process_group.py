@@ -2,7 +2,7 @@
 
 The supervisor and the tests start every child in such a group. A small watchdog holds the reading end of a
 pipe; the kernel closes the writing end when the owner ends, however it ends. Then the watchdog sends SIGTERM
-to the group, after `GRACE_SECONDS` SIGKILL, and leaves. Nothing here knows what the children are.
+to the group, after a grace SIGKILL, and leaves. Nothing here knows what the children are.
 Runs as a script of its own, with the standard library only, so that it starts in milliseconds.
 """
 
@@ -20,11 +20,12 @@ GRACE_SECONDS = 5.0
 class ProcessGroup:
     """Pass `id` as `process_group` to `subprocess.Popen`; call `close()` when the members were stopped."""
 
-    def __init__(self, *, keep_open: tuple[int, ...] = ()) -> None:
+    def __init__(self, *, keep_open: tuple[int, ...] = (), grace_seconds: float = GRACE_SECONDS) -> None:
         """Start the watchdog. It holds the file descriptors `keep_open` (a lock) until no member is left."""
+        self._grace_seconds = grace_seconds
         reading_end, self._life_line = os.pipe()
         self._watchdog = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__],
+            [sys.executable, "-I", "-S", __file__, str(grace_seconds)],
             stdin=reading_end,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -35,17 +36,17 @@ class ProcessGroup:
         self.id = self._watchdog.pid
 
     def close(self) -> None:
-        """End whatever is still in the group; returns when it is gone, at most `GRACE_SECONDS` later."""
+        """End whatever is still in the group; returns when it is gone, soon after the grace at the latest."""
         os.close(self._life_line)
         self._watchdog.wait()
-        deadline = time.monotonic() + GRACE_SECONDS + 1
+        deadline = time.monotonic() + self._grace_seconds + 1
         with contextlib.suppress(ProcessLookupError):
             while time.monotonic() < deadline:
                 os.killpg(self.id, 0)
                 time.sleep(0.02)
 
 
-def _watch() -> None:
+def _watch(grace_seconds: float) -> None:
     """The watchdog: one half anchors the group's id, the other watches from a session of its own."""
     group = os.getpgrp()
     if os.fork():
@@ -56,7 +57,7 @@ def _watch() -> None:
         pass
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGTERM)
-        deadline = time.monotonic() + GRACE_SECONDS
+        deadline = time.monotonic() + grace_seconds
         while time.monotonic() < deadline:
             os.killpg(group, 0)
             time.sleep(0.02)
@@ -64,4 +65,4 @@ def _watch() -> None:
 
 
 if __name__ == "__main__":
-    _watch()
+    _watch(float(sys.argv[1]))

@@ -1,0 +1,96 @@
+# The project's tasks: `make` lists them. A fresh machine needs Python 3.11, git and make.
+
+ifndef PYTHON
+PYTHON := $(shell command -v python3.11 || command -v python3 || echo python3.11)
+endif
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install run reset logs test lint types contract checks pytest browser format lock bench faults shell
+
+help: ## List the tasks
+	@echo "Usage: make TASK"
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 12
+
+install: $(BIN)/.for-development ## Install all requirements into .venv (the other tasks do it when needed)
+
+run: $(BIN)/.to-run ## Start everything, print the addresses and a first request (PORT=8001 SIMULATOR_PORT=8101 DATA_DIR=.other)
+	@$(BIN)/python -m gateway.supervisor run
+
+reset: $(BIN)/.to-run ## Delete the data of `make run` (what is in DATA_DIR)
+	@$(BIN)/python -m gateway.supervisor reset
+
+logs: $(BIN)/.to-run ## Follow the logs of `make run`
+	@$(BIN)/python -m gateway.supervisor logs
+
+shell: $(BIN)/.to-run ## Open a Django shell beside `make run`
+	@$(BIN)/python manage.py shell
+
+test: lint types contract checks browser pytest ## Everything that must pass before a commit
+
+lint: $(BIN)/.for-development ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(BIN)/.for-development ## Put the code into the project's format
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+types: $(BIN)/.for-development ## Check types
+	$(BIN)/mypy
+
+contract: $(BIN)/.for-development ## Check the import directions
+	$(BIN)/lint-imports
+
+checks: $(BIN)/.for-development ## Check settings, and that every model change has its migration
+	$(BIN)/python manage.py check --fail-level WARNING
+	$(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+
+pytest: $(BIN)/.for-development ## Run the tests alone
+	$(BIN)/pytest
+
+browser: ## Make sure that Chromium is there for the browser tests
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& echo "Installing Chromium for the browser tests ..." \
+		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
+	} || { echo "The browser tests need Chromium: install it (Debian: sudo apt-get install chromium)."; exit 1; }
+
+bench: $(BIN)/.for-development ## Measure (NAME=delivery for one benchmark, without NAME all)
+	$(BIN)/python -m benchmarks $(NAME)
+
+faults: $(BIN)/.for-development ## Run the long form of the fault tests
+	FAULTS=long $(BIN)/pytest -m faults
+
+lock: $(BIN)/.for-development ## Pin the requirements anew, with hashes
+	@for name in requirements requirements-dev; do \
+		$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
+			--custom-compile-command "make lock" $$name.in -o $$name.txt || exit 1; \
+	done
+
+# Each stamp is newer than what it was made from; a stamp is written only after its installation succeeded.
+$(BIN)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || { \
+		echo "Python 3.11 is missing: install it (Debian: apt-get install python3.11 python3.11-venv)," \
+			"or say where it is: PYTHON=/path/to/python3.11 make run"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "Python's venv module is missing: install it (Debian: apt-get install python3.11-venv)."; exit 1; }
+	@$(PYTHON) -m venv --clear .venv || { \
+		echo "Making .venv failed: see above, then run make again."; exit 1; }
+	@touch $@
+
+$(BIN)/.to-run: requirements.txt $(BIN)/.made
+	@$(call install,requirements.txt)
+
+$(BIN)/.for-development: requirements-dev.txt $(BIN)/.to-run
+	@$(call install,requirements-dev.txt)
+
+define install
+echo "Installing $(1) ..."; \
+$(BIN)/python -m pip install --quiet --require-hashes -r $(1) >.venv/install.log 2>&1 && touch $@ || { \
+	grep -E '^ERROR' .venv/install.log | tail -n 1; \
+	echo "Installing $(1) failed (the whole story is in .venv/install.log): is the package index reachable?" \
+		"Then run make again."; \
+	exit 1; }
+endef
