@@ -1,0 +1,328 @@
+"""The rules of the normaliser: routes, keys, people, malformed bodies, JSON that other readers lose."""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.upstream.normalise import EventDraft, normalise
+from gateway.upstream.tests.notifications import BODIES, changes_of, drafts_of
+
+ENVELOPE: dict[str, Any] = {
+    "messaging_product": "whatsapp",
+    "metadata": {"phone_number_id": "200300400500600"},
+}
+
+
+def wire(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).replace("/", "\\/").encode()
+
+
+def notification(field: str, value: object, **entry: object) -> bytes:
+    changes = [{"value": value, "field": field}]
+    whole = {"id": "100200300400500", **entry, "changes": changes}
+    return wire({"object": "whatsapp_business_account", "entry": [whole]})
+
+
+def one_draft(body: bytes) -> EventDraft:
+    (draft,) = drafts_of(body)
+    return draft
+
+
+def message(body: str = "Hi", **members: object) -> dict[str, object]:
+    return {"from": "919812345678", "id": "wamid.1", "type": "text", "text": {"body": body}, **members}
+
+
+# Routes
+
+
+@pytest.mark.parametrize(
+    ("name", "route"),
+    [
+        ("messages__text", (None, "200300400500600", "100200300400500", "919800000001")),
+        ("account_update__example_d", ("100200300400500", None, "999888777666555", None)),
+        ("messaging_handovers__control_passed", (None, "200300400500600", "100200300400500", "919800000001")),
+        ("account_settings_update__calling", (None, "200300400500600", "100200300400500", None)),
+        ("phone_number_name_update__rejected", (None, None, "100200300400500", "919800000001")),
+        ("account_update__partner_removed_coexistence", (None, None, "100200300400500", "919800000001")),
+    ],
+)
+def test_a_route_carries_every_candidate_for_the_tenant(name: str, route: tuple[str | None, ...]) -> None:
+    (change,) = changes_of(BODIES[name])
+    assert dataclasses.astuple(change.route) == route
+
+
+def test_each_change_has_its_own_route_value_and_time() -> None:
+    changes = changes_of(BODIES["messages__several_tenants"])
+    assert [(change.entry, change.change) for change in changes] == [(0, 0), (0, 1), (1, 0)]
+    numbers = [change.route.phone_number_id for change in changes]
+    assert numbers == ["200300400500600", "200300400500600", "200300400500699"]
+
+    (change,) = changes_of(BODIES["account_update__example_d"])
+    assert (change.field, change.time) == ("account_update", 1793500200)
+    assert change.value == json.loads(BODIES["account_update__example_d"])["entry"][0]["changes"][0]["value"]
+
+
+# Keys
+
+
+def test_an_error_is_known_by_its_notification_and_place() -> None:
+    body = BODIES["messages__errors"]
+    digest = hashlib.sha256(body).hexdigest()
+    assert [draft.dedupe_key for draft in drafts_of(body)] == [f"err:{digest}:0.0.0", f"err:{digest}:0.0.1"]
+
+
+def test_an_item_without_identity_is_known_by_its_content() -> None:
+    canonical = (
+        b'{"entry":"100200300400500","field":"novel","item":{"a":{"x":null,"y":2},"b":1},"time":"1793500000"}'
+    )
+    body = notification("novel", {"b": 1, "a": {"y": 2, "x": None}}, time=1793500000)
+    assert one_draft(body).dedupe_key == f"meta:novel:{hashlib.sha256(canonical).hexdigest()}"
+
+
+def test_the_same_words_at_another_time_are_another_event() -> None:
+    value = {"event": "ENDPOINT_AVAILABILITY", "flow_id": "1", "alert_state": "ACTIVATED"}
+    keys = {one_draft(notification("flows", value, time=time)).dedupe_key for time in (1, 2, 2)}
+    assert len(keys) == 2
+
+
+def test_items_that_lack_their_identifier_are_told_apart() -> None:
+    value = {**ENVELOPE, "messages": [message("a", id=None), message("b", id=""), message("b", id=[])]}
+    keys = [draft.dedupe_key for draft in drafts_of(notification("messages", value))]
+    assert len(set(keys)) == 3
+    assert all(key.startswith("msg:") for key in keys)
+
+
+def test_two_payment_states_of_one_payment_are_two_events() -> None:
+    keys = {
+        one_draft(BODIES[f"messages__status_payment_{state}"]).dedupe_key for state in ("captured", "failed")
+    }
+    assert len(keys) == 2
+
+
+def test_a_huge_identifier_gives_a_bounded_key_and_no_column() -> None:
+    def draft(wamid: str) -> EventDraft:
+        return one_draft(notification("messages", {**ENVELOPE, "messages": [message(id=wamid)]}))
+
+    long = draft("w" * 300)
+    assert long.dedupe_key == f"msg:{hashlib.sha256(b'msg:' + b'w' * 300).hexdigest()}"
+    assert long.wamid is None
+    assert draft("w" * 251).dedupe_key == "msg:" + "w" * 251
+    assert draft("w" * 255).wamid == "w" * 255
+    assert json.loads(long.data)["message"]["id"] == "w" * 300
+    field = one_draft(notification("f" * 300, {}))
+    assert len(field.dedupe_key) < 255
+    assert len(field.field) == 255
+
+
+# People
+
+
+def test_a_status_does_not_get_the_contact_of_another_status() -> None:
+    delivered, failed = drafts_of(BODIES["messages__example_b"])
+    assert json.loads(delivered.data)["contacts"][0]["wa_id"] == delivered.wa_id
+    assert "contacts" not in json.loads(failed.data)
+    assert failed.user_id is None
+
+
+def test_a_single_contact_belongs_to_a_single_message_though_the_number_is_written_otherwise() -> None:
+    contact = {"wa_id": "5511999999999", "user_id": "BR.1"}
+    value = {**ENVELOPE, "contacts": [contact], "messages": [message(**{"from": "551199999999"})]}
+    draft = one_draft(notification("messages", value))
+    assert json.loads(draft.data)["contacts"] == [contact]
+    assert (draft.wa_id, draft.user_id) == ("551199999999", "BR.1")
+
+
+def test_contacts_that_are_no_list_or_hold_no_objects_pass_through() -> None:
+    value = {**ENVELOPE, "contacts": {"a": 1}, "messages": [message()]}
+    assert json.loads(one_draft(notification("messages", value)).data)["contacts"] == {"a": 1}
+    value = {**ENVELOPE, "contacts": [None, "x"], "messages": [message()]}
+    assert json.loads(one_draft(notification("messages", value)).data)["contacts"] == [None, "x"]
+
+
+# Nothing is dropped
+
+
+def test_unknown_members_of_a_value_go_with_each_of_its_items() -> None:
+    value = {**ENVELOPE, "novelty": 7, "messages": [message(id="wamid.1"), message(id="wamid.2")]}
+    for draft in drafts_of(notification("messages", value)):
+        assert list(json.loads(draft.data)) == ["messaging_product", "metadata", "message", "novelty"]
+
+
+def test_unknown_members_beside_and_inside_standby_go_with_each_of_its_items() -> None:
+    held = {"contacts": [], "messages": [message()], "novelty": 7}
+    draft = one_draft(notification("standby", {**ENVELOPE, "standby": held, "more": 8}))
+    data = json.loads(draft.data)
+    assert data["standby"] == {"messages": [message()], "novelty": 7}
+    assert data["more"] == 8
+
+
+def test_several_kinds_of_items_in_one_value_all_come_out() -> None:
+    value = {
+        **ENVELOPE,
+        "errors": [{"code": 1}],
+        "statuses": [{"id": "wamid.2", "status": "sent"}],
+        "user_actions": [{"x": 1}],
+        "messages": [message()],
+    }
+    types = [draft.type for draft in drafts_of(notification("messages", value))]
+    assert types == ["message.inbound", "message.status", "message.error", "meta.other"]
+
+
+@pytest.mark.parametrize("value", [None, 1, "x", True, 1.5, [], [{"messages": []}], {}])
+@pytest.mark.parametrize("field", ["messages", "standby", "account_update", "history", "novel"])
+def test_a_value_of_any_kind_comes_out_once(field: str, value: object) -> None:
+    draft = one_draft(notification(field, value))
+    data = json.loads(draft.data)
+    assert data.pop("field") == field
+    assert data == (value if isinstance(value, dict) else {"value": value})
+    assert draft.raw_path == "entry[0].changes[0].value"
+
+
+@pytest.mark.parametrize("change", [None, 1, "x", [], {}, {"field": 7}, {"value": None}])
+def test_a_change_of_any_kind_comes_out_once(change: object) -> None:
+    body = wire({"object": "whatsapp_business_account", "entry": [{"id": "1", "changes": [change]}]})
+    assert one_draft(body).type == "meta.other"
+
+
+@pytest.mark.parametrize("member", ["messages", "statuses", "calls", "message_echoes", "standby", "history"])
+def test_a_change_that_names_no_field_is_known_by_what_it_holds(member: str) -> None:
+    value = {member: {"messages": [message()]} if member == "standby" else [message()]}
+    change = {"value": {**ENVELOPE, **value}}
+    body = wire({"object": "whatsapp_business_account", "entry": [{"id": "1", "changes": [change]}]})
+    named = {"statuses": "messages", "message_echoes": "smb_message_echoes"}.get(member, member)
+    assert changes_of(body)[0].field == named
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"changes": [{"value": {"decision": "APPROVED", "field": "account_review_update"}}]},
+        {"changes": [{"value": {"decision": "APPROVED"}}], "field": "account_review_update"},
+        {"changes": [{"decision": "APPROVED", "field": "account_review_update"}]},
+    ],
+)
+def test_a_field_in_the_wrong_place_is_found(entry: dict[str, object]) -> None:
+    body = wire({"object": "whatsapp_business_account", "entry": [{"id": "1", **entry}]})
+    draft = one_draft(body)
+    assert (draft.type, draft.field) == ("account.update", "account_review_update")
+    assert json.loads(draft.data) == {"decision": "APPROVED", "field": "account_review_update"}
+
+
+# Malformed bodies
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"", "the body is not JSON"),
+        (b"{", "the body is not JSON"),
+        (b"\xff\xfe", "the body is not JSON"),
+        (b'{"object":NaN}', "the body is not JSON"),
+        (b"\xef\xbb\xbf{}", "the body is not JSON"),
+        (b"[" * 100_000, "the body is not JSON"),
+        (b"[" * 5_000 + b"1234567890123456789" + b"]" * 5_000, "the body is not JSON"),
+        (b"[]", "the body is not an object"),
+        (b"9" * 5_000, "the body is not an object"),
+        (b"{}", "object is not whatsapp_business_account"),
+        (b'{"object":"page","entry":[]}', "object is not whatsapp_business_account"),
+        (b'{"object":"whatsapp_business_account"}', "entry is not a list"),
+        (b'{"object":"whatsapp_business_account","entry":{}}', "entry is not a list"),
+    ],
+)
+def test_a_malformed_body_is_named(body: bytes, error: str) -> None:
+    normalised = normalise(body)
+    assert (normalised.changes, normalised.error) == ((), error)
+
+
+def test_a_notification_without_entries_is_no_error() -> None:
+    assert changes_of(b'{"object":"whatsapp_business_account","entry":[]}') == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "error"),
+    [
+        ("x", "entry[1] is not an object"),
+        ({"id": "1"}, "entry[1].changes is not a list"),
+        ({"id": "1", "changes": {}}, "entry[1].changes is not a list"),
+    ],
+)
+def test_a_malformed_entry_is_named_and_its_neighbours_are_read(entry: object, error: str) -> None:
+    whole = json.loads(BODIES["messages__text"])
+    whole["entry"] = [whole["entry"][0], entry, whole["entry"][0], None]
+    normalised = normalise(wire(whole))
+    assert normalised.error == error
+    assert [change.drafts[0].raw_path[:8] for change in normalised.changes] == ["entry[0]", "entry[2]"]
+
+
+# JSON that other readers lose or refuse
+
+
+def data_with(literal: bytes) -> bytes:
+    """The `data` of a message that has the JSON text `literal` as its member `x`."""
+    value = {**ENVELOPE, "messages": [message(x="@@")]}
+    return one_draft(notification("messages", value).replace(b'"@@"', literal)).data
+
+
+@pytest.mark.parametrize(
+    ("literal", "written"),
+    [
+        (b"9007199254740991", b"9007199254740991"),
+        (b"-9007199254740991", b"-9007199254740991"),
+        (b"9007199254740992", b'"9007199254740992"'),
+        (b"-9007199254740992", b'"-9007199254740992"'),
+        (b"18446744073709551617", b'"18446744073709551617"'),
+        (b"7" * 5_000, b'"' + b"7" * 5_000 + b'"'),
+        (b"[1,\n 9007199254740993]", b'[1,"9007199254740993"]'),
+        (b'{"y" : -9007199254740993}', b'{"y":"-9007199254740993"}'),
+        (b'", 9007199254740993"', b'", 9007199254740993"'),
+        (b"0.1234567890123456", b"0.1234567890123456"),
+        (b"1e400", b'"1e400"'),
+        (b"12.50", b"12.5"),
+    ],
+)
+def test_no_digit_is_lost(literal: bytes, written: bytes) -> None:
+    assert data_with(literal).endswith(b'"x":' + written + b"}}")
+
+
+@pytest.mark.parametrize(
+    ("literal", "written"),
+    [
+        (rb'"\ud83d\udc4b"', "👋"),
+        (rb'"a\ud83d"', "a\ufffd"),
+        (rb'"\udc4bz"', "\ufffdz"),
+        (rb'"\uD83D\uD83D\uDC4B"', "\ufffd👋"),
+        (rb'"\\ud83d"', "\\ud83d"),
+        (rb'"\\\ud83d"', "\\\ufffd"),
+        (rb'"\ud83d\\udc4b"', "\ufffd\\udc4b"),
+        (rb'"\ud83d\n"', "\ufffd\n"),
+    ],
+)
+def test_half_a_surrogate_pair_does_not_spoil_the_message(literal: bytes, written: str) -> None:
+    assert orjson.loads(data_with(literal))["message"]["x"] == written
+
+
+def test_a_null_character_stays_in_data_and_never_reaches_a_column() -> None:
+    value = {**ENVELOPE, "messages": [message("a\0b", id="wamid.\0", **{"from": "91\0"})]}
+    draft = one_draft(notification("messages", value, id="1\0"))
+    assert (draft.wamid, draft.wa_id, draft.waba_id) == ("wamid.\ufffd", "91\ufffd", "1\ufffd")
+    assert draft.dedupe_key == "msg:wamid.\ufffd"
+    assert json.loads(draft.data)["message"]["text"]["body"] == "a\0b"
+    assert one_draft(notification("no\0vel", {"event": "\0"})).field == "no\ufffdvel"
+
+
+def test_the_last_of_duplicate_keys_counts() -> None:
+    body = notification("messages", {**ENVELOPE, "messages": [message()]})
+    twice = body.replace(b'"id":"wamid.1"', b'"id":"wamid.0","id":"wamid.1"')
+    assert one_draft(twice) == one_draft(body)
+
+
+def test_a_value_too_deep_to_write_again_still_makes_an_event() -> None:
+    deep = notification("novel", "@@", time=1).replace(b'"@@"', b"[" * 500 + b"]" * 500)
+    draft = one_draft(deep)
+    assert (draft.type, draft.raw_path) == ("meta.other", "entry[0].changes[0].value")
+    assert json.loads(draft.data) == {"field": "novel"}
+    assert draft.dedupe_key == f"meta:novel:{hashlib.sha256(deep).hexdigest()}:0.0"
