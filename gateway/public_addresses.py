@@ -2,7 +2,8 @@
 
 The guard of `gateway.outbound` asks before every connection to an address that a customer chose, so that a
 webhook can never reach the machine itself, its private network or a cloud's metadata service. The table is
-the IANA special-purpose registries (RFC 6890 and successors); what they add later, Python's own copy knows.
+the IANA special-purpose address registries (RFC 6890 and successors) and multicast, not `ipaddress.is_global`,
+which lets multicast and some ways of carrying an IPv4 address through.
 """
 
 import ipaddress
@@ -51,8 +52,6 @@ def is_public(address: str) -> bool:
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
-        return False
-    if not ip.is_global or ip.is_multicast:
         return False
     if isinstance(ip, ipaddress.IPv4Address):
         return not any(ip in network for network in _REFUSED_IPV4)
