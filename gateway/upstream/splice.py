@@ -8,6 +8,8 @@ byte, and that of duplicate keys only the last survives: the one that counts.
 import json
 import re
 from collections.abc import Collection
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 Place = tuple[int, int]  # the indexes of an entry and of a change in it
@@ -32,35 +34,59 @@ class _Member(NamedTuple):
     end: int
 
 
-def split(body: bytes, keep: Collection[Place]) -> tuple[bytes, dict[Place, Place]]:
-    """The notification with only the changes at the places of `keep`, and the new place of each.
+class _Entry(NamedTuple):
+    members: dict[str, _Member]
+    changes: list[_Span]
 
-    Entries of which nothing stays are left out; where everything stays the body comes back as it is. `body`
-    must be one that `normalise` could read. Raises ValueError when it has no change at a place of `keep`.
+
+class Splitter:
+    """A notification that is read once and cut for as many tenants as it has.
+
+    `body` must be one that `normalise` could read.
     """
-    notification = _members(body, _after_space(body, 0))
-    entries: list[bytes] = []
-    moved: dict[Place, Place] = {}
-    left_out = False
-    for i, entry in enumerate(_items(body, notification["entry"].value)):
-        members = _members(body, entry.start) if body[entry.start] == ord("{") else {}
-        listed = members.get("changes")
-        changes = _items(body, listed.value) if listed and body[listed.value] == ord("[") else []
-        kept = [j for j in range(len(changes)) if (i, j) in keep]
-        left_out = left_out or len(kept) < len(changes)
-        if kept:
-            moved |= {(i, j): (len(entries), new) for new, j in enumerate(kept)}
-            entries.append(_with_list(body, members, "changes", [_cut(body, changes[j]) for j in kept]))
-    if len(moved) != len(set(keep)):
-        raise ValueError("the notification has no change at one of the places to keep")
-    if not left_out:
-        return body, {place: place for place in moved}
-    return _with_list(body, notification, "entry", entries), moved
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._notification = _members(body, _after_space(body, 0))
+        self._entries = [_entry(body, span) for span in _items(body, self._notification["entry"].value)]
+        self._places = frozenset(
+            (i, j) for i, entry in enumerate(self._entries) for j in range(len(entry.changes))
+        )
+
+    def split(self, keep: Collection[Place]) -> tuple[bytes, dict[Place, Place]]:
+        """The notification with only the changes at the places of `keep`, and the new place of each.
+
+        Entries of which nothing stays are left out; where everything stays the body comes back as it is.
+        Raises ValueError when there is no change at one of the places.
+        """
+        kept = set(keep)
+        if not kept <= self._places:
+            raise ValueError("the notification has no change at one of the places to keep")
+        if len(kept) == len(self._places):
+            return self._body, {place: place for place in kept}
+        entries: list[bytes] = []
+        moved: dict[Place, Place] = {}
+        for i, places in groupby(sorted(kept), key=itemgetter(0)):
+            changes: list[bytes] = []
+            for place in places:
+                moved[place] = (len(entries), len(changes))
+                changes.append(_cut(self._body, self._entries[i].changes[place[1]]))
+            entries.append(_with_list(self._body, self._entries[i].members, "changes", changes))
+        return _with_list(self._body, self._notification, "entry", entries), moved
 
 
 def rebase(raw_path: str, place: Place) -> str:
-    """`raw_path` as it reads when its change stands at `place`, which `split` told."""
-    return _PLACE.sub(f"entry[{place[0]}].changes[{place[1]}]", raw_path, count=1)
+    """`raw_path` as it reads when its change stands at `place`, its new one."""
+    return _PLACE.sub(f"entry[{place[0]}].changes[{place[1]}]", raw_path)
+
+
+def _entry(body: bytes, span: _Span) -> _Entry:
+    """An entry; one that is no object or has no list of changes has nothing to keep."""
+    members = _members(body, span.start) if body[span.start] == ord("{") else {}
+    changes = members.get("changes")
+    if changes is None or body[changes.value] != ord("["):
+        return _Entry(members, [])
+    return _Entry(members, _items(body, changes.value))
 
 
 def _with_list(body: bytes, members: dict[str, _Member], name: str, items: list[bytes]) -> bytes:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.upstream.normalise import normalise
-from gateway.upstream.splice import Place, rebase, split
+from gateway.upstream.splice import Place, Splitter, rebase
 from gateway.upstream.tests.notifications import BODIES, NAMES, at_path
 
 TWO_TENANTS = (
@@ -19,7 +19,7 @@ TWO_TENANTS = (
 
 
 def test_what_stays_is_copied_and_the_rest_is_gone() -> None:
-    assert split(TWO_TENANTS, {(0, 0)}) == (
+    assert Splitter(TWO_TENANTS).split({(0, 0)}) == (
         b'{"object" : "whatsapp_business_account","entry":[{"id":"1","changes":[{"field":"messages","value":{'
         rb'"note":"caf\u00e9 \/ \"]}{[\\" } }],"time": 17}]}',
         {(0, 0): (0, 0)},
@@ -27,25 +27,26 @@ def test_what_stays_is_copied_and_the_rest_is_gone() -> None:
 
 
 def test_places_move_up() -> None:
-    body, moved = split(TWO_TENANTS, {(0, 1), (1, 0)})
+    splitter = Splitter(TWO_TENANTS)
+    body, moved = splitter.split([(1, 0), (0, 1)])
     assert moved == {(0, 1): (0, 0), (1, 0): (1, 0)}
-    assert split(TWO_TENANTS, {(1, 0)})[1] == {(1, 0): (0, 0)}
+    assert splitter.split({(1, 0)})[1] == {(1, 0): (0, 0)}
     assert b'{"field": "b","value":2e0}' in body
 
 
 def test_a_notification_of_one_tenant_stays_as_it_is() -> None:
-    everything = {(0, 0), (0, 1), (1, 0)}
-    assert split(TWO_TENANTS, everything) == (TWO_TENANTS, {place: place for place in everything})
+    everything = [(0, 0), (0, 1), (1, 0)]
+    assert Splitter(TWO_TENANTS).split(everything) == (TWO_TENANTS, {place: place for place in everything})
 
 
 def test_nothing_kept_leaves_no_entries() -> None:
-    assert split(TWO_TENANTS, set()) == (b'{"object" : "whatsapp_business_account","entry":[]}', {})
+    assert Splitter(TWO_TENANTS).split(set()) == (b'{"object" : "whatsapp_business_account","entry":[]}', {})
 
 
 @pytest.mark.parametrize("place", [(0, 2), (2, 0), (-1, 0)])
 def test_a_place_that_does_not_exist_is_refused(place: Place) -> None:
     with pytest.raises(ValueError, match="no change at one of the places"):
-        split(TWO_TENANTS, {(0, 0), place})
+        Splitter(TWO_TENANTS).split({(0, 0), place})
 
 
 def test_of_duplicate_keys_only_the_last_survives() -> None:
@@ -53,17 +54,23 @@ def test_of_duplicate_keys_only_the_last_survives() -> None:
         b'{"entry":[{"changes":["secret of another"]}],"object":"o",'
         rb'"\u0065ntry":[{"changes":["old"],"id":"1","changes":["a","b"]},{"changes":["c"]}]}'
     )
-    kept, _ = split(body, {(0, 1)})
+    kept, _ = Splitter(body).split({(0, 1)})
     assert json.loads(kept) == {"object": "o", "entry": [{"id": "1", "changes": ["b"]}]}
     assert b"secret" not in kept
     assert b"old" not in kept
+
+
+@pytest.mark.parametrize("entry", [b'{"changes":{"a":[1]}}', b'{"changes":"[]"}', b"{}", b"[7]", b'"x"'])
+def test_an_entry_without_a_list_of_changes_goes(entry: bytes) -> None:
+    body = b'{"entry":[%s,{"changes":[1,2]}]}' % entry
+    assert Splitter(body).split({(1, 1)}) == (b'{"entry":[{"changes":[2]}]}', {(1, 1): (0, 0)})
 
 
 def test_depth_and_length_do_not_matter() -> None:
     deep = b"[" * 1_000 + b"]" * 1_000
     long = b'"' + rb"\\\"" * 100_000 + b'"'
     body = b'{"entry":[{"changes":[%s,%s,1]}],"object":"o"}' % (deep, long)
-    assert split(body, {(0, 1)})[0] == b'{"entry":[{"changes":[%s]}],"object":"o"}' % long
+    assert Splitter(body).split({(0, 1)})[0] == b'{"entry":[{"changes":[%s]}],"object":"o"}' % long
 
 
 def test_rebase_changes_the_place_alone() -> None:
@@ -75,7 +82,7 @@ def test_rebase_changes_the_place_alone() -> None:
 def test_raw_paths_lead_to_the_same_items_after_the_split() -> None:
     body = BODIES["messages__several_tenants"]
     for change in normalise(body).changes:
-        kept, moved = split(body, {(change.entry, change.change)})
+        kept, moved = Splitter(body).split({(change.entry, change.change)})
         for draft in change.drafts:
             path = rebase(draft.raw_path, moved[draft.entry, draft.change])
             assert at_path(json.loads(kept), path) == at_path(json.loads(body), draft.raw_path)
@@ -155,7 +162,7 @@ def filtered(notification: Any, keep: set[Place]) -> Any:
 def test_any_notification(notification: tuple[bytes, dict[Place, bytes]], data: st.DataObject) -> None:
     body, changes = notification
     keep = data.draw(st.sets(st.sampled_from(sorted(changes)))) if changes else set()
-    kept, moved = split(body, keep)
+    kept, moved = Splitter(body).split(keep)
     if keep == set(changes):
         assert kept == body
         assert moved == {place: place for place in keep}
@@ -163,7 +170,7 @@ def test_any_notification(notification: tuple[bytes, dict[Place, bytes]], data: 
     assert json.loads(kept) == filtered(json.loads(body), keep)
     assert set(moved) == keep
     for old, new in moved.items():
-        alone, _ = split(kept, {new})
+        alone, _ = Splitter(kept).split({new})
         # What is left of the cut body around one change is that change, in the bytes in which it was written.
         assert changes[old] in alone
         assert json.loads(kept)["entry"][new[0]]["changes"][new[1]] == json.loads(changes[old])
@@ -176,4 +183,4 @@ def test_golden_notifications_of_several_tenants(names: list[str], data: st.Data
     body = json.dumps(whole).replace("/", "\\/").encode()
     places = [(i, j) for i, entry in enumerate(whole["entry"]) for j in range(len(entry["changes"]))]
     keep = data.draw(st.sets(st.sampled_from(places), max_size=len(places) - 1))
-    assert json.loads(split(body, keep)[0]) == filtered(whole, keep)
+    assert json.loads(Splitter(body).split(keep)[0]) == filtered(whole, keep)
