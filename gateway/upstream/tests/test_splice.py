@@ -64,6 +64,7 @@ def test_of_duplicate_keys_only_the_last_survives() -> None:
 def test_an_entry_without_a_list_of_changes_goes(entry: bytes) -> None:
     body = b'{"entry":[%s,{"changes":[1,2]}]}' % entry
     assert Splitter(body).split({(1, 1)}) == (b'{"entry":[{"changes":[2]}]}', {(1, 1): (0, 0)})
+    assert Splitter(body).split({(1, 0), (1, 1)})[0] == body
 
 
 def test_depth_and_length_do_not_matter() -> None:
