@@ -93,15 +93,31 @@ TRIAL_DAYS: int = env.int("TRIAL_DAYS", 14)
 BILLING_ENABLED: bool = env.bool("BILLING_ENABLED", False)
 EMAIL_MODE: str = env.str("EMAIL_MODE", "log")
 """`smtp`, `console` or `log` (kept in the database for `/v1/admin/mail/last`)."""
+_MAIL_SERVER = env.email_url_config(env.str("EMAIL_URL", "smtp://localhost:25"))
+EMAIL_HOST: str = _MAIL_SERVER["EMAIL_HOST"]
+EMAIL_PORT: int = _MAIL_SERVER["EMAIL_PORT"] or 25
+EMAIL_HOST_USER: str = _MAIL_SERVER["EMAIL_HOST_USER"] or ""
+EMAIL_HOST_PASSWORD: str = _MAIL_SERVER["EMAIL_HOST_PASSWORD"] or ""
+EMAIL_USE_TLS: bool = _MAIL_SERVER.get("EMAIL_USE_TLS", False)
+EMAIL_USE_SSL: bool = _MAIL_SERVER.get("EMAIL_USE_SSL", False)
+EMAIL_TIMEOUT = 15
+DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", f"{SERVICE_NAME} <no-reply@localhost>")
+STAFF_SECOND_FACTOR: bool = env.bool("STAFF_SECOND_FACTOR", PRODUCTION)
+"""Whether staff need a second factor for the admin and for console tokens."""
 
 # --- Django ---------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",
+    "tenants.apps.StaffAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "csp",
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -121,6 +137,8 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
 ]
 ROOT_URLCONF = "gateway.urls"
 WSGI_APPLICATION = "gateway.wsgi.application"
@@ -156,6 +174,14 @@ DATABASES["default"]["CONN_HEALTH_CHECKS"] = not DATABASE_POOL_SIZE
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL: str = env.str("REDIS_URL", embedded.valkey_url(DATA_DIR))
+CACHES = {
+    "default": {
+        "BACKEND": "gateway.cache.ValkeyCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "cache",
+        "OPTIONS": {"socket_connect_timeout": 0.5, "socket_timeout": 1.0},
+    }
+}
 
 AUTH_USER_MODEL = "tenants.User"
 AUTH_PASSWORD_VALIDATORS = [
@@ -167,6 +193,48 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+
+AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
+PASSWORD_RESET_TIMEOUT = 86_400
+LOGIN_URL = "account_login"
+LOGIN_REDIRECT_URL = "console"
+ACCOUNT_ADAPTER = "tenants.console_account.AccountAdapter"
+ACCOUNT_USER_MODEL_USERNAME_FIELD = None
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"  # a person exists only once the address is confirmed (tenants/signup.py)
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
+ACCOUNT_EMAIL_NOTIFICATIONS = True
+ACCOUNT_PREVENT_ENUMERATION = True
+ACCOUNT_SESSION_REMEMBER = False
+ACCOUNT_LOGOUT_REDIRECT_URL = "account_login"
+ACCOUNT_DEFAULT_HTTP_PROTOCOL = urlsplit(APP_URL).scheme
+ACCOUNT_RATE_LIMITS = {
+    "login": "60/m/ip",
+    "login_failed": "20/15m/ip,5/15m/key",
+    "signup": "20/h/ip,5/h/key",
+    "reset_password": "20/h/ip,5/h/key",
+    "reset_password_from_key": "20/h/ip",
+}
+MFA_ADAPTER = "tenants.console_account.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_TOTP_ISSUER = SERVICE_NAME
+MFA_TOTP_TOLERANCE = 1
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+ALLAUTH_TRUSTED_PROXY_COUNT: int = env.int("TRUSTED_PROXY_COUNT", 0)
+"""Proxies in front whose X-Forwarded-For tells the caller's address; 0: the connection's own address."""
+
+CONTENT_SECURITY_POLICY = {
+    "EXCLUDE_URL_PREFIXES": ["/v1/", "/upstream/"],
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "object-src": ["'none'"],
+        "base-uri": ["'none'"],
+        "form-action": ["'self'"],
+        "frame-ancestors": ["'none'"],
+    },
+}
 
 LANGUAGE_CODE = "en"
 USE_I18N = False
@@ -240,7 +308,21 @@ CELERY_BEAT_SCHEDULE = {
     "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 1.0, "options": {"expires": 5}},
     "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
+    "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},
     "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 86_400.0},
+}
+
+# --- Staff admin ------------------------------------------------------------------------------------------
+UNFOLD = {
+    "SITE_TITLE": f"{SERVICE_NAME} staff",
+    "SITE_HEADER": f"{SERVICE_NAME} staff",
+    "SITE_SYMBOL": "forum",
+    "SITE_URL": "/console",
+    "SHOW_HISTORY": False,
+    "SHOW_VIEW_ON_SITE": False,
+    "ENVIRONMENT": "tenants.staff_site.environment_badge",
+    "DASHBOARD_CALLBACK": "tenants.staff_dashboard.dashboard",
+    "SIDEBAR": {"show_search": True, "navigation": "tenants.staff_site.navigation"},
 }
 
 # --- Logs -----------------------------------------------------------------------------------------------

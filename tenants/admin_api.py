@@ -1,17 +1,160 @@
-"""`/v1/admin/*` of the tenants app: console session tokens of staff only."""
+"""`/v1/admin/*` of the tenants app: console session tokens of staff only.
 
+Every staff role may read; deciding about tenants and making apps need the role's permission (`roles.py`).
+"""
+
+from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db.models import Count
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import ViewSet
 
+from gateway import health
 from gateway.api.authentication import StaffCaller, caller_of
-from tenants import platform_apps
-from tenants.models import PlatformApp
-from tenants.serializers import ApiKeyIn, AppIn, AppKeyOut, AppOut, AppWithTenantsOut
+from gateway.api.errors import Forbidden, NotFound
+from gateway.api.pagination import NewestFirst
+from tenants import approval, mail, platform_apps
+from tenants.models import AuditEntry, OutboundMail, PlatformApp, Tenant, User
+from tenants.serializers import (
+    AdminTenantOut,
+    AdminTenantsIn,
+    ApiKeyIn,
+    AppIn,
+    AppKeyOut,
+    AppOut,
+    ApprovedOut,
+    AppWithTenantsOut,
+    AuditEntryOut,
+    AuditIn,
+    HealthReportOut,
+    LastMailIn,
+    LastMailOut,
+    ReinstatedOut,
+    RejectedOut,
+    RejectIn,
+    SuspendedOut,
+    SuspendIn,
+)
+
+
+def _actor(request: Request, permission: str) -> int:
+    """The staff member who acts. Raises Forbidden when the role does not hold the permission."""
+    user = User.objects.filter(pk=caller_of(request).user_id or 0).first()
+    if user is None or not user.has_perm(permission):
+        raise Forbidden("Your role may look, but not do this.")
+    return user.pk
+
+
+def _checked(serializer: Any) -> dict[str, Any]:
+    serializer.is_valid(raise_exception=True)
+    values: dict[str, Any] = serializer.validated_data
+    return values
+
+
+class AdminTenantsView(ViewSet):
+    """All tenants, and the four decisions about one."""
+
+    permission_classes = [StaffCaller]
+
+    @extend_schema(
+        operation_id="admin_list_tenants",
+        tags=["Admin"],
+        parameters=[AdminTenantsIn],
+        responses=AdminTenantOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        filters = _checked(AdminTenantsIn(data=request.query_params))
+        pages = NewestFirst()
+        rows = pages.paginate_queryset(Tenant.objects.filter(**filters), request)
+        return pages.get_paginated_response(AdminTenantOut(rows, many=True).data)
+
+    @extend_schema(operation_id="admin_approve_tenant", tags=["Admin"], request=None, responses=ApprovedOut)
+    def approve(self, request: Request, tenant_id: UUID) -> Response:
+        actor = _actor(request, "tenants.decide_tenant")
+        return Response(ApprovedOut(approval.approve(tenant_id=tenant_id, actor_user_id=actor)).data)
+
+    @extend_schema(
+        operation_id="admin_reject_tenant", tags=["Admin"], request=RejectIn, responses=RejectedOut
+    )
+    def reject(self, request: Request, tenant_id: UUID) -> Response:
+        actor = _actor(request, "tenants.decide_tenant")
+        body = _checked(RejectIn(data=request.data))
+        return Response(RejectedOut(approval.reject(tenant_id=tenant_id, actor_user_id=actor, **body)).data)
+
+    @extend_schema(
+        operation_id="admin_suspend_tenant", tags=["Admin"], request=SuspendIn, responses=SuspendedOut
+    )
+    def suspend(self, request: Request, tenant_id: UUID) -> Response:
+        actor = _actor(request, "tenants.decide_tenant")
+        body = _checked(SuspendIn(data=request.data))
+        return Response(SuspendedOut(approval.suspend(tenant_id=tenant_id, actor_user_id=actor, **body)).data)
+
+    @extend_schema(
+        operation_id="admin_reinstate_tenant", tags=["Admin"], request=None, responses=ReinstatedOut
+    )
+    def reinstate(self, request: Request, tenant_id: UUID) -> Response:
+        actor = _actor(request, "tenants.decide_tenant")
+        return Response(ReinstatedOut(approval.reinstate(tenant_id=tenant_id, actor_user_id=actor)).data)
+
+
+class AdminHealthView(ViewSet):
+    """What every app reports of its own state (`gateway/health.py`)."""
+
+    permission_classes = [StaffCaller]
+
+    @extend_schema(operation_id="admin_health", tags=["Admin"], responses=HealthReportOut)
+    def retrieve(self, request: Request) -> Response:
+        return Response(health.report())
+
+
+class AdminAuditView(ViewSet):
+    """The audit log, newest first."""
+
+    permission_classes = [StaffCaller]
+
+    @extend_schema(
+        operation_id="admin_list_audit",
+        tags=["Admin"],
+        parameters=[AuditIn],
+        responses=AuditEntryOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        filters = _checked(AuditIn(data=request.query_params))
+        pages = NewestFirst()
+        rows = pages.paginate_queryset(AuditEntry.objects.filter(**filters), request)
+        return pages.get_paginated_response(AuditEntryOut(rows, many=True).data)
+
+
+class AdminMailView(ViewSet):
+    """The last mail to an address: only where EMAIL_MODE is log."""
+
+    permission_classes = [StaffCaller]
+
+    @extend_schema(
+        operation_id="admin_last_mail",
+        tags=["Admin"],
+        parameters=[OpenApiParameter("email", str, required=True)],
+        responses=LastMailOut,
+    )
+    def retrieve(self, request: Request) -> Response:
+        if settings.EMAIL_MODE != "log":
+            raise NotFound("Mails are kept only where EMAIL_MODE is log.")
+        email = _checked(LastMailIn(data=request.query_params))["email"]
+        last = OutboundMail.objects.filter(to=email.lower()).order_by("-id").first()
+        if last is None:
+            raise NotFound("No mail went to this address.")
+        return Response(
+            {
+                "to": last.to,
+                "subject": last.subject,
+                "links": mail.links_in(last.text),
+                "sent_at": last.sent_at or last.created_at,
+            }
+        )
 
 
 class AdminAppsView(ViewSet):
@@ -26,20 +169,17 @@ class AdminAppsView(ViewSet):
 
     @extend_schema(operation_id="admin_create_app", tags=["Admin"], request=AppIn, responses={201: AppOut})
     def create(self, request: Request) -> Response:
-        body = AppIn(data=request.data)
-        body.is_valid(raise_exception=True)
-        app = platform_apps.create_app(actor_user_id=caller_of(request).user_id, **body.validated_data)
+        actor = _actor(request, "tenants.add_platformapp")
+        app = platform_apps.create_app(actor_user_id=actor, **_checked(AppIn(data=request.data)))
         return Response(AppOut(app).data, status=201)
 
     @extend_schema(
         operation_id="admin_create_app_key", tags=["Admin"], request=ApiKeyIn, responses={201: AppKeyOut}
     )
     def create_key(self, request: Request, app_id: UUID) -> Response:
-        body = ApiKeyIn(data=request.data)
-        body.is_valid(raise_exception=True)
-        new = platform_apps.create_app_key(
-            app_id=app_id, actor_user_id=caller_of(request).user_id, **body.validated_data
-        )
+        actor = _actor(request, "tenants.add_platformapp")
+        body = _checked(ApiKeyIn(data=request.data))
+        new = platform_apps.create_app_key(app_id=app_id, actor_user_id=actor, **body)
         return Response(
             {"id": new.row.id, "app_id": new.row.app_id, "prefix": new.row.prefix, "key": new.key}, status=201
         )

@@ -1,13 +1,14 @@
 """Businesses, the platform apps that act for them, their API keys, the people, and what staff did.
 
-Rows and their invariants only. Written by `lifecycle.py` (tenants), `keys.py` (API keys), `platform_apps.py`,
-`sessions.py` (console tokens) and `audit.py`.
+Rows and their invariants only. Written by `signup.py`, `approval.py` and `lifecycle.py` (tenants), `keys.py` (API
+keys), `platform_apps.py`, `sessions.py` (console tokens), `mail.py` and `audit.py`.
 """
 
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
 from django.contrib.auth.models import AbstractUser, BaseUserManager
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import Q
 
@@ -93,6 +94,7 @@ class Tenant(models.Model):
             models.Index(fields=["status", "-id"], name="tenant_by_status"),
             models.Index(fields=["app", "-id"], name="tenant_by_app"),
         ]
+        permissions: ClassVar = [("decide_tenant", "Can approve, reject, suspend and reinstate tenants")]
 
     def __str__(self) -> str:
         return self.name
@@ -106,6 +108,69 @@ class Tenant(models.Model):
             "webhook_verified": self.webhook_verified,
             "test_message_sent": self.test_message_sent,
         }
+
+
+class SignUp(models.Model):
+    """A sign-up as its form was sent. The e-mailed link of this row makes the person and the tenant of it.
+
+    Every attempt is a row of its own, so whoever types in another's address first wins nothing. What the form asked
+    for beyond the tenant's own fields stays here: the reviewer's evidence, and the address for invoices.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.OneToOneField(
+        Tenant, null=True, blank=True, on_delete=models.PROTECT, related_name="sign_up"
+    )
+    email = models.EmailField()
+    password = models.CharField(max_length=128, blank=True)
+    """The password's hash; emptied when the person exists."""
+    company = models.CharField(max_length=200)
+    website = models.CharField(max_length=255)
+    tax_id_type = models.CharField(max_length=10)
+    tax_id = models.CharField(max_length=20)
+    address = models.CharField(max_length=500)
+    city = models.CharField(max_length=100)
+    state_code = models.CharField(max_length=2)
+    """The state's two-digit GST code."""
+    pin_code = models.CharField(max_length=6)
+    phone = models.CharField(max_length=16)
+    """E.164."""
+    ip = models.GenericIPAddressField(null=True, blank=True)
+    created_at = models.DateTimeField(default=now, editable=False)
+    confirmed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "sign-up"
+        indexes: ClassVar = [
+            models.Index(fields=["email"], name="sign_up_by_email"),
+            models.Index(fields=["ip", "-created_at"], name="sign_up_by_ip"),
+        ]
+
+    def __str__(self) -> str:
+        return self.company
+
+
+class EmailDomainRule(models.Model):
+    """Staff's own word on an e-mail domain: it stands above the lists of free and disposable mail."""
+
+    class Verdict(models.TextChoices):
+        ALLOW = "allow"
+        BLOCK = "block"
+
+    domain = models.CharField(max_length=253, primary_key=True)
+    verdict = models.CharField(max_length=5, choices=Verdict.choices)
+    note = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(default=now, editable=False)
+
+    class Meta:
+        verbose_name = "e-mail domain rule"
+
+    def __str__(self) -> str:
+        return f"{self.verdict} {self.domain}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        self.domain = self.domain.strip().lower().rstrip(".")
+        super().save(*args, **kwargs)
 
 
 class UserManager(BaseUserManager["User"]):
@@ -203,6 +268,32 @@ class ConsoleSession(models.Model):
         return str(self.id)
 
 
+class OutboundMail(models.Model):
+    """A mail on its way out. Sent ones stay only in EMAIL_MODE log, a week long."""
+
+    id = models.BigAutoField(primary_key=True)
+    to = models.EmailField()
+    subject = models.CharField(max_length=300)
+    text = models.TextField()
+    html = models.TextField()
+    created_at = models.DateTimeField(default=now, editable=False)
+    sent_at = models.DateTimeField(null=True)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    next_attempt_at = models.DateTimeField(null=True)
+    """When it is sent or tried again; null when it is out or given up."""
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["to", "-id"], name="mail_by_address"),
+            models.Index(
+                fields=["next_attempt_at"], name="mail_due", condition=Q(next_attempt_at__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"Mail {self.pk}"
+
+
 class AuditEntry(models.Model):
     """What a person or an app did. Append-only by a database trigger; no foreign keys, so it outlives its subject."""
 
@@ -212,7 +303,7 @@ class AuditEntry(models.Model):
     action = models.CharField(max_length=60)
     target_type = models.CharField(max_length=40)
     target_id = models.CharField(max_length=64)
-    details = models.JSONField(default=dict)
+    details = models.JSONField(default=dict, encoder=DjangoJSONEncoder)
     created_at = models.DateTimeField(default=now, editable=False)
 
     class Meta:

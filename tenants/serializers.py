@@ -4,7 +4,8 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tenants.models import ApiKey, PlatformApp, Tenant
+from tenants import approval
+from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant
 
 
 class ChecklistOut(serializers.Serializer[dict[str, bool]]):
@@ -123,3 +124,138 @@ class AppKeyOut(serializers.Serializer[dict[str, Any]]):
     app_id = serializers.UUIDField()
     prefix = serializers.CharField()
     key = serializers.CharField()
+
+
+class AdminTenantOut(TenantOut):
+    """The admin view of a tenant (section 2)."""
+
+    class Meta(TenantOut.Meta):
+        fields = [
+            *TenantOut.Meta.fields,
+            "created_via",
+            "contact_email",
+            "website",
+            "tax_id",
+            "tax_id_type",
+            "email_domain",
+            "flags",
+            "approved_at",
+            "rejected_reason",
+            "suspended_reason",
+        ]
+
+
+class AdminTenantsIn(serializers.Serializer[dict[str, Any]]):
+    status = serializers.ChoiceField(required=False, choices=Tenant.Status.choices)
+
+
+class ApprovedOut(serializers.ModelSerializer[Tenant]):
+    class Meta:
+        model = Tenant
+        fields = ["id", "status", "approved_at", "billing_status", "trial_ends_at"]
+
+
+class RejectIn(serializers.Serializer[dict[str, Any]]):
+    reason = serializers.CharField(max_length=2000)
+
+
+class RejectedOut(serializers.ModelSerializer[Tenant]):
+    class Meta:
+        model = Tenant
+        fields = ["id", "status", "rejected_reason"]
+
+
+class SuspendIn(serializers.Serializer[dict[str, Any]]):
+    reason = serializers.ChoiceField(choices=approval.SUSPENSION_REASONS)
+    note = serializers.CharField(required=False, default="", allow_blank=True, max_length=2000)
+
+
+class SuspendedOut(serializers.ModelSerializer[Tenant]):
+    class Meta:
+        model = Tenant
+        fields = ["id", "status", "suspended_reason"]
+
+
+class ReinstatedOut(serializers.ModelSerializer[Tenant]):
+    class Meta:
+        model = Tenant
+        fields = ["id", "status"]
+
+
+class AuditIn(serializers.Serializer[dict[str, Any]]):
+    tenant_id = serializers.UUIDField(required=False)
+    action = serializers.CharField(required=False, max_length=60)
+
+
+class AuditEntryOut(serializers.ModelSerializer[AuditEntry]):
+    class Meta:
+        model = AuditEntry
+        fields = [
+            "id",
+            "tenant_id",
+            "actor_user_id",
+            "action",
+            "target_type",
+            "target_id",
+            "details",
+            "created_at",
+        ]
+
+
+class LastMailIn(serializers.Serializer[dict[str, Any]]):
+    email = serializers.EmailField()
+
+
+class LastMailOut(serializers.Serializer[Any]):
+    to = serializers.EmailField()
+    subject = serializers.CharField()
+    links = serializers.ListField(child=serializers.URLField())
+    sent_at = serializers.DateTimeField()
+
+
+class ConsoleUserOut(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    email = serializers.EmailField()
+    is_staff = serializers.BooleanField()
+
+
+class ConsoleSessionIn(serializers.Serializer[dict[str, Any]]):
+    email = serializers.EmailField(max_length=254)
+    password = serializers.CharField(max_length=128, trim_whitespace=False)
+    otp = serializers.CharField(required=False, default="", allow_blank=True, max_length=20)
+
+
+class ConsoleSessionOut(serializers.Serializer[Any]):
+    expires_at = serializers.DateTimeField()
+    user = ConsoleUserOut()
+    tenant_id = serializers.UUIDField(allow_null=True)
+
+
+class NewConsoleSessionOut(ConsoleSessionOut):
+    token = serializers.CharField()
+
+
+class PartitionsThroughOut(serializers.Serializer[Any]):
+    events = serializers.DateTimeField(allow_null=True)
+    event_payloads = serializers.DateTimeField(allow_null=True)
+    webhook_deliveries = serializers.DateTimeField(allow_null=True)
+
+
+class TokensHealthOut(serializers.Serializer[Any]):
+    expiring = serializers.IntegerField()
+    invalid = serializers.IntegerField()
+
+
+class MirrorHealthOut(serializers.Serializer[Any]):
+    last_run_at = serializers.DateTimeField(allow_null=True)
+    keys_rewritten = serializers.IntegerField()
+
+
+class HealthReportOut(serializers.Serializer[Any]):
+    retries_due = serializers.IntegerField()
+    oldest_due_retry_at = serializers.DateTimeField(allow_null=True)
+    dead_24h = serializers.IntegerField()
+    endpoints_circuit_open = serializers.IntegerField()
+    tokens = TokensHealthOut()
+    partitions_through = PartitionsThroughOut()
+    kv_reconcile = MirrorHealthOut()

@@ -4,7 +4,7 @@ from typing import Any
 
 from celery import shared_task
 
-from tenants import keys, mirror
+from tenants import keys, mail, mirror
 
 
 @shared_task
@@ -17,3 +17,15 @@ def reconcile_key_mirror(**_: Any) -> None:
 def write_last_used(**_: Any) -> None:
     """Every minute: store when keys were last used."""
     keys.write_last_used()
+
+
+@shared_task
+def send_mail(mail_id: int, **_: Any) -> None:
+    """After a commit: send one mail."""
+    mail.deliver(mail_id)
+
+
+@shared_task
+def send_waiting_mail(**_: Any) -> None:
+    """Every minute: send what a task did not, forget what is old."""
+    mail.deliver_waiting()

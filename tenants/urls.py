@@ -1,6 +1,13 @@
 from django.urls import path
 
-from tenants.admin_api import AdminAppsView
+from tenants.admin_api import (
+    AdminAppsView,
+    AdminAuditView,
+    AdminHealthView,
+    AdminMailView,
+    AdminTenantsView,
+)
+from tenants.console_api import ConsoleSessionsView, CurrentConsoleSessionView
 from tenants.views import ApiKeysView, TenantsView, TenantView
 
 urlpatterns = [
@@ -10,6 +17,24 @@ urlpatterns = [
     path("api-keys", ApiKeysView.as_view({"get": "list", "post": "create"}), name="api-keys"),
     path("api-keys/<uuid:key_id>", ApiKeysView.as_view({"delete": "destroy"}), name="api-key"),
     path("api-keys/<uuid:key_id>/rotate", ApiKeysView.as_view({"post": "rotate"}), name="api-key-rotate"),
+    path("console/sessions", ConsoleSessionsView.as_view({"post": "create"}), name="console-sessions"),
+    path(
+        "console/sessions/current",
+        CurrentConsoleSessionView.as_view({"get": "retrieve", "delete": "destroy"}),
+        name="console-session",
+    ),
+    path("admin/tenants", AdminTenantsView.as_view({"get": "list"}), name="admin-tenants"),
+    *(
+        path(
+            f"admin/tenants/<uuid:tenant_id>/{decision}",
+            AdminTenantsView.as_view({"post": decision}),
+            name=f"admin-tenant-{decision}",
+        )
+        for decision in ("approve", "reject", "suspend", "reinstate")
+    ),
+    path("admin/health", AdminHealthView.as_view({"get": "retrieve"}), name="admin-health"),
+    path("admin/audit", AdminAuditView.as_view({"get": "list"}), name="admin-audit"),
+    path("admin/mail/last", AdminMailView.as_view({"get": "retrieve"}), name="admin-mail-last"),
     path("admin/apps", AdminAppsView.as_view({"get": "list", "post": "create"}), name="admin-apps"),
     path(
         "admin/apps/<uuid:app_id>/keys", AdminAppsView.as_view({"post": "create_key"}), name="admin-app-keys"

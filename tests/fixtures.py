@@ -11,6 +11,9 @@ from django.test import Client, TestCase
 from tenants import keys, mirror, platform_apps, sessions
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 
+# Tests make many people: a slow hash would only slow them down.
+settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
 
 class Api:
     """A caller of the API: JSON in, JSON out, one credential."""

@@ -143,6 +143,15 @@ class AppCaller(BasePermission):
         return True
 
 
+class ConsoleCaller(BasePermission):
+    """A console session token, of staff or of a tenant's user in any standing."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if _caller(request).kind not in {"staff", "console_user"}:
+            raise Forbidden("This operation needs a console session token.")
+        return True
+
+
 class StaffCaller(BasePermission):
     """A console session token of a staff member."""
 

@@ -1,0 +1,78 @@
+"""What the service changes in django-allauth: log-in, password reset and second factor of people.
+
+Sign-up is not allauth's (`signup.py`); the console session API shares the failure limits with the log-in page
+through `AccountAdapter.authenticate`.
+"""
+
+from typing import Any
+
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
+from django.conf import settings
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+
+from gateway.encryption import decrypt, encrypt
+from tenants import mail
+from tenants.models import User
+
+PURPOSE = "second_factor"
+
+
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
+    """Mails leave through `mail.py`; failures are counted by address alone, whatever host name was asked."""
+
+    def is_open_for_signup(self, request: HttpRequest) -> bool:
+        return False
+
+    def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
+        values = mail.common_context() | context
+        mail.queue(
+            to=email,
+            subject=render_to_string(f"{template_prefix}_subject.txt", values),
+            text=render_to_string(f"{template_prefix}_message.txt", values),
+        )
+
+    def send_notification_mail(
+        self,
+        template_prefix: str,
+        user: User,
+        context: dict[str, Any] | None = None,
+        email: str | None = None,
+    ) -> None:
+        super().send_notification_mail(template_prefix, user, context, email or user.email)
+
+    def reauthenticate(self, user: User, password: str) -> bool:
+        found = self.authenticate(self.request, email=user.email, password=password)
+        return found is not None and found.pk == user.pk
+
+    def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
+        return str(credentials.get("email", "")).lower()
+
+
+class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
+    """Authenticator secrets are encrypted; staff cannot switch off what their role demands."""
+
+    def encrypt(self, text: str) -> str:
+        return encrypt(text, purpose=PURPOSE)
+
+    def decrypt(self, encrypted_text: str) -> str:
+        return decrypt(encrypted_text, purpose=PURPOSE)
+
+    def can_delete_authenticator(self, authenticator: Authenticator) -> bool:
+        return not (authenticator.user.is_staff and settings.STAFF_SECOND_FACTOR)
+
+
+def has_second_factor(user: User) -> bool:
+    """Whether a person logs in with a code besides the password."""
+    codes = Authenticator.Type.RECOVERY_CODES
+    return bool(Authenticator.objects.filter(user=user).exclude(type=codes).exists())
+
+
+def check_second_factor(user: User, code: str) -> bool:
+    """Whether a code of the authenticator app, or an unused recovery code, is right. A code works once."""
+    if not code.isascii() or len(code) > 20:
+        return False
+    factors = Authenticator.objects.filter(user=user)
+    return any(authenticator.wrap().validate_code(code) for authenticator in factors)

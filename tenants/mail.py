@@ -1,0 +1,139 @@
+"""Mails to customers and staff: written in the transaction of their cause, sent after its commit.
+
+Every flow that tells a person something calls `send`. A mail is a row until it is out, so none is lost when the
+process or the mail server dies. EMAIL_MODE decides the rest: `smtp` sends by a task and forgets the row, `console`
+prints, `log` keeps the row for `/v1/admin/mail/last`.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.core.mail import EmailMultiAlternatives, get_connection
+from django.db import transaction
+from django.db.models import F, Q
+from django.template.loader import render_to_string
+from kombu.exceptions import OperationalError
+
+from gateway.clock import now
+from gateway.transactions import assert_no_transaction
+from gateway.valkey import UNAVAILABLE
+from tenants.models import OutboundMail, Tenant
+
+log = structlog.get_logger(__name__)
+
+ATTEMPTS = 8
+LEASE = timedelta(minutes=2)
+"""How long a claimed mail belongs to its process; after a crash it is sent again."""
+KEPT_DAYS = 7
+_LINK = re.compile(r"https?://[^\s<>\"]+")
+
+
+def send(*, to: str, template: str, context: Mapping[str, Any] | None = None) -> None:
+    """Send the mail `templates/mail/<template>.txt`, whose first line is the subject."""
+    subject, _, text = render_to_string(
+        f"mail/{template}.txt", {**common_context(), **(context or {})}
+    ).partition("\n")
+    queue(to=to, subject=subject, text=text)
+
+
+def common_context() -> dict[str, Any]:
+    """What every mail may name: the service and where its console is."""
+    return {"service": settings.SERVICE_NAME.capitalize(), "app_url": settings.APP_URL}
+
+
+def send_to_tenant(*, tenant: Tenant, template: str, context: Mapping[str, Any] | None = None) -> None:
+    """Send a mail to a business's contact address; a tenant that an app created may have none."""
+    if tenant.contact_email:
+        send(to=tenant.contact_email, template=template, context={"tenant": tenant, **(context or {})})
+
+
+def queue(*, to: str, subject: str, text: str) -> None:
+    """Write a mail down; it leaves when the current transaction commits. The HTML part says the same words."""
+    logged = settings.EMAIL_MODE == "log"
+    subject, text = " ".join(subject.split()), text.strip()
+    mail = OutboundMail.objects.create(
+        to=to.lower(),
+        subject=subject,
+        text=text,
+        html=render_to_string(
+            "mail/frame.html", common_context() | {"subject": subject, "paragraphs": _paragraphs(text)}
+        ),
+        sent_at=now() if logged else None,
+        next_attempt_at=None if logged else now(),
+    )
+    if not logged:
+        transaction.on_commit(lambda: _leave(mail.pk))
+
+
+def links_in(text: str) -> list[str]:
+    """The addresses in a mail's text, in their order."""
+    return [link.rstrip(".,") for link in _LINK.findall(text)]
+
+
+def _paragraphs(text: str) -> list[dict[str, str]]:
+    """Paragraphs; one whose last line is a link is a button, named by the line before it."""
+    found = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        words, _, last = paragraph.strip().rpartition("\n")
+        if words and _LINK.fullmatch(last.strip()):
+            found.append({"text": words.strip().removesuffix(":"), "link": last.strip()})
+        else:
+            found.append({"text": paragraph.strip(), "link": ""})
+    return found
+
+
+def _leave(mail_id: int) -> None:
+    if settings.EMAIL_MODE == "console":
+        deliver(mail_id)
+        return
+    from tenants.tasks import send_mail
+
+    try:
+        send_mail.apply_async(kwargs={"mail_id": mail_id})
+    except (*UNAVAILABLE, OperationalError) as error:
+        log.warning("mail_waits_for_beat", error=type(error).__name__)
+
+
+def deliver(mail_id: int) -> bool:
+    """Send one mail and forget it; returns whether it left. A failed one is tried again, `ATTEMPTS` times in all."""
+    moment = now()
+    claimed = OutboundMail.objects.filter(pk=mail_id, next_attempt_at__lte=moment).update(
+        next_attempt_at=moment + LEASE, attempts=F("attempts") + 1
+    )
+    if not claimed:
+        return False
+    mail = OutboundMail.objects.get(pk=mail_id)
+    message = EmailMultiAlternatives(mail.subject, mail.text, settings.DEFAULT_FROM_EMAIL, [mail.to])
+    message.attach_alternative(mail.html, "text/html")
+    backend = "console" if settings.EMAIL_MODE == "console" else None
+    assert_no_transaction()
+    try:
+        message.connection = get_connection(
+            backend=f"django.core.mail.backends.{backend}.EmailBackend" if backend else None
+        )
+        message.send()
+    except OSError as error:
+        # smtplib's errors are OSErrors; their text may hold the address, so only their kind is logged.
+        over = mail.attempts >= ATTEMPTS
+        log.warning("mail_failed", mail_id=mail_id, error=type(error).__name__, given_up=over)
+        mail.next_attempt_at = None if over else now() + timedelta(seconds=30 * 2**mail.attempts)
+        mail.save(update_fields=["next_attempt_at"])
+        return False
+    mail.delete()
+    return True
+
+
+def deliver_waiting() -> int:
+    """Send what is due and was not sent after its commit; forget what is old. Returns how many left."""
+    OutboundMail.objects.filter(
+        Q(sent_at__isnull=False) | Q(next_attempt_at__isnull=True),
+        created_at__lt=now() - timedelta(days=KEPT_DAYS),
+    ).delete()
+    waiting = (
+        OutboundMail.objects.filter(next_attempt_at__lte=now()).order_by("id").values_list("id", flat=True)
+    )
+    return sum(deliver(mail_id) for mail_id in list(waiting[:200]))

@@ -1,0 +1,97 @@
+"""`/v1/admin/*`: what staff see, page by page, and what a role may not do."""
+
+import pytest
+from django.contrib.auth.models import Group
+from django.core.management import call_command
+
+from tenants import audit, roles, sessions
+from tenants.models import Tenant, User
+from tests.fixtures import Api, assert_error
+
+pytestmark = pytest.mark.django_db
+
+ADMIN_VIEW = {
+    *("id", "name", "external_ref", "status", "sandbox", "retention_days", "billing_status", "trial_ends_at"),
+    *("created_at", "checklist", "billing_email", "created_via", "contact_email", "website", "tax_id"),
+    *("tax_id_type", "email_domain", "flags", "approved_at", "rejected_reason", "suspended_reason"),
+}
+
+
+def staff_with_role(role: str) -> Api:
+    user = User.objects.create_user(f"{role}@service.example", "a long enough password", is_staff=True)
+    user.groups.add(Group.objects.get(name=role))
+    return Api(sessions.open_session(user).token)
+
+
+def test_tenants_are_listed_with_the_admin_view_newest_first(staff_api: Api, tenant: Tenant) -> None:
+    waiting = Tenant.objects.create(name="Waiting")
+    body = staff_api.get("/v1/admin/tenants").json()
+    assert [row["id"] for row in body["data"]] == [str(waiting.id), str(tenant.id)]
+    assert set(body["data"][0]) == ADMIN_VIEW
+    assert body["next_cursor"] is None
+    queue = staff_api.get("/v1/admin/tenants?status=pending_approval").json()["data"]
+    assert [row["id"] for row in queue] == [str(waiting.id)]
+    assert_error(staff_api.get("/v1/admin/tenants?status=sleeping"), 400, "invalid_request")
+
+
+def test_tenants_come_in_pages(staff_api: Api) -> None:
+    made = [str(Tenant.objects.create(name=f"Tenant {number}").id) for number in range(5)]
+    seen: list[str] = []
+    path = "/v1/admin/tenants?limit=2"
+    while True:
+        page = staff_api.get(path).json()
+        seen += [row["id"] for row in page["data"]]
+        if page["next_cursor"] is None:
+            break
+        path = f"/v1/admin/tenants?limit=2&cursor={page['next_cursor']}"
+    assert seen == made[::-1]
+
+
+def test_the_audit_log_is_filtered_and_paged(staff_api: Api, tenant: Tenant, other_tenant: Tenant) -> None:
+    for owner, action in [(tenant, "a.one"), (tenant, "a.two"), (other_tenant, "a.one")]:
+        audit.record(action=action, target_type="tenant", target_id=owner.id, tenant_id=owner.id)
+    body = staff_api.get(f"/v1/admin/audit?tenant_id={tenant.id}&limit=1").json()
+    assert [row["action"] for row in body["data"]] == ["a.two"]
+    assert set(body["data"][0]) == {
+        *("id", "tenant_id", "actor_user_id", "action", "target_type", "target_id", "details", "created_at")
+    }
+    assert isinstance(body["data"][0]["id"], int)
+    rest = staff_api.get(f"/v1/admin/audit?tenant_id={tenant.id}&cursor={body['next_cursor']}").json()
+    assert [row["action"] for row in rest["data"]] == ["a.one"]
+    assert len(staff_api.get("/v1/admin/audit?action=a.one").json()["data"]) == 2
+    assert_error(staff_api.get("/v1/admin/audit?tenant_id=x"), 400, "invalid_request")
+
+
+def test_support_looks_and_does_not_touch(tenant: Tenant) -> None:
+    api = staff_with_role(roles.SUPPORT)
+    assert api.get("/v1/admin/tenants").status_code == 200
+    assert_error(api.post(f"/v1/admin/tenants/{tenant.id}/suspend", {"reason": "admin"}), 403, "forbidden")
+    assert_error(api.post("/v1/admin/apps", {"name": "x"}), 403, "forbidden")
+
+
+def test_a_reviewer_decides_and_makes_no_apps(tenant: Tenant) -> None:
+    api = staff_with_role(roles.REVIEWER)
+    assert api.post(f"/v1/admin/tenants/{tenant.id}/suspend", {"reason": "admin"}).status_code == 200
+    assert_error(api.post("/v1/admin/apps", {"name": "x"}), 403, "forbidden")
+
+
+def test_migrate_keeps_the_roles_up(db: None) -> None:
+    Group.objects.get(name=roles.SUPPORT).permissions.clear()
+    call_command("migrate", verbosity=0)
+    assert Group.objects.get(name=roles.SUPPORT).permissions.filter(codename="view_tenant").exists()
+    assert (
+        not Group.objects.get(name=roles.SUPPORT).permissions.exclude(codename__startswith="view_").exists()
+    )
+
+
+def test_apps_and_their_keys(staff_api: Api) -> None:
+    app = staff_api.post("/v1/admin/apps", {"name": "Shop platform"})
+    assert app.status_code == 201
+    assert set(app.json()) == {"id", "name"}
+    key = staff_api.post(f"/v1/admin/apps/{app.json()['id']}/keys", {"name": "k", "environment": "test"})
+    assert key.status_code == 201
+    assert list(key.json()) == ["id", "app_id", "prefix", "key"]
+    made = Api(key.json()["key"]).post("/v1/tenants", {"name": "Theirs"})
+    assert made.status_code == 201
+    listed = staff_api.get("/v1/admin/apps").json()
+    assert listed == {"data": [{"id": app.json()["id"], "name": "Shop platform", "tenants": 1}]}

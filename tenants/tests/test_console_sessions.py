@@ -1,0 +1,149 @@
+"""`/v1/console/sessions`: log-in, second factor, limits, and what ends a token."""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, generate_totp_secret, hotp_value
+
+from gateway import valkey as valkey_module
+from gateway.clock import now
+from tenants.models import ConsoleSession, Tenant, User
+from tests.fixtures import Api, assert_error
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "a long enough password"
+URL = "/v1/console/sessions"
+
+
+@pytest.fixture
+def person(tenant: Tenant) -> User:
+    return User.objects.create_user("asha@traders.example", PASSWORD, tenant=tenant)
+
+
+def log_in(email: str = "asha@traders.example", password: str = PASSWORD, **more: str) -> Any:
+    return Api(None).post(URL, {"email": email, "password": password, **more})
+
+
+def code_of(user: User) -> str:
+    """A fresh code of the authenticator app of `user`, which is added."""
+    secret = generate_totp_secret()
+    TOTP.activate(user, secret)
+    return str(format_hotp_value(hotp_value(secret, int(time.time()) // 30)))
+
+
+def test_a_person_gets_a_token_that_works_as_a_live_key(person: User, tenant: Tenant) -> None:
+    answer = log_in("Asha@Traders.example")
+    assert answer.status_code == 201
+    body = answer.json()
+    assert body["token"].startswith("wbc_")
+    assert len(body["token"]) == len("wbc_") + 43
+    assert body["user"] == {"id": person.pk, "email": person.email, "is_staff": False}
+    assert body["tenant_id"] == str(tenant.id)
+    api = Api(body["token"])
+    assert api.get("/v1/api-keys").status_code == 200
+    current = api.get(f"{URL}/current").json()
+    assert current == {name: value for name, value in body.items() if name != "token"}
+    assert not ConsoleSession.objects.filter(token_hash__contains=body["token"]).exists()
+
+
+def test_a_staff_token_opens_the_admin_api(staff: User) -> None:
+    token = log_in(staff.email).json()["token"]
+    assert Api(token).get("/v1/admin/tenants").status_code == 200
+
+
+def test_a_token_ends_by_delete_by_time_and_by_a_new_password(person: User) -> None:
+    deleted, expired, changed = (Api(log_in().json()["token"]) for _ in range(3))
+    assert deleted.delete(f"{URL}/current").status_code == 204
+    assert_error(deleted.get(f"{URL}/current"), 401, "unauthorized")
+    assert changed.get(f"{URL}/current").status_code == 200
+    person.set_password("another long password")
+    person.save()
+    assert_error(changed.get(f"{URL}/current"), 401, "unauthorized")
+    ConsoleSession.objects.update(expires_at=now() - timedelta(seconds=1))
+    assert_error(expired.get(f"{URL}/current"), 401, "unauthorized")
+
+
+def test_wrong_credentials_sound_the_same_for_known_and_unknown_addresses(person: User) -> None:
+    known = assert_error(log_in(password="wrong"), 401, "unauthorized")
+    assert assert_error(log_in("nobody@traders.example"), 401, "unauthorized") == known
+    assert_error(Api(None).post(URL, {"email": "x"}), 400, "invalid_request")
+
+
+def test_a_person_who_left_cannot_log_in(person: User) -> None:
+    User.objects.update(is_active=False)
+    assert_error(log_in(), 401, "unauthorized")
+
+
+@pytest.fixture(params=["valkey", "without_valkey"])
+def _with_and_without_valkey(request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
+    if request.param == "valkey":
+        yield
+        return
+    from django.core.cache import caches
+
+    down = {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"}
+    settings.CACHES = {"default": down}
+    caches["default"].memory.clear()  # type: ignore[attr-defined]
+    yield
+    caches["default"].memory.clear()  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("_with_and_without_valkey")
+def test_the_sixth_failure_of_an_account_within_15_minutes_is_429(person: User, staff: User) -> None:
+    for _ in range(5):
+        assert_error(log_in(password="wrong"), 401, "unauthorized")
+    answer = log_in()
+    assert_error(answer, 429, "rate_limited")
+    assert 0 < int(answer["Retry-After"]) <= 900
+    assert log_in(staff.email).status_code == 201
+
+
+@pytest.mark.usefixtures("_with_and_without_valkey")
+def test_the_21st_failure_of_an_address_within_15_minutes_is_429(person: User) -> None:
+    for number in range(20):
+        assert_error(log_in(f"person{number}@traders.example"), 401, "unauthorized")
+    assert_error(log_in(), 429, "rate_limited")
+
+
+def test_successes_do_not_count(person: User) -> None:
+    for _ in range(25):
+        assert log_in().status_code == 201
+
+
+def test_a_second_factor_asks_for_its_code_once(staff: User) -> None:
+    code = code_of(staff)
+    assert "otp" in assert_error(log_in(staff.email), 401, "unauthorized")["message"]
+    assert_error(log_in(staff.email, otp="000000"), 401, "unauthorized")
+    assert log_in(staff.email, otp=code).status_code == 201
+    assert_error(log_in(staff.email, otp=code), 401, "unauthorized")
+    recovery = RecoveryCodes.activate(staff).get_unused_codes()[0]
+    assert log_in(staff.email, otp=recovery).status_code == 201
+    assert_error(log_in(staff.email, otp=recovery), 401, "unauthorized")
+
+
+def test_codes_cannot_be_guessed(staff: User) -> None:
+    code_of(staff)
+    for _ in range(5):
+        assert_error(log_in(staff.email, otp="000000"), 401, "unauthorized")
+    assert_error(log_in(staff.email, otp="000000"), 429, "rate_limited")
+
+
+def test_the_secret_of_a_second_factor_is_encrypted(staff: User) -> None:
+    code_of(staff)
+    assert len(Authenticator.objects.get(user=staff).data["secret"]) > 100
+
+
+def test_staff_without_a_second_factor_are_refused_where_it_is_required(staff: User, settings: Any) -> None:
+    settings.STAFF_SECOND_FACTOR = True
+    assert_error(log_in(staff.email), 403, "forbidden")
+    assert log_in(staff.email, otp=code_of(staff)).status_code == 201
+
+
+def test_api_keys_have_no_console_session(api: Api) -> None:
+    assert_error(api.get(f"{URL}/current"), 403, "forbidden")
+    assert valkey_module.valkey().ping()

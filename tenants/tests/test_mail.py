@@ -1,0 +1,114 @@
+"""Mails: none without its cause's commit, none lost, none kept longer than it must be."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core import mail as django_mail
+from django.core.mail import EmailMultiAlternatives
+from django.core.mail.backends.base import BaseEmailBackend
+from django.db import transaction
+
+from gateway.clock import now
+from tenants import mail
+from tenants.models import OutboundMail, Tenant
+from tests.fixtures import Api, assert_error
+
+
+class BrokenServer(BaseEmailBackend):
+    def send_messages(self, messages: Any) -> int:
+        raise ConnectionRefusedError
+
+
+@pytest.fixture
+def smtp(settings: Any) -> None:
+    settings.EMAIL_MODE = "smtp"
+
+
+def send() -> None:
+    mail.send(
+        to="Asha@Example.com",
+        template="confirm_sign_up",
+        context={"company": "Asha & Sons", "link": "https://app.example/confirm/abc?x=1"},
+    )
+
+
+@pytest.mark.django_db
+def test_a_logged_mail_is_shown_to_staff_with_its_links(staff_api: Api) -> None:
+    send()
+    body = staff_api.get("/v1/admin/mail/last?email=asha@example.COM").json()
+    assert list(body) == ["to", "subject", "links", "sent_at"]
+    assert body["to"] == "asha@example.com"
+    assert body["links"] == ["https://app.example/confirm/abc?x=1"]
+    row = OutboundMail.objects.get()
+    assert "Asha & Sons" in row.text
+    assert "Asha &amp; Sons" in row.html
+    assert '<a href="https://app.example/confirm/abc?x=1"' in row.html
+
+
+@pytest.mark.django_db
+def test_mail_last_answers_404_outside_of_log_mode_and_for_strangers(staff_api: Api, settings: Any) -> None:
+    assert_error(staff_api.get("/v1/admin/mail/last?email=nobody@example.com"), 404, "not_found")
+    assert_error(staff_api.get("/v1/admin/mail/last"), 400, "invalid_request")
+    settings.EMAIL_MODE = "smtp"
+    assert_error(staff_api.get("/v1/admin/mail/last?email=nobody@example.com"), 404, "not_found")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_mail_whose_cause_is_undone_is_not_sent(smtp: None) -> None:
+    with transaction.atomic():
+        send()
+        transaction.set_rollback(True)
+    assert mail.deliver_waiting() == 0
+    assert django_mail.outbox == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_smtp_sends_text_and_html_and_forgets(smtp: None) -> None:
+    send()
+    assert mail.deliver_waiting() == 1
+    message = django_mail.outbox[0]
+    assert message.to == ["asha@example.com"]
+    assert "https://app.example/confirm/abc?x=1" in message.body
+    assert isinstance(message, EmailMultiAlternatives)
+    assert message.alternatives[0][1] == "text/html"
+    assert not OutboundMail.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_mail_server_that_is_away_costs_time_not_the_mail(
+    smtp: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send()
+    with monkeypatch.context() as broken:
+        broken.setattr(mail, "get_connection", lambda **_: BrokenServer())
+        assert mail.deliver_waiting() == 0
+    waiting = OutboundMail.objects.get()
+    assert waiting.next_attempt_at is not None
+    assert waiting.next_attempt_at > now()
+    assert mail.deliver_waiting() == 0
+    OutboundMail.objects.update(next_attempt_at=now())
+    assert mail.deliver_waiting() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_console_mode_prints_at_once(settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    settings.EMAIL_MODE = "console"
+    with transaction.atomic():
+        send()
+    assert "https://app.example/confirm/abc?x=1" in capsys.readouterr().out
+    assert not OutboundMail.objects.exists()
+
+
+@pytest.mark.django_db
+def test_old_mails_are_forgotten(db: None) -> None:
+    send()
+    OutboundMail.objects.update(created_at=now() - timedelta(days=8))
+    mail.deliver_waiting()
+    assert not OutboundMail.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_tenant_without_an_address_gets_no_mail(tenant: Tenant) -> None:
+    mail.send_to_tenant(tenant=tenant, template="approved")
+    assert not OutboundMail.objects.exists()
