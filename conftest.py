@@ -46,7 +46,7 @@ start_servers()
 os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
 django.setup()
 
-pytest_plugins = ["tests.fixtures"]
+pytest_plugins = ["tests.fixtures", "tests.receiver"]
 
 
 @pytest.fixture(scope="session")

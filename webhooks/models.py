@@ -51,6 +51,10 @@ class Endpoint(models.Model):
     circuit_open_until = models.DateTimeField(null=True, blank=True)
     circuit_opened = models.PositiveSmallIntegerField(default=0)
     """How often in a row the circuit opened: its wait doubles each time."""
+    window_started_at = models.DateTimeField(null=True, blank=True)
+    window_attempts = models.PositiveIntegerField(default=0)
+    window_failures = models.PositiveIntegerField(default=0)
+    """Attempts and failures of the running five minutes, for the circuit's second rule."""
     disabled_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(default=now, editable=False)
 
@@ -75,9 +79,9 @@ class Event(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant_id = models.UUIDField()
     type = models.CharField(max_length=40)
-    waba_id = models.CharField(max_length=64, null=True)
-    phone_number_id = models.CharField(max_length=64, null=True)
-    display_phone_number = models.CharField(max_length=64, null=True)
+    waba_id = models.CharField(max_length=255, null=True)
+    phone_number_id = models.CharField(max_length=255, null=True)
+    display_phone_number = models.CharField(max_length=255, null=True)
     wamid = models.TextField(null=True)
     wa_id = models.CharField(max_length=255, null=True)
     user_id = models.CharField(max_length=255, null=True)

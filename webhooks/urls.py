@@ -1,3 +1,26 @@
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from webhooks.views import DeliveriesView, EndpointsView
+
+urlpatterns = [
+    path("webhooks", EndpointsView.as_view({"get": "list", "post": "create"}), name="webhooks"),
+    path(
+        "webhooks/<uuid:endpoint_id>",
+        EndpointsView.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="webhook",
+    ),
+    path(
+        "webhooks/<uuid:endpoint_id>/verify", EndpointsView.as_view({"post": "verify"}), name="webhook-verify"
+    ),
+    path(
+        "webhooks/<uuid:endpoint_id>/rotate-secret",
+        EndpointsView.as_view({"post": "rotate_secret"}),
+        name="webhook-rotate-secret",
+    ),
+    path("webhook-deliveries", DeliveriesView.as_view({"get": "list"}), name="webhook-deliveries"),
+    path(
+        "webhook-deliveries/<str:delivery_id>",
+        DeliveriesView.as_view({"get": "retrieve"}),
+        name="webhook-delivery",
+    ),
+]

@@ -1,0 +1,80 @@
+"""Query parameters as values: each function reads one parameter or answers 400 naming it."""
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from uuid import UUID
+
+from django.utils.dateparse import parse_datetime
+from rest_framework.request import Request
+
+from gateway import ids
+from gateway.api.errors import InvalidRequest
+
+
+def moment(request: Request, name: str) -> datetime | None:
+    """An ISO 8601 date-time; without an offset it is UTC."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    try:
+        value = parse_datetime(text.replace(" ", "+"))
+        if value is None or not 1970 <= value.year <= 9000:
+            raise ValueError
+    except ValueError:
+        raise InvalidRequest.of(**{name: "Must be an ISO 8601 date-time."}) from None
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def choice(request: Request, name: str, allowed: Collection[str]) -> str | None:
+    """One of a closed list of words."""
+    text = request.query_params.get(name)
+    if text is not None and text not in allowed:
+        raise InvalidRequest.of(**{name: f"Must be one of: {', '.join(allowed)}."})
+    return text
+
+
+def choices(request: Request, name: str, allowed: Collection[str]) -> list[str] | None:
+    """A comma-separated list of words from a closed list."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",")]
+    if unknown := [word for word in words if word not in allowed]:
+        raise InvalidRequest.of(**{name: f"Unknown: {', '.join(unknown)[:200]}."})
+    return words
+
+
+def flag(request: Request, name: str) -> bool:
+    """A boolean, false when absent."""
+    text = request.query_params.get(name, "false").lower()
+    if text not in {"true", "false", "1", "0"}:
+        raise InvalidRequest.of(**{name: "Must be true or false."})
+    return text in {"true", "1"}
+
+
+def uuid(request: Request, name: str) -> UUID | None:
+    """A uuid."""
+    text = request.query_params.get(name)
+    try:
+        return UUID(text) if text is not None else None
+    except ValueError:
+        raise InvalidRequest.of(**{name: "Must be a uuid."}) from None
+
+
+def public_id(request: Request, name: str, prefix: str) -> UUID | None:
+    """An id in its public form, e.g. `evt_…`."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    value = ids.decode(prefix, text)
+    if value is None:
+        raise InvalidRequest.of(**{name: f"Must be an id that begins with {prefix}."})
+    return value
+
+
+def text(request: Request, name: str, *, longest: int = 255) -> str | None:
+    """A plain text."""
+    value = request.query_params.get(name)
+    if value is not None and (len(value) > longest or "\0" in value):
+        raise InvalidRequest.of(**{name: f"Must be at most {longest} characters."})
+    return value

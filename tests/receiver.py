@@ -1,0 +1,92 @@
+"""A customer's server on loopback: records what it gets, answers as told. Real HTTP, in a thread of its own."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+
+
+@dataclass
+class Received:
+    """One request as it arrived."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    at: float
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+
+Answering = Callable[[Received], web.StreamResponse]
+
+
+@dataclass
+class Receiver:
+    """The server: `url` to send to, `received` without pings; `answer` decides what a delivery gets."""
+
+    url: str = ""
+    received: list[Received] = field(default_factory=list)
+    pings: list[Received] = field(default_factory=list)
+    answer: Answering = lambda request: web.Response(text="ok")
+    ping_answer: Answering = lambda request: web.json_response({"challenge": request.json["challenge"]})
+    arrived: threading.Condition = field(default_factory=threading.Condition)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        got = Received(request.path, dict(request.headers), await request.read(), time.monotonic())
+        is_ping = got.headers.get("X-Service-Event-Type") == "webhook.verify"
+        with self.arrived:
+            (self.pings if is_ping else self.received).append(got)
+            self.arrived.notify_all()
+        answer = self.ping_answer(got) if is_ping else self.answer(got)
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        return answer
+
+    def wait_for(self, count: int, *, seconds: float = 10) -> list[Received]:
+        """The first deliveries once there are `count`; fails when they do not come in time."""
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: len(self.received) >= count, seconds), (
+                f"{len(self.received)} of {count} deliveries came"
+            )
+            return list(self.received)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver for one test."""
+    server = Receiver()
+    loop = asyncio.new_event_loop()
+    started = threading.Event()
+
+    async def start() -> web.AppRunner:
+        app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_route("*", "/{path:.*}", server.handle)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+        return runner
+
+    def serve() -> None:
+        asyncio.set_event_loop(loop)
+        runner = loop.run_until_complete(start())
+        started.set()
+        loop.run_forever()
+        loop.run_until_complete(runner.cleanup())
+        loop.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    assert started.wait(5)
+    yield server
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)

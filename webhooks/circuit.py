@@ -1,0 +1,103 @@
+"""The circuit breaker of an endpoint: pure, from figures and results to figures (decisions, Webhooks to customers).
+
+Opens at 10 consecutive failures, or when half of at least 20 attempts in 5 minutes failed; waits 30 s doubling to
+15 min; then one delivery probes, and success closes it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+FAILURES_IN_A_ROW = 10
+WINDOW = timedelta(minutes=5)
+WINDOW_ATTEMPTS = 20
+FIRST_WAIT = timedelta(seconds=30)
+LONGEST_WAIT = timedelta(minutes=15)
+
+DISABLE_AFTER = timedelta(days=5)
+DISABLE_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How one attempt ended; `probe` marks the one that an open circuit let through."""
+
+    ok: bool
+    probe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What an endpoint's row remembers of its attempts. `open_until` is None while the circuit is closed."""
+
+    consecutive_failures: int = 0
+    failing_since: datetime | None = None
+    last_success_at: datetime | None = None
+    open_until: datetime | None = None
+    opened: int = 0
+    window_started_at: datetime | None = None
+    window_attempts: int = 0
+    window_failures: int = 0
+
+    def hopeless(self, at: datetime) -> bool:
+        """Five days without one success and at least 20 attempts: with a dead delivery the endpoint is disabled."""
+        return (
+            self.failing_since is not None
+            and at - self.failing_since >= DISABLE_AFTER
+            and self.consecutive_failures >= DISABLE_ATTEMPTS
+        )
+
+
+def after(figures: Figures, results: Iterable[Result], at: datetime) -> Figures:
+    """The figures after attempts that ended at about `at`, in their order."""
+    for result in results:
+        figures = _succeeded(figures, at) if result.ok else _failed(figures, at, probe=result.probe)
+    return figures
+
+
+def _succeeded(figures: Figures, at: datetime) -> Figures:
+    figures = _counted(figures, at, failures=0)
+    if figures.open_until is not None:
+        figures = replace(figures, window_started_at=None, window_attempts=0, window_failures=0)
+    return replace(
+        figures, consecutive_failures=0, failing_since=None, last_success_at=at, open_until=None, opened=0
+    )
+
+
+def _failed(figures: Figures, at: datetime, *, probe: bool) -> Figures:
+    figures = replace(
+        _counted(figures, at, failures=1),
+        consecutive_failures=figures.consecutive_failures + 1,
+        failing_since=figures.failing_since or at,
+    )
+    if figures.open_until is not None:
+        # What was in flight when the circuit opened says nothing new; only the probe does.
+        return _open(figures, at) if probe else figures
+    half_failed = (
+        figures.window_attempts >= WINDOW_ATTEMPTS and figures.window_failures * 2 >= figures.window_attempts
+    )
+    if figures.consecutive_failures >= FAILURES_IN_A_ROW or half_failed:
+        return _open(figures, at)
+    return figures
+
+
+def _open(figures: Figures, at: datetime) -> Figures:
+    wait = min(FIRST_WAIT * 2 ** min(figures.opened, 10), LONGEST_WAIT)
+    return replace(
+        figures,
+        open_until=at + wait,
+        opened=min(figures.opened + 1, 100),
+        window_started_at=None,
+        window_attempts=0,
+        window_failures=0,
+    )
+
+
+def _counted(figures: Figures, at: datetime, *, failures: int) -> Figures:
+    running = figures.window_started_at is not None and at - figures.window_started_at < WINDOW
+    return replace(
+        figures,
+        window_started_at=figures.window_started_at if running else at,
+        window_attempts=(figures.window_attempts if running else 0) + 1,
+        window_failures=(figures.window_failures if running else 0) + failures,
+    )

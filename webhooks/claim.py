@@ -1,0 +1,176 @@
+"""Claiming due deliveries: in bulk, fair to every endpoint, leased to the worker that claims.
+
+The lease is `next_attempt_at` itself: a claimed delivery is not due until the lease runs out, and after a crash
+it is due again (at least once). Database time alone counts, so a worker's clock does not matter.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from webhooks import envelope
+from webhooks.attempt import Target, target
+from webhooks.envelope import Envelope
+
+BURY_ROWS = 5_000
+
+# The endpoints that have open deliveries, found by skipping from one endpoint id to the next in the partial index
+# `delivery_due` (endpoint_id, next_attempt_at) WHERE status IN ('pending', 'failed'): a backlog of a million rows
+# costs one probe. Closed circuits get a share; one whose wait is over gets a single probe.
+_READY = """
+WITH RECURSIVE busy (endpoint_id) AS (
+    (SELECT endpoint_id FROM webhook_deliveries WHERE status IN ('pending', 'failed')
+     ORDER BY endpoint_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.endpoint_id FROM webhook_deliveries d
+            WHERE d.status IN ('pending', 'failed') AND d.endpoint_id > busy.endpoint_id
+            ORDER BY d.endpoint_id LIMIT 1)
+    FROM busy WHERE busy.endpoint_id IS NOT NULL
+)
+SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id
+FROM busy
+LEFT JOIN webhooks_endpoint e ON e.id = busy.endpoint_id
+LEFT JOIN tenants_tenant t ON t.id = e.tenant_id
+WHERE busy.endpoint_id IS NOT NULL
+  AND (e.id IS NULL OR (e.status = 'active' AND t.status = 'active'
+                        AND (e.circuit_open_until IS NULL OR e.circuit_open_until <= now())))
+"""
+
+# For each ready endpoint its first due rows by the same index; rows that another worker is claiming are skipped.
+_LOCK = """
+SELECT due.id, share.endpoint_id
+FROM unnest(%s::uuid[], %s::int[]) AS share (endpoint_id, rows)
+CROSS JOIN LATERAL (
+    SELECT d.id FROM webhook_deliveries d
+    WHERE d.endpoint_id = share.endpoint_id AND d.status IN ('pending', 'failed') AND d.next_attempt_at <= now()
+    ORDER BY d.next_attempt_at LIMIT share.rows
+    FOR UPDATE SKIP LOCKED
+) due
+"""
+
+# By primary key, partitions pruned by the ids.
+_LEASE = """
+UPDATE webhook_deliveries SET next_attempt_at = now() + make_interval(secs => %s)
+WHERE id = ANY(%s::uuid[])
+RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, now()
+"""
+
+_PROBE = """
+UPDATE webhooks_endpoint SET circuit_open_until = now() + make_interval(secs => %s)
+WHERE id = ANY(%s::uuid[]) AND circuit_open_until <= now()
+RETURNING id
+"""
+
+_ENDPOINTS = """
+SELECT id, url, secret, previous_secret, previous_secret_expires_at FROM webhooks_endpoint
+WHERE id = ANY(%s::uuid[])
+"""
+
+_BURY = """
+UPDATE webhook_deliveries SET status = 'dead', last_error = 'endpoint_deleted', next_attempt_at = NULL
+WHERE id IN (SELECT id FROM webhook_deliveries
+             WHERE endpoint_id = ANY(%s::uuid[]) AND status IN ('pending', 'failed') LIMIT %s
+             FOR UPDATE SKIP LOCKED)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A delivery that belongs to this worker for the lease. `envelope` is None when the body is past retention."""
+
+    id: UUID
+    event_id: UUID
+    endpoint_id: UUID
+    tenant_id: UUID
+    event_type: str
+    attempts: int
+    claimed_at: datetime
+    """Database time: what the signature's timestamp is reckoned from."""
+    claimed_monotonic: float
+    target: Target
+    probe: bool
+    envelope: Envelope | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the worker can take: in all, and for one endpoint beside what it has in flight."""
+
+    total: int
+    per_endpoint: int
+    taken: Mapping[UUID, int]
+    caps: Mapping[UUID, int]
+
+    def share(self, endpoint_id: UUID, *, probing: bool, fair: int) -> int:
+        """How many deliveries of an endpoint may be claimed now."""
+        cap = 1 if probing else self.caps.get(endpoint_id, self.per_endpoint)
+        return max(0, min(cap - self.taken.get(endpoint_id, 0), fair))
+
+
+def claim(room: Room) -> list[Claimed]:
+    """Claim due deliveries up to the room, shared fairly among their endpoints; empty when nothing is due."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_READY)
+        ready = cursor.fetchall()
+        orphaned = [endpoint_id for endpoint_id, deleted, _, _ in ready if deleted]
+        if orphaned:
+            cursor.execute(_BURY, [orphaned, BURY_ROWS])
+        probing = {endpoint_id: half_open for endpoint_id, deleted, half_open, _ in ready if not deleted}
+        fair = max(1, room.total // max(1, len(probing)))
+        shares = {
+            endpoint_id: rows
+            for endpoint_id, half_open in probing.items()
+            if (rows := room.share(endpoint_id, probing=half_open, fair=fair)) > 0
+        }
+        cursor.execute(_LOCK, [list(shares), list(shares.values())])
+        locked: list[tuple[UUID, UUID]] = cursor.fetchall()
+        probes = [endpoint_id for _, endpoint_id in locked if probing[endpoint_id]]
+        if probes:
+            # One worker wins the probe; the others leave the row to it.
+            cursor.execute(_PROBE, [settings.DELIVERY_LEASE_SECONDS, probes])
+            won = {endpoint_id for (endpoint_id,) in cursor.fetchall()}
+            locked = [
+                (row, endpoint_id)
+                for row, endpoint_id in locked
+                if not probing[endpoint_id] or endpoint_id in won
+            ]
+        if not locked:
+            return []
+        cursor.execute(_LEASE, [settings.DELIVERY_LEASE_SECONDS, [row for row, _ in locked]])
+        rows, moment = cursor.fetchall(), time.monotonic()
+        cursor.execute(_ENDPOINTS, [list({row[2] for row in rows})])
+        endpoints = {row[0]: row for row in cursor.fetchall()}
+    envelopes = envelope.load(list({row[1] for row in rows}))
+    targets = {
+        endpoint_id: target(
+            endpoint_id=endpoint_id,
+            url=url,
+            secret=secret,
+            previous_secret=previous,
+            previous_expires_at=expires_at,
+            at=rows[0][6],
+        )
+        for endpoint_id, url, secret, previous, expires_at in endpoints.values()
+    }
+    return [
+        Claimed(
+            id=delivery_id,
+            event_id=event_id,
+            endpoint_id=endpoint_id,
+            tenant_id=tenant_id,
+            event_type=event_type,
+            attempts=attempts,
+            claimed_at=claimed_at,
+            claimed_monotonic=moment,
+            target=targets[endpoint_id],
+            probe=probing[endpoint_id],
+            envelope=envelopes.get(event_id),
+        )
+        for delivery_id, event_id, endpoint_id, tenant_id, event_type, attempts, claimed_at in rows
+        if endpoint_id in targets
+    ]

@@ -1,0 +1,36 @@
+"""What follows from the outcome of an attempt: pure, without database or clock (decisions, Webhooks to customers)."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.outbound import Answer
+
+JITTER = 0.2
+GONE = 410
+HONOURS_RETRY_AFTER = frozenset({429, 503})
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A delivery's next state; `delay` is in seconds from the attempt's end, None when there is no next one."""
+
+    status: Literal["delivered", "failed", "dead"]
+    delay: float | None = None
+    gone: bool = False
+    """The receiver said 410: the endpoint is disabled."""
+
+
+def decide(answer: Answer, *, attempt: int, steps: Sequence[float]) -> Decision:
+    """The state after the given attempt (1 is the first): delivered, failed with the next step, or dead."""
+    if answer.ok:
+        return Decision("delivered")
+    if answer.status == GONE:
+        return Decision("dead", gone=True)
+    if attempt > len(steps):
+        return Decision("dead")
+    delay = steps[attempt - 1] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads load, no secret
+    if answer.status in HONOURS_RETRY_AFTER and answer.retry_after is not None:
+        delay = max(delay, min(answer.retry_after, max(steps)))
+    return Decision("failed", delay)

@@ -1,0 +1,132 @@
+"""What goes over the wire for endpoints and deliveries: In shapes check, Out shapes show."""
+
+from typing import Any
+
+from django.conf import settings
+from rest_framework import serializers
+
+from gateway import ids
+from gateway.outbound import InvalidUrlError, validate_url
+from webhooks.event_types import ALL, EVENT_TYPES
+from webhooks.models import Delivery, Endpoint
+
+
+class EventTypesField(serializers.ListField):
+    """A list of event types, or of `*` for all; each once, in the caller's order."""
+
+    child = serializers.ChoiceField(choices=[ALL, *EVENT_TYPES])
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_empty=False, max_length=len(EVENT_TYPES) + 1, **kwargs)
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        return list(dict.fromkeys(super().to_internal_value(data)))
+
+
+class UrlField(serializers.CharField):
+    """An address that the service may POST to (decisions, Webhooks to customers)."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(trim_whitespace=False, **kwargs)
+
+    def to_internal_value(self, data: Any) -> str:
+        url = super().to_internal_value(data)
+        try:
+            return validate_url(url, allow_http=settings.WEBHOOK_ALLOW_HTTP)
+        except InvalidUrlError as error:
+            raise serializers.ValidationError(str(error)) from None
+
+
+class EndpointIn(serializers.Serializer[dict[str, Any]]):
+    url = UrlField()
+    description = serializers.CharField(required=False, default="", allow_blank=True, max_length=500)
+    event_types = EventTypesField(required=False, default=lambda: [ALL])
+
+
+class EndpointChangeIn(serializers.Serializer[dict[str, Any]]):
+    url = UrlField(required=False)
+    description = serializers.CharField(required=False, allow_blank=True, max_length=500)
+    event_types = EventTypesField(required=False)
+    status = serializers.ChoiceField(required=False, choices=[Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED])
+
+
+class RotateSecretIn(serializers.Serializer[dict[str, Any]]):
+    overlap_hours = serializers.IntegerField(required=False, default=24, min_value=0, max_value=168)
+
+
+class EndpointOut(serializers.ModelSerializer[Endpoint]):
+    class Meta:
+        model = Endpoint
+        fields = [
+            "id",
+            "url",
+            "description",
+            "event_types",
+            "status",
+            "verified_at",
+            "secret_prefix",
+            "previous_secret_expires_at",
+            "last_success_at",
+            "consecutive_failures",
+        ]
+
+
+class NewEndpointOut(EndpointOut):
+    """With the secret: the answer of create alone."""
+
+    class Meta(EndpointOut.Meta):
+        fields = [*EndpointOut.Meta.fields[:6], "secret", *EndpointOut.Meta.fields[6:]]
+
+
+class RotatedSecretOut(serializers.ModelSerializer[Endpoint]):
+    class Meta:
+        model = Endpoint
+        fields = ["id", "secret", "secret_prefix", "previous_secret_expires_at"]
+
+
+class VerifiedOut(serializers.Serializer[dict[str, Any]]):
+    id = serializers.UUIDField()
+    status = serializers.ChoiceField(choices=Endpoint.Status.choices)
+    verified_at = serializers.DateTimeField()
+    response_ms = serializers.IntegerField()
+
+
+class DeletedOut(serializers.Serializer[dict[str, Any]]):
+    id = serializers.UUIDField()
+    deleted = serializers.BooleanField()
+
+
+class DeliveryOut(serializers.ModelSerializer[Delivery]):
+    id = serializers.CharField(source="public_id")
+    event_id = serializers.SerializerMethodField()
+    replay_of = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Delivery
+        fields = [
+            "id",
+            "event_id",
+            "event_type",
+            "endpoint_id",
+            "status",
+            "attempts",
+            "last_http_status",
+            "last_error",
+            "last_response_ms",
+            "next_attempt_at",
+            "is_replay",
+            "replay_of",
+        ]
+
+    def get_event_id(self, delivery: Delivery) -> str:
+        return ids.encode(ids.EVENT, delivery.event_id)
+
+    def get_replay_of(self, delivery: Delivery) -> str | None:
+        return ids.encode(ids.DELIVERY, delivery.replay_of) if delivery.replay_of else None
+
+
+class DeliveryWithLogOut(DeliveryOut):
+    attempt_log = serializers.JSONField()
+
+    class Meta(DeliveryOut.Meta):
+        fields = [*DeliveryOut.Meta.fields[:10], "attempt_log", *DeliveryOut.Meta.fields[10:]]

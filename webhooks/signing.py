@@ -1,0 +1,35 @@
+"""Signatures of everything sent to customers' endpoints: Standard Webhooks 1.0 (decisions, Webhooks to customers).
+
+`webhook-signature` holds one `v1,<base64>` per secret in force; the key is what stands base64-encoded behind
+`whsec_`, and the signed text is `<webhook-id>.<webhook-timestamp>.<body>`.
+"""
+
+import hashlib
+import hmac
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+
+SECRET_PREFIX = "whsec_"
+SHOWN_CHARACTERS = 12
+
+
+def new_secret() -> str:
+    """A new signing secret: `whsec_` and the base64 of 32 random bytes."""
+    return SECRET_PREFIX + b64encode(secrets.token_bytes(32)).decode()
+
+
+def shown_prefix(secret: str) -> str:
+    """The part of a secret that lists show."""
+    return secret[:SHOWN_CHARACTERS]
+
+
+def key_of(secret: str) -> bytes:
+    """The HMAC key behind a secret."""
+    return b64decode(secret.removeprefix(SECRET_PREFIX))
+
+
+def signature(keys: Iterable[bytes], *, message_id: str, timestamp: int, body: bytes) -> str:
+    """The value of `webhook-signature`; `timestamp` is the attempt's, in epoch seconds."""
+    signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
+    return " ".join("v1," + b64encode(hmac.digest(key, signed, hashlib.sha256)).decode() for key in keys)

@@ -1,0 +1,230 @@
+"""From publish to the customer's server: signed, byte for byte, retried, isolated, fenced."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+from aiohttp import web
+from django.db import connection, transaction
+from standardwebhooks.webhooks import Webhook
+
+from gateway import ids
+from gateway.clock import now
+from tenants.models import Tenant
+from tests.fixtures import Api
+from tests.receiver import Receiver
+from webhooks import dispatch
+from webhooks.models import Delivery, Endpoint, Event
+from webhooks.publish import NewEvent, publish
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(dispatch, "POLL_SECONDS", 0.05)
+
+
+@pytest.fixture
+def endpoint(api: Api, receiver: Receiver) -> dict[str, Any]:
+    """A verified endpoint of `tenant` on the receiver, with its secret."""
+    answer = api.post("/v1/webhooks", {"url": receiver.url})
+    assert answer.status_code == 201, answer.content
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **members: Any) -> UUID:
+    event = NewEvent(
+        **{"type": "message.inbound", "dedupe_key": key, "data": b'{"a": 1.10}', "raw_path": "x", **members}
+    )
+    with transaction.atomic():
+        (event_id,) = publish(tenant_id=tenant.id, events=[event], raw=raw)
+    return event_id
+
+
+def test_an_event_arrives_signed_with_the_envelope_of_the_specification(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    event_id = publish_one(
+        tenant, raw=b'{ "odd" : "\\u00e9 \\/" , "big": 12345678901234567890 }', wamid="wamid.1"
+    )
+    dispatch.run()
+    (got,) = receiver.wait_for(1)
+    verified = Webhook(endpoint["secret"]).verify(got.body, {k.lower(): v for k, v in got.headers.items()})
+    assert list(verified) == [
+        "id", "type", "api_version", "created_at", "tenant_id", "waba_id", "phone_number_id",
+        "display_phone_number", "wamid", "wa_id", "user_id", "dedupe_key", "data", "raw", "raw_path",
+    ]  # fmt: skip
+    assert got.headers["webhook-id"] == verified["id"] == ids.encode("evt_", event_id)
+    assert b'"raw":{ "odd" : "\\u00e9 \\/" , "big": 12345678901234567890 },"raw_path":"x"}' in got.body
+    assert b'"data":{"a": 1.10}' in got.body
+    assert got.headers["X-Service-Event-Type"] == "message.inbound"
+    assert got.headers["X-Service-Attempt"] == "1"
+    delivery = Delivery.objects.get()
+    assert got.headers["X-Service-Delivery"] == delivery.public_id
+    assert (delivery.status, delivery.attempts, delivery.last_http_status) == ("delivered", 1, 200)
+    assert delivery.next_attempt_at is None
+    (entry,) = delivery.attempt_log
+    assert set(entry) == {"at", "http_status", "ms", "error", "response_excerpt"}
+
+
+def test_a_failure_is_retried_on_schedule_with_the_same_bytes(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(status=500, text="broken\0")
+    publish_one(tenant, raw=b"{}")
+    dispatch.run()
+    delivery = Delivery.objects.get()
+    assert (delivery.status, delivery.attempts, delivery.last_error) == ("failed", 1, "http_5xx")
+    assert delivery.next_attempt_at is not None
+    assert timedelta(seconds=2) < delivery.next_attempt_at - now() < timedelta(seconds=6.1)
+
+    receiver.answer = lambda request: web.Response(text="ok")
+    Delivery.objects.update(next_attempt_at=now())
+    dispatch.run()
+    first, second = receiver.wait_for(2)
+    assert first.body == second.body
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert second.headers["X-Service-Attempt"] == "2"
+    delivery.refresh_from_db()
+    assert (delivery.status, delivery.attempts, delivery.last_error) == ("delivered", 2, None)
+    assert [entry["http_status"] for entry in delivery.attempt_log] == [500, 200]
+
+
+def test_after_the_last_step_a_delivery_is_dead(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any
+) -> None:
+    settings.WEBHOOK_RETRY_SCHEDULE = [5.0, 30.0]
+    receiver.answer = lambda request: web.Response(status=404)
+    publish_one(tenant)
+    for _ in range(3):
+        Delivery.objects.update(next_attempt_at=now())
+        dispatch.run()
+    delivery = Delivery.objects.get()
+    assert (delivery.status, delivery.attempts, delivery.next_attempt_at) == ("dead", 3, None)
+    dispatch.run()
+    assert len(receiver.received) == 3
+
+
+def test_a_gone_endpoint_is_disabled(tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver) -> None:
+    receiver.answer = lambda request: web.Response(status=410)
+    publish_one(tenant)
+    dispatch.run()
+    assert Delivery.objects.get().status == "dead"
+    assert Endpoint.objects.get().status == "disabled"
+    publish_one(tenant, "k2")
+    assert Delivery.objects.count() == 1
+
+
+def test_an_event_goes_only_to_endpoints_that_want_it(
+    api: Api, tenant: Tenant, other_tenant: Tenant, other_api: Api, receiver: Receiver
+) -> None:
+    for path, types in (("all", ["*"]), ("statuses", ["message.status"]), ("inbound", ["message.inbound"])):
+        api.post("/v1/webhooks", {"url": f"{receiver.url}/{path}", "event_types": types})
+    other_api.post("/v1/webhooks", {"url": f"{receiver.url}/other"})
+    publish_one(tenant)
+    dispatch.run()
+    assert sorted(got.path for got in receiver.wait_for(2)) == ["/hook/all", "/hook/inbound"]
+
+
+def test_the_same_dedupe_key_is_one_event(
+    tenant: Tenant, other_tenant: Tenant, endpoint: dict[str, Any]
+) -> None:
+    publish_one(tenant)
+    with transaction.atomic():
+        repeated = publish(
+            tenant_id=tenant.id,
+            events=[NewEvent("message.inbound", "k1", b"{}"), NewEvent("message.inbound", "k2", b"{}")] * 2,
+        )
+    assert len(repeated) == 1
+    assert Event.objects.count() == 2
+    publish_one(other_tenant)
+    assert Event.objects.count() == 3
+
+
+def test_nothing_is_attempted_while_the_tenant_is_suspended(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    Tenant.objects.filter(pk=tenant.id).update(status="suspended")
+    publish_one(tenant)
+    dispatch.run()
+    assert receiver.received == []
+    Tenant.objects.filter(pk=tenant.id).update(status="active")
+    dispatch.run()
+    receiver.wait_for(1)
+
+
+def test_deliveries_of_a_deleted_endpoint_end_dead(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    publish_one(tenant)
+    assert api.delete(f"/v1/webhooks/{endpoint['id']}").json() == {"id": endpoint["id"], "deleted": True}
+    dispatch.run()
+    delivery = Delivery.objects.get()
+    assert (delivery.status, delivery.last_error) == ("dead", "endpoint_deleted")
+    assert receiver.received == []
+
+
+def test_a_body_past_retention_is_not_delivered(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    publish_one(tenant)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM event_payloads")
+    dispatch.run()
+    delivery = Delivery.objects.get()
+    assert (delivery.status, delivery.last_error, delivery.attempts) == ("dead", "payload_expired", 0)
+    assert receiver.received == []
+
+
+def test_ten_failures_in_a_row_open_the_circuit_and_a_probe_closes_it(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(status=500)
+    for number in range(10):
+        publish_one(tenant, f"k{number}")
+    dispatch.run()
+    row = Endpoint.objects.get()
+    assert row.consecutive_failures == 10
+    assert row.circuit_open_until is not None
+    publish_one(tenant, "fresh")
+    dispatch.run()
+    assert len(receiver.received) == 10, "an open circuit spends no attempt"
+
+    receiver.answer = lambda request: web.Response()
+    Delivery.objects.update(next_attempt_at=now())
+    Endpoint.objects.update(circuit_open_until=now())
+    dispatch.run()
+    assert Delivery.objects.filter(status="delivered").count() == 1, "a single delivery probes"
+    row.refresh_from_db()
+    assert (row.circuit_open_until, row.consecutive_failures) == (None, 0)
+    dispatch.run()
+    assert Delivery.objects.filter(status="delivered").count() == 11
+
+
+def test_a_late_result_does_not_overwrite_a_newer_one(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    from webhooks.claim import Room, claim
+    from webhooks.record import Outcome, record
+    from webhooks.schedule import Decision
+
+    publish_one(tenant)
+    (stalled,) = claim(Room(10, 10, {}, {}))
+    assert claim(Room(10, 10, {}, {})) == [], "a leased delivery is not claimed twice"
+    Delivery.objects.update(next_attempt_at=now())
+    dispatch.run()
+    late = Outcome(
+        stalled.id, stalled.endpoint_id, stalled.attempts, Decision("failed", 5.0), error="timeout"
+    )
+    assert record([late]) == 0
+    assert Delivery.objects.get().status == "delivered"
+
+
+def test_publish_outside_a_transaction_is_refused(tenant: Tenant) -> None:
+    with pytest.raises(transaction.TransactionManagementError):
+        publish(tenant_id=tenant.id, events=[NewEvent("meta.other", "k", orjson.dumps({}))])

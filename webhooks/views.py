@@ -1,0 +1,137 @@
+"""`/v1/webhooks*` and `/v1/webhook-deliveries*` (section 4 of the specification)."""
+
+from uuid import UUID
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import ViewSet
+
+from gateway import ids
+from gateway.api import query
+from gateway.api.authentication import tenant_of
+from gateway.api.errors import NotFound
+from gateway.api.pagination import NewestFirst
+from webhooks import endpoints
+from webhooks.models import Delivery, Endpoint
+from webhooks.serializers import (
+    DeletedOut,
+    DeliveryOut,
+    DeliveryWithLogOut,
+    EndpointChangeIn,
+    EndpointIn,
+    EndpointOut,
+    NewEndpointOut,
+    RotatedSecretOut,
+    RotateSecretIn,
+    VerifiedOut,
+)
+
+
+class EndpointsView(ViewSet):
+    """A tenant's webhook endpoints."""
+
+    @extend_schema(operation_id="list_webhooks", tags=["Webhooks"], responses=EndpointOut(many=True))
+    def list(self, request: Request) -> Response:
+        rows = Endpoint.objects.for_tenant(tenant_of(request).id).order_by("-id")
+        return Response({"data": EndpointOut(rows, many=True).data})
+
+    @extend_schema(
+        operation_id="create_webhook", tags=["Webhooks"], request=EndpointIn, responses={201: NewEndpointOut}
+    )
+    def create(self, request: Request) -> Response:
+        body = EndpointIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        endpoint = endpoints.create(tenant_id=tenant_of(request).id, **body.validated_data)
+        return Response(NewEndpointOut(endpoint).data, status=201)
+
+    @extend_schema(operation_id="get_webhook", tags=["Webhooks"], responses=EndpointOut)
+    def retrieve(self, request: Request, endpoint_id: UUID) -> Response:
+        endpoint = endpoints.find(tenant_id=tenant_of(request).id, endpoint_id=endpoint_id)
+        return Response(EndpointOut(endpoint).data)
+
+    @extend_schema(
+        operation_id="update_webhook", tags=["Webhooks"], request=EndpointChangeIn, responses=EndpointOut
+    )
+    def partial_update(self, request: Request, endpoint_id: UUID) -> Response:
+        tenant_id = tenant_of(request).id
+        endpoints.find(tenant_id=tenant_id, endpoint_id=endpoint_id)
+        body = EndpointChangeIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        endpoint = endpoints.change(tenant_id=tenant_id, endpoint_id=endpoint_id, changes=body.validated_data)
+        return Response(EndpointOut(endpoint).data)
+
+    @extend_schema(operation_id="delete_webhook", tags=["Webhooks"], responses=DeletedOut)
+    def destroy(self, request: Request, endpoint_id: UUID) -> Response:
+        endpoints.delete(tenant_id=tenant_of(request).id, endpoint_id=endpoint_id)
+        return Response({"id": endpoint_id, "deleted": True})
+
+    @extend_schema(operation_id="verify_webhook", tags=["Webhooks"], request=None, responses=VerifiedOut)
+    def verify(self, request: Request, endpoint_id: UUID) -> Response:
+        endpoint = endpoints.find(tenant_id=tenant_of(request).id, endpoint_id=endpoint_id)
+        paused = endpoint.status == Endpoint.Status.PAUSED
+        ping = endpoints.verify(endpoint, then=Endpoint.Status.PAUSED if paused else Endpoint.Status.ACTIVE)
+        return Response(
+            {
+                "id": endpoint.id,
+                "status": endpoint.status,
+                "verified_at": endpoint.verified_at,
+                "response_ms": ping.response_ms,
+            }
+        )
+
+    @extend_schema(
+        operation_id="rotate_webhook_secret",
+        tags=["Webhooks"],
+        request=RotateSecretIn,
+        responses=RotatedSecretOut,
+    )
+    def rotate_secret(self, request: Request, endpoint_id: UUID) -> Response:
+        tenant_id = tenant_of(request).id
+        endpoints.find(tenant_id=tenant_id, endpoint_id=endpoint_id)
+        body = RotateSecretIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        endpoint = endpoints.rotate_secret(
+            tenant_id=tenant_id, endpoint_id=endpoint_id, **body.validated_data
+        )
+        return Response(RotatedSecretOut(endpoint).data)
+
+
+class DeliveriesView(ViewSet):
+    """Deliveries: every event on its way to every endpoint, with what came of each attempt."""
+
+    @extend_schema(
+        operation_id="list_webhook_deliveries",
+        tags=["Webhooks"],
+        parameters=[
+            OpenApiParameter("endpoint_id", UUID),
+            OpenApiParameter("status", str, enum=Delivery.Status.values),
+            OpenApiParameter("event_id", str),
+            OpenApiParameter("from", str, description="ISO 8601 date-time, inclusive."),
+            OpenApiParameter("to", str, description="ISO 8601 date-time, exclusive."),
+        ],
+        responses=DeliveryOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        rows = Delivery.objects.for_tenant(tenant_of(request).id).defer("attempt_log")
+        if endpoint_id := query.uuid(request, "endpoint_id"):
+            rows = rows.filter(endpoint_id=endpoint_id)
+        if status := query.choice(request, "status", Delivery.Status.values):
+            rows = rows.filter(status=status)
+        if event_id := query.public_id(request, "event_id", ids.EVENT):
+            rows = rows.filter(event_id=event_id)
+        if begin := query.moment(request, "from"):
+            rows = rows.filter(id__gte=ids.first_at(begin))
+        if end := query.moment(request, "to"):
+            rows = rows.filter(id__lt=ids.first_at(end))
+        pages = NewestFirst()
+        found = pages.paginate_queryset(rows, request)
+        return pages.get_paginated_response(DeliveryOut(found, many=True).data)
+
+    @extend_schema(operation_id="get_webhook_delivery", tags=["Webhooks"], responses=DeliveryWithLogOut)
+    def retrieve(self, request: Request, delivery_id: str) -> Response:
+        key = ids.decode(ids.DELIVERY, delivery_id)
+        row = Delivery.objects.for_tenant(tenant_of(request).id).filter(pk=key).first() if key else None
+        if row is None:
+            raise NotFound("There is no such delivery.")
+        return Response(DeliveryWithLogOut(row).data)
