@@ -9,13 +9,18 @@ from aiohttp import web
 
 from simulator import (
     control,
+    control_accounts,
     conversations,
     graph_accounts,
     graph_media,
     graph_messages,
     graph_numbers,
     graph_oauth,
+    graph_profile,
+    graph_templates,
+    graph_uploads,
     inbox,
+    pages,
 )
 from simulator.config import Config
 from simulator.core import SIMULATOR, Simulator
@@ -33,13 +38,25 @@ def make_app(config: Config) -> web.Application:
     app.on_cleanup.append(_calling(sim.stop))
 
     table = Table()
-    for module in (graph_messages, graph_oauth, graph_accounts, graph_numbers, graph_media):
+    for module in (
+        graph_messages,
+        graph_oauth,
+        graph_accounts,
+        graph_numbers,
+        graph_profile,
+        graph_media,
+        graph_templates,
+        graph_uploads,
+    ):
         module.register(table)
     app.router.add_route("*", r"/{version:v\d+\.\d+}/{rest:.*}", Graph(sim, table).handle)
     control.add_routes(app)
+    control_accounts.add_routes(app)
     conversations.add_routes(app)
     graph_media.add_routes(app)
+    graph_uploads.add_routes(app)
     inbox.add_routes(app)
+    pages.add_routes(app)
     return app
 
 

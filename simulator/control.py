@@ -1,4 +1,4 @@
-"""The control API under `/sim/…`: seeding, settings, faults, notifications, what was received
+"""The control API under `/sim/…`: settings, faults, notifications, what was received
 (`docs/simulator.md`).
 
 Tests, benchmarks and the sandbox drive the simulator through it. Errors are `{"error": reason}` with 400 or
@@ -13,39 +13,11 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from simulator.core import SIMULATOR, Simulator
+from simulator.core import SIMULATOR
 from simulator.faults import Rule
 from simulator.notifier import wire_bytes
-from simulator.records import Account, Number, Token
-from simulator.state import CODE_SECONDS, digits_of
 
 ControlHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-_NUMBER_CHANGES = {
-    "verified_name": str,
-    "quality_rating": str,
-    "messaging_limit_tier": str,
-    "throughput": str,
-    "name_status": str,
-    "code_verification_status": str,
-    "platform_type": str,
-    "status": str,
-    "account_mode": str,
-    "is_on_biz_app": bool,
-    "is_official_business_account": bool,
-    "locked_elsewhere": bool,
-    "pin": (str, type(None)),
-    "allowed_recipients": (list, type(None)),
-}
-_ACCOUNT_CHANGES = {
-    "name": str,
-    "currency": str,
-    "country": str,
-    "account_review_status": str,
-    "status": str,
-    "subscribed": bool,
-    "locked": bool,
-}
 
 
 def answer(value: Any, *, status: int = 200) -> web.Response:
@@ -76,205 +48,6 @@ def refusals(handler: ControlHandler) -> ControlHandler:
     return checked
 
 
-def number_view(number: Number) -> dict[str, Any]:
-    """A number with everything the simulator knows of it, the verification code included."""
-    return asdict(number)
-
-
-def account_view(sim: Simulator, account: Account) -> dict[str, Any]:
-    """An account with its numbers, templates and tokens."""
-    state = sim.state
-    tokens = [
-        token for token in state.tokens.values() if token.waba_ids and account.waba_id in token.waba_ids
-    ]
-    return {
-        **asdict(account),
-        "phone_numbers": [number_view(state.numbers[number_id]) for number_id in account.numbers],
-        "templates": [asdict(t) for t in state.templates.values() if t.waba_id == account.waba_id],
-        "access_tokens": [token.value for token in tokens],
-    }
-
-
-async def create_account(request: web.Request) -> web.Response:
-    """POST /sim/accounts: a new account, or, when `waba_id` is known, the same one again with what is
-    missing.
-    """
-    sim = request.app[SIMULATOR]
-    body = await read(request)
-    account = sim.state.accounts.get(str(body.get("waba_id", "")))
-    known = account is not None
-    if account is None:
-        account = sim.state.create_account(
-            name=str(body.get("name") or f"Business {len(sim.state.accounts) + 1}"),
-            waba_id=str(body["waba_id"]) if body.get("waba_id") else None,
-            business_id=str(body["business_id"]) if body.get("business_id") else None,
-        )
-    if "subscribed" in body:
-        account.subscribed = bool(body["subscribed"])
-    wanted = body.get("numbers", 0 if known else 1)
-    if isinstance(wanted, int):
-        wanted = [{} for _ in range(wanted - len(account.numbers))]
-    for row in wanted:
-        add_number(sim, account, row)
-    token = _token_of(sim, account, str(body.get("variant", "default")), body.get("access_token"))
-    code = sim.state.issue_code(account.waba_id, variant=str(body.get("variant", "default")))
-    numbers = [sim.state.numbers[number_id] for number_id in account.numbers]
-    sim.state.changed()
-    return answer(
-        {
-            "waba_id": account.waba_id,
-            "business_id": account.business_id,
-            "phone_numbers": [{"id": n.id, "display_phone_number": n.display_phone_number} for n in numbers],
-            "access_token": token.value,
-            "code": code.value,
-        },
-        status=200 if known else 201,
-    )
-
-
-def add_number(sim: Simulator, account: Account, row: dict[str, Any]) -> Number:
-    """Add a number as described, or give the one with its id or its digits. Raises `ValueError`."""
-    unknown = set(row) - {
-        "id", "phone_number_id", "display_phone_number", "verified_name", "throughput", "coexistence",
-        "registered", "quality_rating", "messaging_limit_tier", "name_status", "account_mode", "pin", "locked_elsewhere",
-        "allowed_recipients",
-    }  # fmt: skip
-    if unknown:
-        raise ValueError(f"unknown members of a number: {sorted(unknown)}")
-    wanted = row.get("phone_number_id") or row.get("id")
-    digits = digits_of(str(row.get("display_phone_number") or "")) or None
-    found = sim.state.numbers.get(str(wanted)) if wanted else None
-    if found is None and digits:
-        found = sim.state.number_by_digits(digits, waba_id=account.waba_id)
-    if found is not None:
-        if found.waba_id != account.waba_id:
-            raise ValueError(f"number {found.id} belongs to account {found.waba_id}")
-        return found
-    values = {
-        name: row[name]
-        for name in (
-            "throughput", "quality_rating", "messaging_limit_tier", "name_status", "account_mode", "pin",
-            "locked_elsewhere", "allowed_recipients",
-        )
-        if name in row
-    }  # fmt: skip
-    return sim.state.create_number(
-        account,
-        digits=digits,
-        phone_number_id=str(wanted) if wanted else None,
-        verified_name=row.get("verified_name"),
-        registered=bool(row.get("registered", True)),
-        is_on_biz_app=bool(row.get("coexistence", False)),
-        **values,
-    )
-
-
-def _token_of(sim: Simulator, account: Account, variant: str, value: Any) -> Token:
-    if value is not None and str(value) in sim.state.tokens:
-        return sim.state.tokens[str(value)]
-    if value is None and variant == "default":
-        for token in sim.state.tokens.values():
-            if token.waba_ids == [account.waba_id] and not token.invalidated and not token.expires_at:
-                return token
-    return sim.state.issue_token([account.waba_id], variant=variant, value=str(value) if value else None)
-
-
-async def list_accounts(request: web.Request) -> web.Response:
-    """GET /sim/accounts."""
-    sim = request.app[SIMULATOR]
-    return answer({"data": [account_view(sim, account) for account in sim.state.accounts.values()]})
-
-
-async def get_account(request: web.Request) -> web.Response:
-    """GET /sim/accounts/{waba_id}."""
-    sim = request.app[SIMULATOR]
-    return answer(account_view(sim, _account(sim, request.match_info["waba_id"])))
-
-
-async def change_account(request: web.Request) -> web.Response:
-    """PATCH /sim/accounts/{waba_id}: what Meta's own staff or systems would change."""
-    sim = request.app[SIMULATOR]
-    account = _account(sim, request.match_info["waba_id"])
-    _change(account, await read(request), _ACCOUNT_CHANGES)
-    sim.state.changed()
-    return answer(account_view(sim, account))
-
-
-async def add_account_number(request: web.Request) -> web.Response:
-    """POST /sim/accounts/{waba_id}/phone_numbers: one more number."""
-    sim = request.app[SIMULATOR]
-    number = add_number(sim, _account(sim, request.match_info["waba_id"]), await read(request))
-    return answer(number_view(number), status=201)
-
-
-async def change_number(request: web.Request) -> web.Response:
-    """PATCH /sim/phone_numbers/{id}: quality, tier, throughput, status and the like."""
-    sim = request.app[SIMULATOR]
-    number = sim.state.numbers.get(request.match_info["phone_number_id"])
-    if number is None:
-        raise KeyError("such number")
-    _change(number, await read(request), _NUMBER_CHANGES)
-    sim.state.changed()
-    return answer(number_view(number))
-
-
-def _account(sim: Simulator, waba_id: str) -> Account:
-    account = sim.state.accounts.get(waba_id)
-    if account is None:
-        raise KeyError("such account")
-    return account
-
-
-def _change(record: Account | Number, changes: dict[str, Any], allowed: dict[str, Any]) -> None:
-    for name, value in changes.items():
-        if name not in allowed:
-            raise ValueError(f"{name} cannot be changed; these can: {', '.join(allowed)}")
-        if not isinstance(value, allowed[name]):
-            raise ValueError(f"{name} has the wrong type")
-    for name, value in changes.items():
-        setattr(record, name, value)
-
-
-async def create_code(request: web.Request) -> web.Response:
-    """POST /sim/codes {waba_id, variant?, seconds?}: an authorization code, 30 s by default; negative =
-    expired.
-    """
-    sim = request.app[SIMULATOR]
-    body = await read(request)
-    account = _account(sim, str(body.get("waba_id", "")))
-    seconds = float(body.get("seconds", CODE_SECONDS))
-    code = sim.state.issue_code(account.waba_id, variant=str(body.get("variant", "default")), seconds=seconds)
-    return answer({"code": code.value, "expires_at": code.expires_at}, status=201)
-
-
-async def create_token(request: web.Request) -> web.Response:
-    """POST /sim/tokens {waba_id | waba_ids, variant?}: an access token."""
-    sim = request.app[SIMULATOR]
-    body = await read(request)
-    waba_ids = body.get("waba_ids") or [body.get("waba_id", "")]
-    for waba_id in waba_ids:
-        _account(sim, str(waba_id))
-    token = sim.state.issue_token(
-        [str(waba_id) for waba_id in waba_ids],
-        variant=str(body.get("variant", "default")),
-        value=body.get("access_token"),
-    )
-    return answer({"access_token": token.value}, status=201)
-
-
-async def change_token(request: web.Request) -> web.Response:
-    """PATCH /sim/tokens {access_token, invalidated?, expires_at?}: withdraw a token or let it expire."""
-    sim = request.app[SIMULATOR]
-    body = await read(request)
-    token = sim.state.tokens.get(str(body.get("access_token", "")))
-    if token is None:
-        raise KeyError("such token")
-    token.invalidated = bool(body.get("invalidated", token.invalidated))
-    token.expires_at = int(body.get("expires_at", token.expires_at))
-    sim.state.changed()
-    return answer({"invalidated": token.invalidated, "expires_at": token.expires_at})
-
-
 async def get_settings(request: web.Request) -> web.Response:
     """GET /sim/settings."""
     return answer(request.app[SIMULATOR].settings.view())
@@ -302,6 +75,29 @@ async def put_faults(request: web.Request) -> web.Response:
     rules = [Rule.parse(row) for row in rows]
     sim.faults[:] = rules
     return answer({"rules": [rule.view() for rule in rules]})
+
+
+async def change_template(request: web.Request) -> web.Response:
+    """POST /sim/templates/{id}: {event, reason?}, {quality}, {category} or {correct_category}, each with its
+    notice.
+    """
+    sim = request.app[SIMULATOR]
+    template = sim.state.templates.get(request.match_info["template_id"])
+    if template is None:
+        raise KeyError("such template")
+    body = await read(request)
+    if "event" in body:
+        more = {name: body[name] for name in ("other_info", "disable_info", "rejection_info") if name in body}
+        sim.reviews.decide(template, str(body["event"]), reason=str(body.get("reason", "NONE")), **more)
+    elif "quality" in body:
+        sim.reviews.set_quality(template, str(body["quality"]))
+    elif "category" in body:
+        sim.reviews.set_category(template, str(body["category"]))
+    elif "correct_category" in body:
+        sim.reviews.warn_of_category(template, str(body["correct_category"]))
+    else:
+        raise ValueError("event, quality, category or correct_category is required")
+    return answer(asdict(template))
 
 
 async def notify(request: web.Request) -> web.Response:
@@ -384,15 +180,7 @@ def add_routes(app: web.Application) -> None:
         ("PUT", "/sim/settings", put_settings),
         ("GET", "/sim/faults", get_faults),
         ("PUT", "/sim/faults", put_faults),
-        ("GET", "/sim/accounts", list_accounts),
-        ("POST", "/sim/accounts", create_account),
-        ("GET", "/sim/accounts/{waba_id}", get_account),
-        ("PATCH", "/sim/accounts/{waba_id}", change_account),
-        ("POST", "/sim/accounts/{waba_id}/phone_numbers", add_account_number),
-        ("PATCH", "/sim/phone_numbers/{phone_number_id}", change_number),
-        ("POST", "/sim/codes", create_code),
-        ("POST", "/sim/tokens", create_token),
-        ("PATCH", "/sim/tokens", change_token),
+        ("POST", "/sim/templates/{template_id}", change_template),
         ("POST", "/sim/notify", notify),
         ("GET", "/sim/requests", get_requests),
     ):

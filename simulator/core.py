@@ -3,6 +3,7 @@
 `app.py` builds it and starts and stops its background tasks; handlers find it as `request.app[SIMULATOR]`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
@@ -14,6 +15,7 @@ from simulator.live import Channel
 from simulator.notifier import Notifier
 from simulator.records import Message
 from simulator.request_log import RequestLog
+from simulator.reviews import Reviews
 from simulator.settings import Settings
 from simulator.snapshot import Snapshot
 from simulator.state import State
@@ -34,6 +36,7 @@ class Simulator:
         self.chats = Channel()
         self.notifier = Notifier(config, self.settings.notifications, self.state)
         self.statuses = Statuses(self.settings, self.state, self.notifier, self.message_changed)
+        self.reviews = Reviews(self.settings.templates, self.state, self.notifier)
         self.throttle = Throttle(self.settings.throttling)
         self.faults: list[Rule] = []
 
@@ -42,10 +45,12 @@ class Simulator:
         self.snapshot.load()
         self.state.on_change = self.snapshot.soon
         await self.notifier.start()
+        self.reviews.resume()
 
     async def stop(self) -> None:
         """End the background work and save the state."""
         self.statuses.clear()
+        self.reviews.clear()
         await self.notifier.stop()
         self.snapshot.save()
 
@@ -56,6 +61,7 @@ class Simulator:
         self.settings.update({"preset": "default"})
         self.faults.clear()
         self.statuses.clear()
+        self.reviews.clear()
         self.notifier.clear()
         self.throttle.clear()
         self.requests.clear()
@@ -78,6 +84,13 @@ class Simulator:
         """Store a message and tell the phone pages."""
         self.state.add_message(message, limit=self.settings.keep.messages)
         self.message_changed(message)
+
+    def react(self, reaction: Mapping[str, Any]) -> None:
+        """Set or take back the emoji on a message, whoever reacts."""
+        target = self.state.messages.get(str(reaction["message_id"]))
+        if target is not None:
+            target.reaction = str(reaction.get("emoji") or "") or None
+            self.message_changed(target)
 
     def configure(self, changes: dict[str, Any]) -> None:
         """Change settings; raises `ValueError`."""

@@ -43,7 +43,8 @@ async def send(call: Call) -> bytes:
     magic = customer[-4:] if call.sim.settings.recipients.magic else ""
     if not group:
         _check_recipient(call, number, customer, magic)
-    category, rendered = "service", None
+    category: str = "service"
+    rendered: dict[str, Any] | None = None
     if body.get("type") == "template":
         category, rendered = _check_template(call, account, body, recipient_is_id=not customer.isdigit())
     message = Message(
@@ -58,6 +59,8 @@ async def send(call: Call) -> bytes:
     )
     call.message_id = message.id
     call.sim.add_message(message)
+    if body.get("type") == "reaction":
+        call.sim.react(body["reaction"])
     failure = MAGIC_FAILED.get(magic) or _window_failure(call, message)
     call.sim.statuses.accepted(message, category=category, failure=failure)
     answer: dict[str, Any] = {"id": message.id}
@@ -142,7 +145,7 @@ def _check_recipient(call: Call, number: Number, customer: str, magic: str) -> N
 
 def _check_template(
     call: Call, account: Account, body: dict[str, Any], *, recipient_is_id: bool
-) -> tuple[str, str]:
+) -> tuple[str, dict[str, Any]]:
     source = body["template"]
     template = find_template(call.sim.state, account.waba_id, source)
     if recipient_is_id and template.category == "AUTHENTICATION":

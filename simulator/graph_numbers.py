@@ -1,4 +1,4 @@
-"""One phone number: its fields, registration, verification, two-step PIN, profile, overrides (upstream facts
+"""One phone number: its fields, registration, verification, two-step PIN, overrides (upstream facts
 1.5, 1.7).
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph import Call, Table, text_of
-from simulator.graph_fields import parse_fields, select
+from simulator.graph_fields import select
 from simulator.graph_oauth import verify_callback
 from simulator.records import Number
 from simulator.state import graph_time
@@ -21,35 +21,6 @@ _REGISTRATION_SECONDS = 72 * 3600
 _CODE_REQUESTS = 5
 _CODE_REQUEST_SECONDS = 3600
 _PIN_GUESSES = 5
-_PROFILE_LIMITS = {"about": 139, "address": 256, "description": 512, "email": 128}
-_VERTICALS = frozenset(
-    [
-        "UNDEFINED",
-        "OTHER",
-        "AUTO",
-        "BEAUTY",
-        "APPAREL",
-        "EDU",
-        "ENTERTAIN",
-        "EVENT_PLAN",
-        "FINANCE",
-        "GROCERY",
-        "GOVT",
-        "HOTEL",
-        "HEALTH",
-        "NONPROFIT",
-        "PROF_SERVICES",
-        "RETAIL",
-        "TRAVEL",
-        "RESTAURANT",
-        "NOT_A_BIZ",
-        "ALCOHOL",
-        "ONLINE_GAMBLING",
-        "PHYSICAL_GAMBLING",
-        "OTC_DRUGS",
-        "MATRIMONY_SERVICE",
-    ]
-)
 
 
 def number_fields(call: Call, number: Number) -> dict[str, Any]:
@@ -220,65 +191,6 @@ async def verify_code(call: Call) -> dict[str, Any]:
     return {"success": True, "id": number.id}
 
 
-async def get_profile(call: Call) -> dict[str, Any]:
-    """GET /{number}/whatsapp_business_profile: unset fields are absent."""
-    number = call.number()
-    profile = {"messaging_product": "whatsapp", **number.profile}
-    asked = parse_fields(call.request.query.get("fields", ""))
-    known = {*_PROFILE_LIMITS, "messaging_product", "profile_picture_url", "websites", "vertical"}
-    for name in asked:
-        if name not in known:
-            raise invalid_parameter(f"Tried accessing nonexisting field ({name})")
-    shown = {k: v for k, v in profile.items() if not asked or k in asked or k == "messaging_product"}
-    return {"data": [shown]}
-
-
-async def set_profile(call: Call) -> dict[str, Any]:
-    """POST /{number}/whatsapp_business_profile."""
-    number = call.number()
-    params = call.params()
-    if params.get("messaging_product") != "whatsapp":
-        raise invalid_parameter("The parameter messaging_product is required.")
-    changes: dict[str, Any] = {}
-    for name, limit in _PROFILE_LIMITS.items():
-        if name in params:
-            value = params[name]
-            if not isinstance(value, str) or len(value) > limit or (name == "about" and not value):
-                raise invalid_parameter(f"Param {name} must be a string of at most {limit} characters")
-            changes[name] = value
-    if "websites" in params:
-        sites = params["websites"]
-        if not isinstance(sites, list) or len(sites) > 2:
-            raise invalid_parameter("Param websites must be a list of at most 2 addresses")
-        if not all(isinstance(site, str) and site.startswith(("https://", "http://")) for site in sites):
-            raise invalid_parameter("Param websites must hold addresses with http:// or https://")
-        changes["websites"] = sites
-    if "vertical" in params:
-        if params["vertical"] not in _VERTICALS:
-            raise invalid_parameter(f"Param vertical must be one of {{{', '.join(sorted(_VERTICALS))}}}")
-        changes["vertical"] = params["vertical"]
-    if "profile_picture_handle" in params:
-        upload = call.sim.state.uploads.get(str(params["profile_picture_handle"]).strip())
-        if upload is None:
-            raise invalid_parameter("Param profile_picture_handle is not a valid handle")
-        changes["profile_picture_url"] = f"{call.sim.config.base_url}/sim/uploads/{upload['key']}"
-    number.profile = {
-        name: value for name, value in {**number.profile, **changes}.items() if value not in ("", [])
-    }
-    call.sim.state.changed()
-    return {"success": True}
-
-
-async def settings(call: Call) -> dict[str, Any]:
-    """GET and POST /{number}/settings: calling, identity and storage settings, kept as they are sent."""
-    number = call.number()
-    if call.request.method == "GET":
-        return number.settings
-    number.settings = {**number.settings, **call.params()}
-    call.sim.state.changed()
-    return {"success": True}
-
-
 async def sync_app_data(call: Call) -> dict[str, Any]:
     """POST /{number}/smb_app_data: a coexistence number's contacts or history, once each (upstream fact
     1.10).
@@ -302,10 +214,6 @@ def register(table: Table) -> None:
         ("deregister", deregister_number),
         ("request_code", request_code),
         ("verify_code", verify_code),
-        ("whatsapp_business_profile", set_profile),
-        ("settings", settings),
         ("smb_app_data", sync_app_data),
     ):
         table.edge("POST", name, handler)
-    table.edge("GET", "whatsapp_business_profile", get_profile)
-    table.edge("GET", "settings", settings)

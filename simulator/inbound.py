@@ -57,7 +57,7 @@ def receive(sim: Simulator, source: Source) -> Message:
     value["messages"] = [message]
     stored = Message(given, number.id, customer, "inbound", time.time(), message, "received")
     if kind == "reaction":
-        _react(sim, message["reaction"])
+        sim.react(message["reaction"])
     sim.add_message(stored)
     sim.state.last_inbound[number.id, customer] = stored.timestamp
     if account.subscribed:
@@ -215,13 +215,6 @@ def _unsupported(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
     error["title"] = error["message"] = "Message type unknown"
     del error["href"]
     return {"errors": [error], "unsupported": source.get("unsupported") or {"type": "unknown"}}
-
-
-def _react(sim: Simulator, reaction: Mapping[str, Any]) -> None:
-    target = sim.state.messages.get(str(reaction["message_id"]))
-    if target is not None:
-        target.reaction = str(reaction.get("emoji") or "") or None
-        sim.message_changed(target)
 
 
 _BUILDERS: dict[str, Callable[[Simulator, Number, Source], dict[str, Any]]] = {

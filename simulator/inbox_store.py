@@ -196,7 +196,10 @@ class Inboxes:
         return inbox
 
     def configure(self, name: str, changes: dict[str, Any]) -> Inbox:
-        """Set secrets, mode, verify, keep, count_only; raises `ValueError` for what cannot be."""
+        """Set secrets, mode, verify, keep, count_only; `add_secret` keeps the others. Raises `ValueError`."""
+        changes = dict(changes)
+        if "add_secret" in changes:
+            changes["secrets"] = [*self.get(name).secrets, changes.pop("add_secret")]
         unknown = set(changes) - {"secrets", "mode", "verify", "keep", "count_only"}
         if unknown:
             raise ValueError(f"unknown members {sorted(unknown)}")

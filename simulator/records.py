@@ -4,6 +4,7 @@ Plain data with the few rules that belong to one record. `state.py` creates and 
 keeps the ones that must survive a restart.
 """
 
+import hashlib
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -158,6 +159,23 @@ class Media:
 
 
 @dataclass(slots=True)
+class Upload:
+    """A resumable upload; `handle` is set once all bytes have come."""
+
+    key: str
+    file_name: str
+    file_type: str
+    length: int
+    data: bytearray = field(default_factory=bytearray)
+    handle: str | None = None
+
+    @property
+    def signature(self) -> str:
+        """The `sig` of the session's address."""
+        return "AR" + hashlib.sha256(self.key.encode()).hexdigest()[:32]
+
+
+@dataclass(slots=True)
 class Message:
     """One message of a conversation, either direction, as the phone page shows it."""
 
@@ -168,7 +186,8 @@ class Message:
     timestamp: float
     body: dict[str, Any]
     status: str
-    rendered: str | None = None
+    # What a template reads like once it is filled (template_checks.check_parameters).
+    rendered: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     reaction: str | None = None
 

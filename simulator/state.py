@@ -27,10 +27,12 @@ from simulator.records import (
     Number,
     Template,
     Token,
+    Upload,
 )
 
 CODE_SECONDS = 30
 MEDIA_BYTES = 512 * 1024 * 1024
+UPLOADS_KEPT = 200
 TOKEN_VARIANTS = (
     "default",
     "no_target_ids",
@@ -123,7 +125,10 @@ class State:
         self.template_index: dict[tuple[str, str, str], Template] = {}
         self.clear_messages()
         self.customers: dict[str, dict[str, Any]] = {}
-        self.uploads: dict[str, dict[str, Any]] = {}
+        self.uploads: dict[str, Upload] = {}
+        self.handles: dict[str, Upload] = {}
+        self.template_creations: dict[str, list[float]] = {}
+        self.deleted_templates: dict[tuple[str, str, str], float] = {}
         # The app's own subscription: None until POST /{app}/subscriptions, then {callback_url, verify_token,
         # fields}.
         self.app_subscription: dict[str, Any] | None = None
@@ -260,6 +265,13 @@ class State:
     def drop_media(self, media_id: str) -> None:
         """Forget a file."""
         self.media_bytes -= len(self.media.pop(media_id).data)
+
+    def add_upload(self, upload: Upload) -> None:
+        """Keep an upload; the oldest one leaves when there are many."""
+        self.uploads[upload.key] = upload
+        if len(self.uploads) > UPLOADS_KEPT:
+            oldest = self.uploads.pop(next(iter(self.uploads)))
+            self.handles.pop(oldest.handle or "", None)
 
     def add_template(self, template: Template) -> None:
         """Store a template under its id and its name and language."""

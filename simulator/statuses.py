@@ -121,7 +121,9 @@ class Statuses:
         if number is None or account is None or not account.subscribed:
             return None
         entry: dict[str, Any] = {"id": message.id, "status": status, "timestamp": str(int(time.time()))}
-        if is_phone(message.customer):
+        if message.body.get("recipient_type") == "group":
+            entry.update(recipient_id=message.customer, recipient_type="group")
+        elif is_phone(message.customer):
             entry["recipient_id"] = message.customer
             if status != "failed":
                 entry["recipient_user_id"] = business_scoped_id(account.business_id, message.customer)

@@ -14,7 +14,7 @@ from simulator.state import State
 
 _VARIABLE = re.compile(r"{{\s*(\w+)\s*}}")
 _HEADER_MEDIA = {"IMAGE": "image", "VIDEO": "video", "DOCUMENT": "document", "GIF": "gif"}
-_MAX_BODY = 1024
+_LONGEST_BODY = 4096
 
 
 def variables(text: str) -> list[str]:
@@ -41,19 +41,24 @@ def find_template(state: State, waba_id: str, source: Mapping[str, Any]) -> Temp
     return template
 
 
-def check_parameters(template: Template, components: Sequence[Any]) -> str:
-    """Compare the send's components with the template's; the text of the filled body."""
+def check_parameters(template: Template, components: Sequence[Any]) -> dict[str, Any]:
+    """Compare the send's components with the template's; what the customer then reads.
+
+    That is {header?: a parameter, body, footer?, buttons: [{type, text, url?, payload?, code?}]}.
+    """
     given = _by_kind(components)
-    rendered = ""
+    rendered: dict[str, Any] = {"body": "", "buttons": []}
     for component in template.components:
         kind = str(component.get("type", "")).upper()
         if kind == "HEADER":
-            _check_header(component, given.get("header", []))
+            rendered["header"] = _check_header(component, given.get("header", []))
         elif kind == "BODY":
-            rendered = _check_body(template, component, given.get("body", []))
+            rendered["body"] = _check_body(template, component, given.get("body", []))
+        elif kind == "FOOTER":
+            rendered["footer"] = component.get("text")
         elif kind == "BUTTONS":
-            _check_buttons(component, components)
-    if len(rendered) > _MAX_BODY * 4:
+            rendered["buttons"] = _check_buttons(component, components)
+    if len(rendered["body"]) > _LONGEST_BODY:
         raise GraphError(132005, "body: the filled text is too long")
     return rendered
 
@@ -79,17 +84,21 @@ def _count(where: str, expected: int, given: int) -> None:
         )
 
 
-def _check_header(component: Mapping[str, Any], parameters: list[dict[str, Any]]) -> None:
+def _check_header(component: Mapping[str, Any], parameters: list[dict[str, Any]]) -> dict[str, Any]:
     form = str(component.get("format", "TEXT")).upper()
     if form == "TEXT":
-        _count("header", len(variables(str(component.get("text", "")))), len(parameters))
-        return
+        text = str(component.get("text", ""))
+        names = variables(text)
+        _count("header", len(names), len(parameters))
+        values = dict(zip(names, map(_text_of, parameters), strict=True))
+        return {"type": "text", "text": _filled(text, values)}
     _count("header", 1, len(parameters))
     expected = _HEADER_MEDIA.get(form, form.lower())
     if str(parameters[0].get("type", "")).lower() != expected:
         raise GraphError(
             132012, f"header: Format mismatch, expected {form}, received {parameters[0].get('type')}"
         )
+    return parameters[0]
 
 
 def _check_body(template: Template, component: Mapping[str, Any], parameters: list[dict[str, Any]]) -> str:
@@ -109,6 +118,10 @@ def _check_body(template: Template, component: Mapping[str, Any], parameters: li
         values[key] = _text_of(parameter)
         if template.category == "AUTHENTICATION" and len(values[key]) > 15:
             raise GraphError(132005, "body: the code must be at most 15 characters")
+    return _filled(text, values)
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda match: values.get(match.group(1), match.group(0)), text)
 
 
@@ -126,7 +139,7 @@ def _text_of(parameter: Mapping[str, Any]) -> str:
     raise GraphError(132012, f"body: Parameter type {kind or 'unknown'} does not fit a text variable")
 
 
-def _check_buttons(component: Mapping[str, Any], components: Sequence[Any]) -> None:
+def _check_buttons(component: Mapping[str, Any], components: Sequence[Any]) -> list[dict[str, Any]]:
     sent: dict[int, list[dict[str, Any]]] = {}
     for item in components:
         if str(item.get("type", "")).lower() == "button":
@@ -134,6 +147,7 @@ def _check_buttons(component: Mapping[str, Any], components: Sequence[Any]) -> N
             if not position.isdigit():
                 raise GraphError(131009, "button index is not a number")
             sent[int(position)] = item.get("parameters") or []
+    rendered = []
     for index, button in enumerate(component.get("buttons") or []):
         kind = str(button.get("type", "")).upper()
         needs = (
@@ -150,3 +164,13 @@ def _check_buttons(component: Mapping[str, Any], components: Sequence[Any]) -> N
             raise GraphError(132012, f"button at index {index}: Format mismatch, expected text")
         if kind == "URL" and not needs and sent.get(index):
             _count(f"button at index {index}", 0, len(sent[index]))
+        parameter = sent[index][0] if sent.get(index) else {}
+        shown = {"type": kind, "text": button.get("text")}
+        if kind == "URL":
+            shown["url"] = _filled(str(button.get("url")), {"1": str(parameter.get("text", ""))})
+        elif kind == "QUICK_REPLY":
+            shown["payload"] = parameter.get("payload") or button.get("text")
+        elif kind == "COPY_CODE":
+            shown["code"] = parameter.get("coupon_code")
+        rendered.append(shown)
+    return rendered

@@ -90,7 +90,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 class Graph:
     """A client of the simulator: Graph calls with the seeded token, control calls without."""
 
-    def __init__(self, client: TestClient, sim: Simulator) -> None:
+    def __init__(self, client: TestClient[Any, Any], sim: Simulator) -> None:
         self.client = client
         self.sim = sim
         self.app_token = f"{sim.config.app_id}|{sim.config.app_secret}"

@@ -1,6 +1,7 @@
 """POST /{number}/messages: answers, refusals in upstream's order, statuses."""
 
 import base64
+from typing import Any
 
 import pytest
 
@@ -122,7 +123,7 @@ async def test_magic_recipients_can_be_switched_off(graph: Graph) -> None:
         ({"type": "text", "text": {"body": "x"}, "biz_opaque_callback_data": "x" * 513}, 131009),
     ],
 )
-async def test_bodies_refused(graph: Graph, body: dict, code: int) -> None:
+async def test_bodies_refused(graph: Graph, body: dict[str, Any], code: int) -> None:
     _, answer = await graph.send(**body)
     assert answer["error"]["code"] == code
 
@@ -138,16 +139,16 @@ async def test_bodies_refused(graph: Graph, body: dict, code: int) -> None:
         {"type": "reaction", "reaction": {"message_id": "wamid.X", "emoji": ""}},
     ],
 )
-async def test_types_accepted(graph: Graph, body: dict) -> None:
+async def test_types_accepted(graph: Graph, body: dict[str, Any]) -> None:
     assert (await graph.send(**body))[0] == 200
 
 
-def _buttons(*titles: str) -> dict:
+def _buttons(*titles: str) -> dict[str, Any]:
     replies = [{"type": "reply", "reply": {"id": f"b{i}", "title": title}} for i, title in enumerate(titles)]
     return {"type": "button", "body": {"text": "Ok?"}, "action": {"buttons": replies}}
 
 
-def _list(rows: int) -> dict:
+def _list(rows: int) -> dict[str, Any]:
     items = [{"id": f"r{i}", "title": f"Row {i}"} for i in range(rows)]
     return {
         "type": "list",
@@ -156,7 +157,7 @@ def _list(rows: int) -> dict:
     }
 
 
-def _named(kind: str, name: str, parameters: dict | None = None) -> dict:
+def _named(kind: str, name: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
     action = {"name": name, "parameters": parameters} if parameters else {"name": name}
     return {"type": kind, "body": {"text": "x"}, "action": action}
 
@@ -178,7 +179,7 @@ def _named(kind: str, name: str, parameters: dict | None = None) -> dict:
         (_named("unheard_of", "x"), 131009),
     ],
 )
-async def test_interactive_limits(graph: Graph, interactive: dict, code: int | None) -> None:
+async def test_interactive_limits(graph: Graph, interactive: dict[str, Any], code: int | None) -> None:
     status, body = await graph.send(type="interactive", interactive=interactive)
     assert (body.get("error") or {}).get("code") == code, body
     assert (status == 200) == (code is None)
@@ -189,7 +190,7 @@ async def test_order_of_refusals(graph: Graph) -> None:
     bad = {"messaging_product": "whatsapp", "to": "919800000030", "type": "text"}
     good = {**bad, "text": {"body": "x"}}
 
-    async def code(body: dict, **options: object) -> int:
+    async def code(body: dict[str, Any], **options: Any) -> int:
         _, answer = await graph.call("POST", f"{NUMBER}/messages", json=body, **options)
         return int(answer["error"]["code"])
 

@@ -1,5 +1,8 @@
 """The token buckets, on a clock of the test's own."""
 
+import contextlib
+from typing import Any
+
 import pytest
 
 from simulator import throttling
@@ -29,7 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def number(**values: object) -> Number:
+def number(**values: Any) -> Number:
     return Number("1", "2", "919800000001", "+91 98000 00001", "Shop", **values)
 
 
@@ -37,11 +40,9 @@ def taken(throttle: Throttle, sender: Number, attempts: int) -> int:
     """How many of the attempts pass."""
     passed = 0
     for _ in range(attempts):
-        try:
+        with contextlib.suppress(GraphError):
             throttle.take_send(sender)
             passed += 1
-        except GraphError as error:
-            assert error.code == 130429
     return passed
 
 

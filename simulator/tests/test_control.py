@@ -1,0 +1,236 @@
+"""The control API: seeding, faults, the request log, reset, settings, and the saved state."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from simulator.app import make_app
+from simulator.config import Config
+from simulator.tests.conftest import CUSTOMER, NUMBER, TOKEN, WABA, Graph, until
+
+
+async def test_seeding_twice_gives_the_same(graph: Graph) -> None:
+    body = {
+        "waba_id": "100200300400501",
+        "numbers": [{"phone_number_id": "200300400500601", "throughput": "HIGH"}, {"coexistence": True}],
+    }
+    first = await graph.control("POST", "accounts", body)
+    again = await graph.control("POST", "accounts", {**body, "numbers": body["numbers"][:1]})
+    assert first["waba_id"] == "100200300400501"
+    assert len(first["phone_numbers"]) == 2
+    assert {**first, "code": ""} == {**again, "code": ""}
+    assert first["code"] != again["code"]
+    assert graph.sim.state.numbers["200300400500601"].rate == 1000
+    assert graph.sim.state.numbers[first["phone_numbers"][1]["id"]].rate == 20
+
+
+async def test_a_fresh_account_is_not_subscribed_and_can_be_unregistered(graph: Graph) -> None:
+    account = await graph.control("POST", "accounts", {"numbers": [{"registered": False}]})
+    assert not graph.sim.state.accounts[account["waba_id"]].subscribed
+    assert not graph.sim.state.numbers[account["phone_numbers"][0]["id"]].registered
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "accounts", {"numbers": [{"nonsense": 1}]}, 400),
+        ("GET", "accounts/1", None, 404),
+        ("POST", "codes", {"waba_id": "1"}, 404),
+        ("POST", "codes", {"waba_id": WABA, "variant": "x"}, 400),
+        ("PUT", "settings", {"nonsense": 1}, 400),
+        ("PUT", "settings", {"statuses": {"sent_ms": "1"}}, 400),
+        ("PUT", "settings", {"statuses": {"sent_ms": -1}}, 400),
+        ("PUT", "settings", {"preset": "none"}, 400),
+        ("PUT", "faults", [{"action": "explode"}], 400),
+        ("PUT", "faults", [{"action": "hang", "match": {"nonsense": 1}}], 400),
+        ("POST", "inbound", {"phone_number_id": "1", "from": "91"}, 404),
+        ("POST", "inbound", {"phone_number_id": NUMBER, "from": ""}, 400),
+        ("POST", "inbound", {"phone_number_id": NUMBER, "from": "91", "type": "x"}, 400),
+        ("POST", "notify", {"field": "x"}, 400),
+        ("PATCH", f"phone_numbers/{NUMBER}", {"id": "1"}, 400),
+        ("PUT", "inboxes/x", {"secrets": ["whsec_!"]}, 400),
+        ("PUT", "inboxes/x", {"mode": "status:99"}, 400),
+    ],
+)
+async def test_what_cannot_be_is_refused(
+    graph: Graph, method: str, path: str, body: Any, status: int
+) -> None:
+    async with graph.client.request(method, f"/sim/{path}", json=body) as response:
+        assert response.status == status
+        assert (await response.json())["error"]
+
+
+async def test_a_refused_change_changes_nothing(graph: Graph) -> None:
+    before = await graph.control("GET", "settings")
+    async with graph.client.put(
+        "/sim/settings", json={"statuses": {"sent_ms": 77, "nonsense": 1}}
+    ) as response:
+        assert response.status == 400
+    assert await graph.control("GET", "settings") == before
+
+
+async def test_requests_are_kept_byte_for_byte(graph: Graph) -> None:
+    text = '{ "messaging_product":"whatsapp", "to":"919812345678","type":"text","text":{"body":"caf\\u00e9 1.10"}}'
+    await graph.call("POST", f"{NUMBER}/messages", data=text)
+    await graph.call("GET", WABA)
+    log = await graph.control("GET", f"requests?path=/{NUMBER}/messages&method=POST")
+    assert [row["body"] for row in log["data"]] == [text]
+    assert log["data"][0]["status"] == 200
+    assert log["data"][0]["message_id"] in graph.sim.state.messages
+    assert log["counts"] == {"POST messages": 1, "GET node": 1}
+    assert (await graph.control("GET", "requests?contains=1.10"))["data"][0]["body"] == text
+    await graph.control("PUT", "settings", {"keep": {"requests": 1}})
+    assert len((await graph.control("GET", "requests"))["data"]) == 1
+
+
+async def test_memory_is_bounded(graph: Graph) -> None:
+    preset = {"preset": "benchmark", "keep": {"messages": 10, "requests": 10}}
+    await graph.control("PUT", "settings", preset)
+    for number in range(30):
+        await graph.send(to=f"9198{number % 7:08d}")
+    assert len(graph.sim.state.messages) == 10
+    assert sum(len(chat) for chat in graph.sim.state.conversations.values()) == 10
+    assert len((await graph.control("GET", "requests?limit=1000"))["data"]) == 10
+
+
+async def test_messages_are_listed(graph: Graph) -> None:
+    await graph.send(to="919811111111")
+    await graph.control("POST", "inbound", {"phone_number_id": NUMBER, "from": CUSTOMER, "text": "hi"})
+    listed = await graph.control("GET", f"messages?phone_number_id={NUMBER}")
+    assert [row["direction"] for row in listed["data"]] == ["inbound", "outbound"]
+    listed = await graph.control("GET", f"messages?phone_number_id={NUMBER}&customer={CUSTOMER}")
+    assert len(listed["data"]) == 1
+    chats = await graph.control("GET", f"conversations?phone_number_id={NUMBER}")
+    assert {chat["customer"] for chat in chats["data"]} == {CUSTOMER, "919811111111"}
+
+
+async def rules(graph: Graph, *rows: dict[str, Any]) -> None:
+    await graph.control("PUT", "faults", list(rows))
+
+
+async def test_error_faults_match_and_run_out(graph: Graph) -> None:
+    await rules(
+        graph,
+        {"match": {"to": "+919811111111"}, "action": "error", "code": 131000, "status": 500, "times": 2},
+        {"match": {"phone_number_id": NUMBER, "method": "GET"}, "action": "throttle"},
+        {"match": {"template": "x"}, "action": "error", "code": 4},
+    )
+    assert [(await graph.send(to="919811111111"))[0] for _ in range(3)] == [500, 500, 200]
+    assert (await graph.send())[0] == 200
+    assert (await graph.call("GET", NUMBER))[1]["error"]["code"] == 130429
+    template = {"name": "x", "language": {"code": "en"}}
+    assert (await graph.send(type="template", template=template))[1]["error"]["code"] == 4
+    shown = await graph.control("GET", "faults")
+    assert [rule["used"] for rule in shown["rules"]] == [2, 1, 1]
+
+
+async def test_html_and_slow_faults(graph: Graph) -> None:
+    await rules(graph, {"action": "html", "status": 502, "times": 1}, {"action": "slow", "ms": 50})
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with graph.client.get(f"/v25.0/{WABA}", headers=headers) as response:
+        assert response.status == 502
+        assert response.content_type == "text/html"
+    began = time.monotonic()
+    assert (await graph.call("GET", WABA))[0] == 200
+    assert time.monotonic() - began >= 0.05
+
+
+async def test_reset_after_loses_only_the_answer(graph: Graph) -> None:
+    await rules(graph, {"match": {"path": "messages"}, "action": "reset", "when": "after"})
+    with pytest.raises(aiohttp.ClientError):
+        await graph.send()
+    assert len(graph.sim.state.messages) == 1
+    await rules(graph, {"match": {"path": "messages"}, "action": "reset"})
+    with pytest.raises(aiohttp.ClientError):
+        await graph.send()
+    assert len(graph.sim.state.messages) == 1
+
+
+async def test_hang_until_the_client_leaves(graph: Graph) -> None:
+    await rules(graph, {"action": "hang"})
+    with pytest.raises(TimeoutError):
+        await graph.call("GET", WABA, timeout=aiohttp.ClientTimeout(total=0.05))
+    log = await graph.control("GET", "requests")
+    assert log["data"][0]["fault"] == "hang"
+
+
+async def test_reset_forgets(graph: Graph) -> None:
+    await graph.send()
+    await graph.control("PUT", "faults", [{"action": "html"}])
+    await graph.control("POST", "reset", {"keep": "accounts"})
+    assert graph.sim.state.accounts
+    assert not graph.sim.state.messages
+    assert graph.sim.settings.statuses.sent_ms == 300
+    assert (await graph.send())[0] == 200
+    await graph.control("POST", "reset")
+    assert not graph.sim.state.accounts
+    health = await graph.control("GET", "health")
+    assert (health["ok"], health["accounts"], health["requests"]) == (True, 0, 0)
+
+
+async def serve(config: Config) -> TestClient[Any, Any]:
+    client = TestClient(TestServer(make_app(config)))
+    await client.start_server()
+    return client
+
+
+async def test_the_state_survives_a_restart(tmp_path: Path) -> None:
+    config = Config(state_file=tmp_path / "deep" / "state.json")
+    client = await serve(config)
+    body = {"waba_id": WABA, "access_token": TOKEN, "subscribed": True, "numbers": 1}
+    async with client.post("/sim/accounts", json=body) as response:
+        number = (await response.json())["phone_numbers"][0]["id"]
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    template = {
+        "name": "a",
+        "language": "en",
+        "category": "UTILITY",
+        "components": [{"type": "BODY", "text": "x"}],
+    }
+    async with client.post(f"/v25.0/{WABA}/message_templates", json=template, headers=headers) as response:
+        template_id = (await response.json())["id"]
+    async with client.put("/sim/inboxes/shop", json={"secrets": ["whsec_c2VjcmV0"]}):
+        pass
+    await until(lambda: config.state_file is not None and config.state_file.exists())
+    await client.close()
+
+    client = await serve(config)
+    async with client.get(f"/v25.0/{number}", headers=headers) as response:
+        assert response.status == 200
+    async with client.get(f"/v25.0/{template_id}", headers=headers) as response:
+        assert response.status == 200
+    async with client.get("/sim/inboxes/shop") as response:
+        assert (await response.json())["secrets"] == 1
+    await client.close()
+
+
+async def test_an_unreadable_state_is_put_aside(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_text('{"accounts": [{"nonsense": 1}]}')
+    client = await serve(Config(state_file=path))
+    async with client.get("/sim/health") as response:
+        assert (await response.json())["accounts"] == 0
+    await client.close()
+    assert (tmp_path / "state.json.unreadable").exists()
+
+
+def test_configuration_comes_from_the_environment() -> None:
+    config = Config.from_environment({"SIMULATOR_PORT": "9000", "PORT": "9001", "META_APP_ID": ""})
+    assert config.base_url == "http://127.0.0.1:9000"
+    assert config.callback_url == "http://127.0.0.1:9001/upstream/webhook"
+    assert config.app_id == "900100200300400"
+    config = Config.from_environment({"BASE_URL": "https://gw.example/", "SIMULATOR_STATE": "/x/y"})
+    assert config.callback_url == "https://gw.example/upstream/webhook"
+    assert config.state_file == Path("/x/y")
+
+
+async def test_a_stuck_call_does_not_delay_the_stop(graph: Graph) -> None:
+    await rules(graph, {"action": "hang"})
+    with pytest.raises(TimeoutError):
+        await graph.call("GET", WABA, timeout=aiohttp.ClientTimeout(total=0.02))
+    await asyncio.wait_for(graph.client.close(), 5)
