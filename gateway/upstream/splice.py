@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from gateway.json_spans import Member, Span, cut, items_at, members_at
+from gateway.json_spans import Member, Span, cut, items_at, members_at, root_members
 
 Place = tuple[int, int]  # the indexes of an entry and of a change in it
 

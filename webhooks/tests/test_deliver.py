@@ -201,7 +201,7 @@ def test_ten_failures_in_a_row_open_the_circuit_and_a_probe_closes_it(
     dispatch.run()
     assert Delivery.objects.filter(status="delivered").count() == 1, "a single delivery probes"
     row.refresh_from_db()
-    assert (row.circuit_open_until, row.consecutive_failures) == (None, 0)
+    assert [row.circuit_open_until, row.consecutive_failures] == [None, 0]
     dispatch.run()
     assert Delivery.objects.filter(status="delivered").count() == 11
 
