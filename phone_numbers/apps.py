@@ -5,3 +5,9 @@ class NumbersConfig(AppConfig):
     name = "phone_numbers"
     label = "numbers"
     verbose_name = "Numbers"
+
+    def ready(self) -> None:
+        from phone_numbers import connection
+        from webhooks.signals import endpoints_changed
+
+        endpoints_changed.connect(connection.on_endpoints_changed, dispatch_uid="connection_states")

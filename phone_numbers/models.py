@@ -1,7 +1,7 @@
-"""Business accounts (WABA) with their token, and phone numbers with their connection state.
+"""Business accounts (WABA) with their token, phone numbers with their connection state, connect sessions.
 
-A waba_id or phone_number_id belongs to one tenant (decisions, Numbers). Written by `onboarding.py` and
-`connection.py`.
+A waba_id or phone_number_id belongs to one tenant (docs/numbers.md). Facts (subscribed, registered, token, taken
+away) are written only inside `connection.facts_change`, which draws the connection state from them.
 """
 
 from typing import ClassVar, Self
@@ -13,6 +13,13 @@ from gateway.clock import now
 from gateway.encryption import EncryptedTextField
 from gateway.ids import uuid7
 from tenants.models import ApiKey, Tenant
+
+
+class TakenAway(models.TextChoices):
+    """Why the upstream side took an account or a number away; a connection detail as well."""
+
+    ACCOUNT_REMOVED = "account_removed"
+    ACCOUNT_RESTRICTED = "account_restricted"
 
 
 class BusinessAccountQuerySet(models.QuerySet["BusinessAccount"]):
@@ -34,15 +41,25 @@ class BusinessAccount(models.Model):
     data_access_expires_at = models.DateTimeField(null=True, blank=True)
     token_invalid_at = models.DateTimeField(null=True, blank=True)
     subscribed = models.BooleanField(default=False)
-    taken_away = models.CharField(max_length=32, null=True, blank=True)
-    """Why the upstream side took the account away: `account_removed` or `account_restricted`; null when it did not."""
+    taken_away = models.CharField(max_length=32, choices=TakenAway.choices, null=True, blank=True)
+    facts_changed_at = models.DateTimeField(null=True, blank=True)
+    """When a command or event last changed a fact: what was read from the upstream before that is older."""
+    token_checked_at = models.DateTimeField(null=True, blank=True)
+    token_warned_days = models.PositiveSmallIntegerField(null=True, blank=True)
+    """The nearest `token.expiring` sent for this token: 7 or 1 days before its end."""
     synced_at = models.DateTimeField(null=True, blank=True)
+    next_sync_at = models.DateTimeField(default=now)
+    sync_lease_until = models.DateTimeField(null=True, blank=True)
+    sync_failures = models.PositiveSmallIntegerField(default=0)
     created_at = models.DateTimeField(default=now, editable=False)
 
     objects = BusinessAccountQuerySet.as_manager()
 
     class Meta:
-        indexes: ClassVar = [models.Index(fields=["tenant"], name="account_by_tenant")]
+        indexes: ClassVar = [
+            models.Index(fields=["tenant"], name="account_by_tenant"),
+            models.Index(fields=["next_sync_at"], name="account_by_sync"),
+        ]
 
     def __str__(self) -> str:
         return self.waba_id
@@ -83,6 +100,10 @@ class PhoneNumber(models.Model):
     connection_state = models.CharField(max_length=12, choices=State.choices, default=State.PENDING)
     connection_detail = models.CharField(max_length=32, null=True, blank=True)
     ever_connected = models.BooleanField(default=False)
+    connection_changes = models.PositiveIntegerField(default=0)
+    """How many `number.connection` events there were: it makes each one's dedupe key unique."""
+    taken_away = models.CharField(max_length=32, choices=TakenAway.choices, null=True, blank=True)
+    facts_changed_at = models.DateTimeField(null=True, blank=True)
     last_event_at = models.DateTimeField(null=True, blank=True)
     meta_snapshot = models.JSONField(null=True, blank=True)
     refreshed_at = models.DateTimeField(null=True, blank=True)
@@ -99,3 +120,25 @@ class PhoneNumber(models.Model):
 
     def __str__(self) -> str:
         return self.phone_number_id
+
+
+class RedeemedCode(models.Model):
+    """The token that an embedded sign-up code gave. A code works once upstream, so a repeated call finds it here."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
+    code_hash = models.CharField(max_length=64)
+    access_token = EncryptedTextField(purpose="upstream_token")
+    created_at = models.DateTimeField(default=now, editable=False)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["tenant", "environment", "code_hash"], name="code_redeemed_once_per_tenant"
+            ),
+        ]
+        indexes: ClassVar = [models.Index(fields=["created_at"], name="redeemed_code_by_age")]
+
+    def __str__(self) -> str:
+        return str(self.id)

@@ -1,3 +1,30 @@
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from phone_numbers.views import BusinessProfileView, NumbersView
+
+_NUMBER = "numbers/<str:phone_number_id>"
+
+urlpatterns = [
+    path("numbers", NumbersView.as_view({"get": "list"}), name="numbers"),
+    path(
+        "numbers/embedded-signup",
+        NumbersView.as_view({"post": "embedded_signup"}),
+        name="number-embedded-signup",
+    ),
+    path("numbers/connect", NumbersView.as_view({"post": "connect"}), name="number-connect"),
+    path("numbers/migrate", NumbersView.as_view({"post": "migrate"}), name="number-migrate"),
+    path(_NUMBER, NumbersView.as_view({"get": "retrieve"}), name="number"),
+    path(f"{_NUMBER}/register", NumbersView.as_view({"post": "register"}), name="number-register"),
+    path(f"{_NUMBER}/deregister", NumbersView.as_view({"post": "deregister"}), name="number-deregister"),
+    path(f"{_NUMBER}/two-step", NumbersView.as_view({"post": "two_step"}), name="number-two-step"),
+    path(
+        f"{_NUMBER}/request-code", NumbersView.as_view({"post": "request_code"}), name="number-request-code"
+    ),
+    path(f"{_NUMBER}/verify-code", NumbersView.as_view({"post": "verify_code"}), name="number-verify-code"),
+    path(f"{_NUMBER}/subscribe", NumbersView.as_view({"post": "subscribe"}), name="number-subscribe"),
+    path(
+        f"{_NUMBER}/business-profile",
+        BusinessProfileView.as_view({"get": "retrieve", "post": "update"}),
+        name="number-business-profile",
+    ),
+]

@@ -1,0 +1,228 @@
+"""Business accounts and phone numbers of the Graph API (upstream fact sheet 1.5 to 1.7): one function a call.
+
+Each returns the upstream's answer as it is; `number_columns` reads a number's fields into the columns of the
+service's own view. Reads ask for every field by name, because the upstream's default is a few.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from gateway.upstream.client import Answer, platform, request
+
+NUMBER_FIELDS = (
+    "id",
+    "display_phone_number",
+    "verified_name",
+    "quality_rating",
+    "quality_score",
+    "messaging_limit_tier",
+    "whatsapp_business_manager_messaging_limit",
+    "throughput",
+    "name_status",
+    "new_name_status",
+    "code_verification_status",
+    "platform_type",
+    "status",
+    "account_mode",
+    "is_official_business_account",
+    "is_pin_enabled",
+    "is_on_biz_app",
+    "last_onboarded_time",
+    "webhook_configuration",
+    "health_status",
+)
+ACCOUNT_FIELDS = ("id", "name", "account_review_status", "health_status", "status")
+PROFILE_FIELDS = (
+    "about",
+    "address",
+    "description",
+    "email",
+    "profile_picture_url",
+    "websites",
+    "vertical",
+)
+PAGE_SIZE = 100
+MAX_PAGES = 50
+
+_UNKNOWN_FIELD = re.compile(r"nonexisting field \((\w+)\)")
+_REGISTERED = frozenset({"CONNECTED", "FLAGGED", "RESTRICTED", "RATE_LIMITED"})
+"""Registered, the last three with limits that the upstream itself enforces a message at a time."""
+_NOT_REGISTERED = frozenset({"DISCONNECTED", "UNVERIFIED", "BANNED", "DELETED", "MIGRATED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The Graph API as one account's token opens it."""
+
+    environment: str
+    token: str = field(repr=False)
+
+    def number(self, phone_number_id: str) -> Answer:
+        """`GET /{PNID}` with every field."""
+        return self._read(phone_number_id, NUMBER_FIELDS)
+
+    def account(self, waba_id: str) -> Answer:
+        """`GET /{WABA}`."""
+        return self._read(waba_id, ACCOUNT_FIELDS)
+
+    def number_pages(self, waba_id: str) -> Iterator[Answer]:
+        """`GET /{WABA}/phone_numbers`, page by page; ends after the last page or the first error.
+
+        The `next` link is never followed: its cursor goes into an address of our own (upstream fact 1.0).
+        """
+        after: str | None = None
+        for _ in range(MAX_PAGES):
+            paging = {"limit": str(PAGE_SIZE)} | ({"after": after} if after else {})
+            answer = self._read(f"{waba_id}/phone_numbers", NUMBER_FIELDS, paging)
+            yield answer
+            position = answer.json().get("paging")
+            position = position if isinstance(position, dict) else {}
+            cursors = position.get("cursors")
+            after = cursors.get("after") if isinstance(cursors, dict) else None
+            if not answer.ok or not position.get("next") or not isinstance(after, str):
+                return
+
+    def subscribe(self, waba_id: str) -> Answer:
+        """`POST /{WABA}/subscribed_apps`: the account's notifications come to the service's app."""
+        return self._call("POST", f"{waba_id}/subscribed_apps")
+
+    def subscriptions(self, waba_id: str) -> Answer:
+        """`GET /{WABA}/subscribed_apps`; read it with `subscribed_to_us`."""
+        return self._call("GET", f"{waba_id}/subscribed_apps")
+
+    def subscribed_to_us(self, answer: Answer) -> bool:
+        """Whether an answer of `subscriptions` lists the service's app."""
+        rows = answer.json().get("data")
+        apps = [
+            row.get("whatsapp_business_api_data")
+            for row in (rows if isinstance(rows, list) else [])
+            if isinstance(row, dict)
+        ]
+        return any(
+            isinstance(app, dict) and str(app.get("id")) == platform(self.environment).app_id for app in apps
+        )
+
+    def register(self, phone_number_id: str, *, pin: str) -> Answer:
+        """`POST /{PNID}/register`. Not for coexistence numbers."""
+        return self._call(
+            "POST", f"{phone_number_id}/register", {"messaging_product": "whatsapp", "pin": pin}
+        )
+
+    def deregister(self, phone_number_id: str) -> Answer:
+        """`POST /{PNID}/deregister`. Not for coexistence numbers."""
+        return self._call("POST", f"{phone_number_id}/deregister", {"messaging_product": "whatsapp"})
+
+    def set_pin(self, phone_number_id: str, *, pin: str) -> Answer:
+        """`POST /{PNID}`: the two-step PIN."""
+        return self._call("POST", phone_number_id, {"pin": pin})
+
+    def request_code(self, phone_number_id: str, *, code_method: str, language: str) -> Answer:
+        """`POST /{PNID}/request_code`: a verification code by SMS or voice."""
+        return self._call(
+            "POST", f"{phone_number_id}/request_code", {"code_method": code_method, "language": language}
+        )
+
+    def verify_code(self, phone_number_id: str, *, code: str) -> Answer:
+        """`POST /{PNID}/verify_code`."""
+        return self._call("POST", f"{phone_number_id}/verify_code", {"code": code})
+
+    def migrate(self, waba_id: str, *, cc: str, phone_number: str) -> Answer:
+        """`POST /{WABA}/phone_numbers` for a number that lives at another provider; its new id is in `id`."""
+        body = {"cc": cc, "phone_number": phone_number, "migrate_phone_number": True}
+        return self._call("POST", f"{waba_id}/phone_numbers", body)
+
+    def business_profile(self, phone_number_id: str) -> Answer:
+        """`GET /{PNID}/whatsapp_business_profile` with every field."""
+        return self._call(
+            "GET",
+            f"{phone_number_id}/whatsapp_business_profile",
+            params={"fields": ",".join(PROFILE_FIELDS)},
+        )
+
+    def set_business_profile(self, phone_number_id: str, body: bytes) -> Answer:
+        """`POST /{PNID}/whatsapp_business_profile` with the caller's own bytes."""
+        return request(
+            environment=self.environment,
+            method="POST",
+            path=f"{phone_number_id}/whatsapp_business_profile",
+            token=self.token,
+            body=body,
+        )
+
+    def _call(
+        self, method: str, path: str, json: Any = None, params: Mapping[str, str] | None = None
+    ) -> Answer:
+        return request(
+            environment=self.environment,
+            method=method,
+            path=path,
+            token=self.token,
+            params=params,
+            json=json,
+        )
+
+    def _read(self, path: str, fields: tuple[str, ...], params: Mapping[str, str] | None = None) -> Answer:
+        """A read by field names. A field that the upstream retired (error 100 names it) is left out."""
+        wanted = list(fields)
+        while True:
+            answer = self._call("GET", path, params={"fields": ",".join(wanted), **(params or {})})
+            error = answer.json().get("error")
+            message = str(error.get("message", "")) if not answer.ok and isinstance(error, dict) else ""
+            retired = _UNKNOWN_FIELD.search(message)
+            if retired is None or retired[1] not in wanted or len(wanted) == 1:
+                return answer
+            wanted.remove(retired[1])
+
+
+def rows(answer: Answer) -> list[dict[str, Any]]:
+    """The objects of a list answer."""
+    data = answer.json().get("data")
+    return [row for row in (data if isinstance(data, list) else []) if isinstance(row, dict)]
+
+
+def digits_of(text: str) -> str:
+    """A phone number's digits alone, however it is written."""
+    return "".join(character for character in text if character in "0123456789")
+
+
+def registered(view: Mapping[str, Any]) -> bool | None:
+    """Whether a number is registered with the Cloud API; None when the view does not say (fact 1.5)."""
+    platform_type, status = view.get("platform_type"), view.get("status")
+    if platform_type not in {None, "CLOUD_API"} or status in _NOT_REGISTERED:
+        return False
+    return True if platform_type == "CLOUD_API" and status in _REGISTERED else None
+
+
+def number_columns(view: Mapping[str, Any]) -> dict[str, Any]:
+    """The upstream's view of a number as columns of ours; fields that the view lacks are left out.
+
+    The messaging limit is the number's old field or the portfolio's new one (upstream fact 18).
+    """
+    throughput = view.get("throughput")
+    display = view.get("display_phone_number")
+    columns = {
+        "verified_name": view.get("verified_name"),
+        "quality_rating": view.get("quality_rating"),
+        "messaging_limit_tier": view.get("messaging_limit_tier")
+        or view.get("whatsapp_business_manager_messaging_limit"),
+        "throughput_level": throughput.get("level") if isinstance(throughput, Mapping) else None,
+        "name_status": view.get("name_status"),
+        "display_phone_number": display,
+        "digits": digits_of(display) if isinstance(display, str) else None,
+    }
+    known = {name: value for name, value in columns.items() if isinstance(value, str)}
+    if isinstance(view.get("is_on_biz_app"), bool):
+        return {**known, "coexistence": view["is_on_biz_app"]}
+    return known
+
+
+def onboarded_at(view: Mapping[str, Any]) -> datetime | None:
+    """When the upstream last registered the number, where it says so."""
+    text = view.get("last_onboarded_time")
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z") if isinstance(text, str) else None
+    except ValueError:
+        return None

@@ -1,0 +1,88 @@
+"""Codes and tokens of the Graph API (upstream fact sheet 1.8): exchange a code, ask what a token may do.
+
+Called by the onboarding and the token health of `phone_numbers`. A code works once and lives seconds: its exchange
+is one attempt, never repeated here.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.upstream.client import Answer, platform, request
+
+MESSAGING = "whatsapp_business_messaging"
+MANAGEMENT = "whatsapp_business_management"
+MANAGE_EVENTS = "whatsapp_business_manage_events"
+
+
+def exchange_code(*, environment: str, code: str) -> Answer:
+    """`GET /oauth/access_token`: the token behind an embedded sign-up code, in `access_token`."""
+    upstream = platform(environment)
+    return request(
+        environment=environment,
+        method="GET",
+        path="oauth/access_token",
+        token=None,
+        params={"client_id": upstream.app_id, "client_secret": upstream.app_secret, "code": code},
+    )
+
+
+def debug_token(*, environment: str, token: str) -> Answer:
+    """`GET /debug_token` with the app's own token: what the given token is and may do."""
+    return request(
+        environment=environment,
+        method="GET",
+        path="debug_token",
+        token=platform(environment).app_token,
+        params={"input_token": token},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFacts:
+    """What `debug_token` says of a token."""
+
+    valid: bool
+    app_id: str
+    granular_scopes: tuple[Mapping[str, Any], ...]
+    expires_at: datetime | None
+    data_access_expires_at: datetime | None
+
+    def opens(self, scope: str, waba_id: str) -> bool:
+        """Whether the scope is granted for the account; one without `target_ids` is granted for all assets."""
+        return any(waba_id in targets if targets is not None else True for targets in self._targets(scope))
+
+    def opens_only(self, scope: str, waba_id: str) -> bool:
+        """Whether the account is the only one that the scope is granted for."""
+        targets = list(self._targets(scope))
+        return bool(targets) and all(target == {waba_id} for target in targets)
+
+    def _targets(self, scope: str) -> Iterator[set[str] | None]:
+        for granted in self.granular_scopes:
+            if granted.get("scope") == scope:
+                targets = granted.get("target_ids")
+                yield {str(target) for target in targets} if isinstance(targets, list) else None
+
+
+def token_facts(answer: Answer) -> TokenFacts:
+    """The facts in an answer of `debug_token`; members that are missing or odd count as not granted."""
+    data = answer.json().get("data")
+    data = data if isinstance(data, dict) else {}
+    granted = data.get("granular_scopes")
+    return TokenFacts(
+        valid=data.get("is_valid") is True,
+        app_id=str(data.get("app_id", "")),
+        granular_scopes=tuple(
+            scope for scope in (granted if isinstance(granted, list) else []) if isinstance(scope, dict)
+        ),
+        expires_at=_moment(data.get("expires_at")),
+        data_access_expires_at=_moment(data.get("data_access_expires_at")),
+    )
+
+
+def _moment(seconds: object) -> datetime | None:
+    """Seconds since the epoch; 0 means never."""
+    if isinstance(seconds, int) and 0 < seconds < 253_402_300_800:
+        return datetime.fromtimestamp(seconds, UTC)
+    return None

@@ -1,0 +1,232 @@
+"""The connection state: one pure function of facts, and the one place that stores what it says.
+
+Every cause (onboarding, number operations, endpoints, upstream events, token health) changes its facts inside
+`facts_change`; at its end the tenant's numbers concerned are recomputed under lock, each change becomes one
+`number.connection` event, and all of it commits together. The states and details stand in docs/numbers.md.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import orjson
+from django.db import transaction
+from django.db.models import Q
+
+from gateway.clock import isoformat, now
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants import checklist
+from tenants.models import Tenant
+from webhooks.models import Endpoint
+from webhooks.publish import NewEvent, publish
+
+LAST_EVENT_GRAIN = timedelta(seconds=1)
+"""`last_event_at` is kept to the second: a busy number's row is not rewritten for each of its events."""
+
+CONNECTED, PENDING, DISCONNECTED = (
+    PhoneNumber.State.CONNECTED,
+    PhoneNumber.State.PENDING,
+    PhoneNumber.State.DISCONNECTED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a number's connection depends on."""
+
+    taken_away: str | None
+    token_valid: bool
+    subscribed: bool
+    registered: bool
+    endpoint_verified: bool
+    ever_connected: bool
+
+
+class Connection(NamedTuple):
+    """A connection state with its detail, which is None exactly when connected."""
+
+    state: PhoneNumber.State
+    detail: str | None
+
+
+def connection_of(facts: Facts) -> Connection:
+    """The connection that follows from the facts (section 3 of the specification, docs/numbers.md)."""
+    if facts.taken_away:
+        return Connection(DISCONNECTED, facts.taken_away)
+    if not facts.token_valid:
+        return Connection(DISCONNECTED, "token_invalid")
+    if not facts.subscribed:
+        return Connection(DISCONNECTED if facts.ever_connected else PENDING, "not_subscribed")
+    if not facts.registered:
+        return (
+            Connection(DISCONNECTED, "deregistered")
+            if facts.ever_connected
+            else Connection(PENDING, "not_registered")
+        )
+    if not facts.endpoint_verified:
+        return Connection(PENDING, "no_verified_endpoint")
+    return Connection(CONNECTED, None)
+
+
+@contextmanager
+def facts_change(
+    *, tenant_id: UUID, waba_id: str | None = None, phone_number_id: str | None = None
+) -> Iterator[None]:
+    """A transaction in which facts of the tenant change; recomputes the account's, the one, or all its numbers.
+
+    The tenant's row is locked first, so the causes of one tenant take turns, and always in the order tenant,
+    account, number: they cannot wait for each other in a circle.
+    """
+    with transaction.atomic():
+        Tenant.objects.select_for_update(no_key=True).only("id").get(pk=tenant_id)
+        yield
+        _recompute(tenant_id, waba_id, phone_number_id)
+
+
+def recompute(*, tenant_id: UUID, waba_id: str | None = None, phone_number_id: str | None = None) -> None:
+    """Recompute connections after facts changed elsewhere (an endpoint, a finished onboarding)."""
+    with facts_change(tenant_id=tenant_id, waba_id=waba_id, phone_number_id=phone_number_id):
+        pass
+
+
+def _recompute(tenant_id: UUID, waba_id: str | None, phone_number_id: str | None) -> None:
+    chosen = PhoneNumber.objects.for_tenant(tenant_id)
+    if waba_id is not None:
+        chosen = chosen.filter(account__waba_id=waba_id)
+    if phone_number_id is not None:
+        chosen = chosen.filter(phone_number_id=phone_number_id)
+    numbers = list(chosen.select_for_update(of=("self",)).defer("pin", "meta_snapshot").order_by("id"))
+    # Read after the lock, in statements of their own: each sees what its latest writer committed.
+    accounts = BusinessAccount.objects.defer("access_token").in_bulk(
+        {number.account_id for number in numbers}
+    )
+    endpoint_verified = (
+        Endpoint.objects.for_tenant(tenant_id)
+        .filter(status=Endpoint.Status.ACTIVE, verified_at__isnull=False)
+        .exists()
+    )
+    changed: list[PhoneNumber] = []
+    events: list[NewEvent] = []
+    for number in numbers:
+        account = accounts[number.account_id]
+        new = connection_of(
+            Facts(
+                taken_away=account.taken_away or number.taken_away,
+                token_valid=account.token_invalid_at is None,
+                subscribed=account.subscribed,
+                registered=number.registered,
+                endpoint_verified=endpoint_verified,
+                ever_connected=number.ever_connected,
+            )
+        )
+        old = Connection(PhoneNumber.State(number.connection_state), number.connection_detail)
+        if new == old:
+            continue
+        changed.append(number)
+        number.connection_state, number.connection_detail = new
+        number.ever_connected = number.ever_connected or new.state == CONNECTED
+        # A number that never left `pending` is being set up: the answers of the calls tell its progress.
+        if number.connection_changes or new.state != PENDING:
+            number.connection_changes += 1
+            events.append(_connection_event(number, account, old.state))
+    PhoneNumber.objects.bulk_update(
+        changed,
+        ["connection_state", "connection_detail", "ever_connected", "connection_changes"],
+        batch_size=500,
+    )
+    publish(tenant_id=tenant_id, events=events)
+    if changed:
+        connected = PhoneNumber.objects.for_tenant(tenant_id).filter(connection_state=CONNECTED).exists()
+        checklist.mark(tenant_id=tenant_id, step="number_connected", done=connected)
+
+
+def _connection_event(number: PhoneNumber, account: BusinessAccount, before: str) -> NewEvent:
+    return NewEvent(
+        type="number.connection",
+        dedupe_key=f"num:{number.phone_number_id}:conn:{number.connection_state}:{number.connection_detail}:"
+        f"{number.connection_changes}",
+        data=orjson.dumps(
+            {
+                "phone_number_id": number.phone_number_id,
+                "from": before,
+                "to": number.connection_state,
+                "detail": number.connection_detail,
+            }
+        ),
+        waba_id=account.waba_id,
+        phone_number_id=number.phone_number_id,
+        display_phone_number=number.display_phone_number or None,
+    )
+
+
+def on_endpoints_changed(*, tenant_id: UUID, **_: Any) -> None:
+    """Receiver of `webhooks.signals.endpoints_changed`: an endpoint was verified, disabled, deleted …"""
+    recompute(tenant_id=tenant_id)
+
+
+def token_failed(*, waba_id: str, token: str | None = None) -> None:
+    """The upstream said that an account's token does not work (190 and its kin): mark it, tell the tenant once.
+
+    With `token`, the one that was used, a token that has been replaced meanwhile is left alone. Disconnects the
+    account's numbers and has the token checked by `debug_token` after the commit.
+    """
+    account = BusinessAccount.objects.only("tenant_id").filter(waba_id=waba_id).first()
+    if account is None:
+        return
+    with facts_change(tenant_id=account.tenant_id, waba_id=waba_id):
+        account = BusinessAccount.objects.select_for_update().get(pk=account.pk)
+        if account.token_invalid_at is not None or token not in {None, account.access_token}:
+            return
+        account.token_invalid_at = account.facts_changed_at = now()
+        account.save(update_fields=["token_invalid_at", "facts_changed_at"])
+        publish(tenant_id=account.tenant_id, events=[_token_event("token.invalid", account, _seal(account))])
+
+
+def token_expiring(account: BusinessAccount, *, days: int) -> None:
+    """Tell the tenant that a token ends within so many days. Inside the caller's transaction, under its lock."""
+    end = token_end(account)
+    publish(
+        tenant_id=account.tenant_id,
+        events=[_token_event("token.expiring", account, f"{end and int(end.timestamp())}:{days}")],
+    )
+
+
+def token_end(account: BusinessAccount) -> datetime | None:
+    """When a token stops working: its own end or that of its data access, whichever comes first; None is never."""
+    return min(filter(None, (account.token_expires_at, account.data_access_expires_at)), default=None)
+
+
+def _token_event(event_type: str, account: BusinessAccount, suffix: str) -> NewEvent:
+    end = token_end(account)
+    return NewEvent(
+        type=event_type,
+        dedupe_key=f"tok:{account.waba_id}:{event_type.removeprefix('token.')}:{suffix}",
+        data=orjson.dumps({"waba_id": account.waba_id, "expires_at": isoformat(end) if end else None}),
+        waba_id=account.waba_id,
+    )
+
+
+def _seal(account: BusinessAccount) -> str:
+    return hashlib.sha256(account.access_token.encode()).hexdigest()[:12]
+
+
+def touch_last_event(phone_number_ids: Iterable[str]) -> None:
+    """Note that events of these numbers arrived. Call it last in the transaction of the notification.
+
+    Rows that another process holds are passed over: it is noting the same thing.
+    """
+    moment = now()
+    stale = (
+        PhoneNumber.objects.filter(phone_number_id__in=set(phone_number_ids))
+        .filter(Q(last_event_at__isnull=True) | Q(last_event_at__lt=moment - LAST_EVENT_GRAIN))
+        .select_for_update(skip_locked=True, no_key=True)
+        .values("pk")
+    )
+    with transaction.atomic():
+        PhoneNumber.objects.filter(pk__in=list(stale.values_list("pk", flat=True))).update(
+            last_event_at=moment
+        )

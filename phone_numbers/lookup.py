@@ -1,0 +1,133 @@
+"""Finding accounts and numbers for the two flows of `messaging`: the `from` of a send, the routes of a notification.
+
+Reads only, one or two queries a call, no matter how many numbers are asked for.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from django.db.models import Q
+
+from phone_numbers.models import BusinessAccount, PhoneNumber
+
+_FROM = re.compile(r"\+?[0-9]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A number that a tenant may send from, with the token that acts for it."""
+
+    phone_number_id: str
+    waba_id: str
+    token: str = field(repr=False)
+    environment: str
+    connection_state: str
+    connection_detail: str | None
+    display_phone_number: str
+    throughput_level: str | None
+    coexistence: bool
+
+
+def sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender | None:
+    """The tenant's number named by `from`: a phone_number_id, or E.164 with or without `+`. One query.
+
+    None when there is none in that environment (send rule 4: 400). Of several numbers with the same digits (a
+    migrated one keeps its old row) the connected one is taken, then the newest.
+    """
+    if not _FROM.fullmatch(from_):
+        return None
+    digits = from_.removeprefix("+")
+    named = Q(digits=digits) if from_.startswith("+") else Q(digits=digits) | Q(phone_number_id=digits)
+    rows = (
+        PhoneNumber.objects.for_tenant(tenant_id)
+        .filter(named, environment=environment)
+        .order_by("-id")
+        .values_list(
+            "phone_number_id",
+            "account__waba_id",
+            "account__access_token",
+            "environment",
+            "connection_state",
+            "connection_detail",
+            "display_phone_number",
+            "throughput_level",
+            "coexistence",
+        )
+    )
+    found = [Sender(*row) for row in rows]
+    return max(
+        found,
+        key=lambda number: (
+            number.phone_number_id == from_,
+            number.connection_state == PhoneNumber.State.CONNECTED,
+        ),
+        default=None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRoute:
+    """Whose account it is."""
+
+    tenant_id: UUID
+    waba_id: str
+    environment: str
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRoute:
+    """Whose number it is."""
+
+    tenant_id: UUID
+    waba_id: str
+    phone_number_id: str
+    display_phone_number: str
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Where the changes of a notification belong (upstream fact sheet 3.2)."""
+
+    accounts: Mapping[str, AccountRoute]
+    """By waba_id."""
+    numbers: Mapping[str, NumberRoute]
+    """By phone_number_id."""
+    by_digits: Mapping[tuple[str, str], NumberRoute]
+    """By (waba_id, digits): management events name the number by its display digits."""
+
+
+def route(
+    *,
+    waba_ids: Collection[str],
+    phone_number_ids: Collection[str],
+    environments: Collection[str],
+    digits: Collection[str] = (),
+) -> Routes:
+    """The owners of all accounts and numbers that a notification names, in two queries.
+
+    `environments` are those whose app secret signed it: a simulator's notification never reaches a live account.
+    `digits` are display numbers as the upstream writes them, digits only; unknown ids are simply not in the answer.
+    """
+    accounts = BusinessAccount.objects.filter(
+        waba_id__in=set(waba_ids), environment__in=environments
+    ).values_list("tenant_id", "waba_id", "environment")
+    named = Q(phone_number_id__in=set(phone_number_ids))
+    if digits:
+        named |= Q(account__waba_id__in=set(waba_ids), digits__in=set(digits))
+    rows = (
+        PhoneNumber.objects.filter(named, environment__in=environments)
+        .order_by("id")
+        .values_list("tenant_id", "account__waba_id", "phone_number_id", "display_phone_number", "digits")
+    )
+    numbers: dict[str, NumberRoute] = {}
+    by_digits: dict[tuple[str, str], NumberRoute] = {}
+    for tenant_id, waba_id, phone_number_id, display, own_digits in rows:
+        found = NumberRoute(tenant_id, waba_id, phone_number_id, display)
+        numbers[phone_number_id] = by_digits[waba_id, own_digits] = found
+    return Routes(
+        accounts={waba_id: AccountRoute(tenant, waba_id, env) for tenant, waba_id, env in accounts},
+        numbers=numbers,
+        by_digits=by_digits,
+    )

@@ -1,0 +1,295 @@
+"""Onboarding: embedded sign-up and connect, in five steps that can be repeated from where they stopped.
+
+    exchange the code → check the token → subscribe the account → register the number → store the upstream's view
+
+Called by the API and by the hosted connect page. No step holds a transaction over its upstream call, each leaves
+what it achieved: a token that cost a code is kept with the code's hash, account and number exist from the moment
+that the token proved them, so that a second call, or `subscribe`, finishes what failed.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+from uuid import UUID
+
+from django.db import transaction
+
+from gateway.api.errors import Conflict, InvalidRequest
+from gateway.clock import now
+from gateway.upstream import numbers as upstream
+from gateway.upstream import oauth
+from gateway.upstream.client import platform
+from gateway.upstream.numbers import Graph
+from phone_numbers import connection
+from phone_numbers.graph_calls import Refused, accepted, accepted_for, graph_of
+from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
+from phone_numbers.upstream_view import store_view
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A token that passed the connect rule for one account."""
+
+    environment: str
+    waba_id: str
+    token: str = field(repr=False)
+    facts: oauth.TokenFacts
+
+    @property
+    def graph(self) -> Graph:
+        return Graph(self.environment, self.token)
+
+
+def embedded_signup(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    code: str,
+    waba_id: str,
+    phone_number_id: str,
+    pin: str | None = None,
+) -> PhoneNumber:
+    """Bring one number in with the code of an embedded sign-up (section 4, Numbers).
+
+    Raises InvalidRequest (connect rule), Conflict (another tenant's account), Refused and UpstreamUnreachable.
+    """
+    token = exchange(tenant_id=tenant_id, environment=environment, code=code)
+    grant = check(environment=environment, token=token, waba_id=waba_id)
+    view = prove_number(grant, phone_number_id)
+    account, (number,) = adopt(tenant_id=tenant_id, grant=grant, views={phone_number_id: view})
+    subscribe(account)
+    register(account, number, pin=pin)
+    refresh(account, number)
+    return PhoneNumber.objects.select_related("account").get(pk=number.pk)
+
+
+def connect(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    waba_id: str,
+    access_token: str | None = None,
+    code: str | None = None,
+) -> list[PhoneNumber]:
+    """Bring an account in with all its numbers, by a token or by a code. Numbers are not registered here.
+
+    Raises as `embedded_signup` does.
+    """
+    token = access_token or exchange(tenant_id=tenant_id, environment=environment, code=code or "")
+    grant = check(environment=environment, token=token, waba_id=waba_id)
+    read_at = now()
+    views = {str(view["id"]): view for view in list_numbers(grant.graph, waba_id)}
+    account, numbers = adopt(tenant_id=tenant_id, grant=grant, views=views)
+    subscribe(account)
+    for number in numbers:
+        store_view(number, views[number.phone_number_id], read_at=read_at)
+    return list(account.numbers.select_related("account").defer("pin", "meta_snapshot").order_by("id"))
+
+
+# --- Step 1: exchange the code ------------------------------------------------------------------------------
+
+
+def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
+    """The token behind a code. The same code again gives the same token for a day, without asking upstream."""
+    code_hash = hashlib.sha256(code.encode()).hexdigest()
+    redeemed = RedeemedCode.objects.filter(tenant_id=tenant_id, environment=environment, code_hash=code_hash)
+    if known := redeemed.first():
+        return str(known.access_token)
+    try:
+        answer = accepted(oauth.exchange_code(environment=environment, code=code))
+    except Refused:
+        if known := redeemed.first():  # the same call, running beside this one, was faster
+            return str(known.access_token)
+        raise
+    token = answer.json().get("access_token")
+    if not isinstance(token, str) or not token:
+        raise InvalidRequest.of(code="The upstream gave no token for this code.")
+    RedeemedCode.objects.get_or_create(
+        tenant_id=tenant_id,
+        environment=environment,
+        code_hash=code_hash,
+        defaults={"access_token": token},
+    )
+    return token
+
+
+# --- Step 2: check the token, and what it proves ------------------------------------------------------------
+
+
+def check(*, environment: str, token: str, waba_id: str) -> Grant:
+    """The connect rule: valid, of our app, both scopes, and the account in its granular scopes.
+
+    Newer tokens carry `whatsapp_business_manage_events` in the place of the management scope: those count when
+    the account's numbers can be read with them (upstream fact 8). Otherwise 400 with `details.granular_scopes`.
+    """
+    facts = oauth.token_facts(accepted(oauth.debug_token(environment=environment, token=token)))
+    if not facts.valid:
+        _refuse("The token is not valid.", facts)
+    if facts.app_id != platform(environment).app_id:
+        _refuse("The token belongs to another app.", facts)
+    if not facts.opens(oauth.MESSAGING, waba_id):
+        _refuse(f"The token does not carry {oauth.MESSAGING} for this account.", facts)
+    if not facts.opens(oauth.MANAGEMENT, waba_id):
+        events_instead = facts.opens(oauth.MANAGE_EVENTS, waba_id)
+        if not events_instead or not _may_list_numbers(Graph(environment, token), waba_id):
+            _refuse(f"The token does not carry {oauth.MANAGEMENT} for this account.", facts)
+    return Grant(environment, waba_id, token, facts)
+
+
+def _may_list_numbers(graph: Graph, waba_id: str) -> bool:
+    try:
+        accepted(next(graph.number_pages(waba_id)))
+    except Refused as refusal:
+        if refusal.verdict.throttled:
+            raise
+        return False
+    return True
+
+
+def _refuse(reason: str, facts: oauth.TokenFacts) -> NoReturn:
+    raise InvalidRequest(reason, details={"granular_scopes": list(facts.granular_scopes)})
+
+
+def prove_number(grant: Grant, phone_number_id: str) -> Mapping[str, Any]:
+    """The upstream's view of the number, read with the token; the number must be of the account.
+
+    A token that opens this account alone proves it by reading the number; otherwise the account's list decides.
+    """
+    if not all(grant.facts.opens_only(scope, grant.waba_id) for scope in (oauth.MESSAGING, oauth.MANAGEMENT)):
+        listed = {str(view["id"]): view for view in list_numbers(grant.graph, grant.waba_id)}
+        if phone_number_id not in listed:
+            raise InvalidRequest.of(phone_number_id="This number is not one of the account's.")
+        return listed[phone_number_id]
+    return accepted(grant.graph.number(phone_number_id)).json()
+
+
+def list_numbers(graph: Graph, waba_id: str) -> list[dict[str, Any]]:
+    """The upstream's view of all numbers of an account. Raises Refused at the first error of any page."""
+    return [
+        view
+        for page in graph.number_pages(waba_id)
+        for view in upstream.rows(accepted(page))
+        if view.get("id")
+    ]
+
+
+def adopt(
+    *, tenant_id: UUID, grant: Grant, views: Mapping[str, Mapping[str, Any]]
+) -> tuple[BusinessAccount, Sequence[PhoneNumber]]:
+    """Store the account with its token, and its proven numbers, as the tenant's. Raises Conflict.
+
+    New numbers are `pending` with `not_subscribed`, until the next steps say more.
+    """
+    with connection.facts_change(tenant_id=tenant_id, waba_id=grant.waba_id):
+        account = _adopt_account(tenant_id, grant)
+        return account, [_adopt_number(account, number_id, view) for number_id, view in views.items()]
+
+
+def _adopt_account(tenant_id: UUID, grant: Grant) -> BusinessAccount:
+    token_columns = {
+        "access_token": grant.token,
+        "token_expires_at": grant.facts.expires_at,
+        "data_access_expires_at": grant.facts.data_access_expires_at,
+        "token_checked_at": now(),
+    }
+    account, created = BusinessAccount.objects.select_for_update().get_or_create(
+        waba_id=grant.waba_id,
+        defaults={"tenant_id": tenant_id, "environment": grant.environment, **token_columns},
+    )
+    if account.tenant_id != tenant_id:
+        raise Conflict("This business account is connected to another tenant.")
+    if account.environment != grant.environment:
+        raise Conflict(f"This business account is connected in the {account.environment} environment.")
+    if not created:
+        if account.access_token != grant.token:
+            account.token_warned_days = None
+        for name, value in token_columns.items():
+            setattr(account, name, value)
+        account.token_invalid_at, account.facts_changed_at = None, now()
+        account.save()
+    return account
+
+
+def _adopt_number(account: BusinessAccount, phone_number_id: str, view: Mapping[str, Any]) -> PhoneNumber:
+    columns = {
+        name: value
+        for name, value in upstream.number_columns(view).items()
+        if name in {"display_phone_number", "digits", "coexistence"}
+    }
+    number, _ = PhoneNumber.objects.get_or_create(
+        phone_number_id=phone_number_id,
+        defaults={
+            "account": account,
+            "tenant_id": account.tenant_id,
+            "environment": account.environment,
+            "connection_detail": "not_subscribed",
+            **columns,
+        },
+    )
+    if number.tenant_id != account.tenant_id:
+        raise Conflict("This number is connected to another tenant.")
+    PhoneNumber.objects.filter(pk=number.pk).update(
+        account=account, environment=account.environment, taken_away=None, **columns
+    )
+    number.refresh_from_db()
+    return number
+
+
+# --- Step 3: subscribe the account --------------------------------------------------------------------------
+
+
+def subscribe(account: BusinessAccount) -> None:
+    """Subscribe the account's notifications to the service's app. Repeating it changes nothing upstream.
+
+    A subscription that works also proves that an account said to be removed is back.
+    """
+    accepted_for(account, graph_of(account).subscribe(account.waba_id))
+    with connection.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
+        current = BusinessAccount.objects.select_for_update().get(pk=account.pk)
+        current.subscribed, current.facts_changed_at = True, now()
+        if current.taken_away == TakenAway.ACCOUNT_REMOVED:
+            current.taken_away = None
+        current.save(update_fields=["subscribed", "taken_away", "facts_changed_at"])
+
+
+# --- Step 4: register the number ----------------------------------------------------------------------------
+
+
+def register(account: BusinessAccount, number: PhoneNumber, *, pin: str | None) -> None:
+    """Register the number with the Cloud API, unless it is a coexistence number or registered by us already."""
+    if number.coexistence or (number.registered and pin in {None, number.pin}):
+        return
+    chosen = pin or keep_pin(number)
+    accepted_for(account, graph_of(account).register(number.phone_number_id, pin=chosen))
+    note_registered(number, pin=chosen)
+
+
+def keep_pin(number: PhoneNumber) -> str:
+    """The number's stored PIN, or a new one, stored before its first use: nobody else would know it."""
+    with transaction.atomic():
+        current = PhoneNumber.objects.select_for_update(of=("self",)).get(pk=number.pk)
+        if current.pin is None:
+            current.pin = f"{secrets.randbelow(10**6):06d}"
+            current.save(update_fields=["pin"])
+        return str(current.pin)
+
+
+def note_registered(number: PhoneNumber, *, pin: str) -> None:
+    """Store that the upstream registered the number with this PIN."""
+    moment = now()
+    with connection.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
+        PhoneNumber.objects.filter(pk=number.pk).update(
+            registered=True, registered_at=moment, facts_changed_at=moment, pin=pin
+        )
+
+
+# --- Step 5: store the upstream's view ----------------------------------------------------------------------
+
+
+def refresh(account: BusinessAccount, number: PhoneNumber) -> None:
+    """Read the number upstream and store the view. Raises Refused and UpstreamUnreachable."""
+    read_at = now()
+    view = accepted_for(account, graph_of(account).number(number.phone_number_id)).json()
+    store_view(number, view, read_at=read_at)

@@ -1,0 +1,137 @@
+"""Operations on one number (section 4, Numbers): a call upstream, what it changes here, the upstream's own answer.
+
+Each takes the tenant's number, or is 404. Refusals of the upstream come as `Refused` with the answer to pass
+through; coexistence numbers are never registered or deregistered (409 `conflict`).
+"""
+
+from uuid import UUID
+
+import structlog
+
+from gateway.api.errors import Conflict, InvalidRequest, MetaUnreachable, NotFound
+from gateway.clock import now
+from gateway.upstream.client import Answer, UpstreamUnreachable
+from gateway.upstream.numbers import digits_of
+from phone_numbers import connection, onboarding
+from phone_numbers.graph_calls import Refused, accepted_for, graph_of
+from phone_numbers.models import BusinessAccount, PhoneNumber
+
+log = structlog.get_logger(__name__)
+
+
+def find(*, tenant_id: UUID, environment: str, phone_number_id: str) -> PhoneNumber:
+    """The tenant's number in the caller's environment, with its account. Raises NotFound."""
+    number = (
+        PhoneNumber.objects.for_tenant(tenant_id)
+        .select_related("account")
+        .filter(phone_number_id=phone_number_id, environment=environment)
+        .first()
+    )
+    if number is None:
+        raise NotFound("There is no such number.")
+    return number
+
+
+def refresh(number: PhoneNumber) -> PhoneNumber:
+    """Re-read the number from the upstream and store the view as `meta_snapshot`."""
+    onboarding.refresh(number.account, number)
+    return PhoneNumber.objects.select_related("account").get(pk=number.pk)
+
+
+def subscribe(number: PhoneNumber) -> PhoneNumber:
+    """Repair: subscribe the account again, read the number again, and recompute its connection.
+
+    The subscription is what counts; when only the view cannot be read, the sync brings it later.
+    """
+    onboarding.subscribe(number.account)
+    try:
+        onboarding.refresh(number.account, number)
+    except (Refused, MetaUnreachable, UpstreamUnreachable) as error:
+        log.warning("number_view_missed", error=type(error).__name__)
+    return PhoneNumber.objects.select_related("account").get(pk=number.pk)
+
+
+def register(number: PhoneNumber, *, pin: str | None) -> Answer:
+    """Register with the given PIN, the stored one, or a new one. Raises Conflict for a coexistence number."""
+    _refuse_coexistence(number, "registered")
+    chosen = pin or onboarding.keep_pin(number)
+    graph = graph_of(number.account)
+    answer = accepted_for(number.account, graph.register(number.phone_number_id, pin=chosen))
+    onboarding.note_registered(number, pin=chosen)
+    return answer
+
+
+def deregister(number: PhoneNumber) -> Answer:
+    """Take the number off the Cloud API. Raises Conflict for a coexistence number."""
+    _refuse_coexistence(number, "deregistered")
+    graph = graph_of(number.account)
+    answer = accepted_for(number.account, graph.deregister(number.phone_number_id))
+    with connection.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
+        PhoneNumber.objects.filter(pk=number.pk).update(registered=False, facts_changed_at=now())
+    return answer
+
+
+def _refuse_coexistence(number: PhoneNumber, done: str) -> None:
+    if number.coexistence:
+        raise Conflict(f"A number that is used in the WhatsApp Business app is never {done} by the service.")
+
+
+def set_two_step_pin(number: PhoneNumber, *, pin: str) -> Answer:
+    """Set the two-step PIN, and keep it for later registrations."""
+    graph = graph_of(number.account)
+    answer = accepted_for(number.account, graph.set_pin(number.phone_number_id, pin=pin))
+    PhoneNumber.objects.filter(pk=number.pk).update(pin=pin)
+    return answer
+
+
+def request_code(number: PhoneNumber, *, code_method: str, language: str) -> Answer:
+    """Have a verification code sent to the number."""
+    graph = graph_of(number.account)
+    return accepted_for(
+        number.account,
+        graph.request_code(number.phone_number_id, code_method=code_method, language=language),
+    )
+
+
+def verify_code(number: PhoneNumber, *, code: str) -> Answer:
+    """Verify the number with the code that was sent; the dash of its printed form is left out."""
+    graph = graph_of(number.account)
+    return accepted_for(number.account, graph.verify_code(number.phone_number_id, code=code.replace("-", "")))
+
+
+def migrate(*, tenant_id: UUID, environment: str, waba_id: str, cc: str, phone_number: str) -> Answer:
+    """Begin to move a number from another provider; request-code, verify-code and register follow (fact 1.5).
+
+    The number exists here from the upstream's answer on, `pending`, under the id in it.
+    """
+    account = (
+        BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=waba_id, environment=environment).first()
+    )
+    if account is None:
+        raise InvalidRequest.of(waba_id="This is not one of your business accounts.")
+    answer = accepted_for(account, graph_of(account).migrate(waba_id, cc=cc, phone_number=phone_number))
+    if phone_number_id := answer.json().get("id"):
+        digits = digits_of(cc) + digits_of(phone_number)
+        with connection.facts_change(tenant_id=tenant_id, waba_id=waba_id):
+            PhoneNumber.objects.get_or_create(
+                phone_number_id=str(phone_number_id),
+                defaults={
+                    "account": account,
+                    "tenant_id": tenant_id,
+                    "environment": environment,
+                    "display_phone_number": f"+{digits}",
+                    "digits": digits,
+                },
+            )
+    return answer
+
+
+def business_profile(number: PhoneNumber) -> Answer:
+    """The number's business profile."""
+    return accepted_for(number.account, graph_of(number.account).business_profile(number.phone_number_id))
+
+
+def set_business_profile(number: PhoneNumber, *, body: bytes) -> Answer:
+    """Change the business profile with the caller's own bytes."""
+    graph = graph_of(number.account)
+    return accepted_for(number.account, graph.set_business_profile(number.phone_number_id, body))

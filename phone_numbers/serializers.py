@@ -1,0 +1,112 @@
+"""What goes over the wire for numbers: In shapes check, Out shapes show (sections 2 and 4)."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from phone_numbers.models import PhoneNumber
+
+
+class NumberOut(serializers.ModelSerializer[PhoneNumber]):
+    waba_id = serializers.CharField(source="account.waba_id")
+
+    class Meta:
+        model = PhoneNumber
+        fields = [
+            "phone_number_id",
+            "display_phone_number",
+            "verified_name",
+            "waba_id",
+            "connection_state",
+            "connection_detail",
+            "quality_rating",
+            "messaging_limit_tier",
+            "throughput_level",
+            "name_status",
+            "registered_at",
+            "last_event_at",
+        ]
+
+
+class RefreshedNumberOut(NumberOut):
+    class Meta(NumberOut.Meta):
+        fields = [*NumberOut.Meta.fields, "meta_snapshot"]
+
+
+class ConnectionOut(serializers.ModelSerializer[PhoneNumber]):
+    class Meta:
+        model = PhoneNumber
+        fields = ["phone_number_id", "connection_state", "connection_detail"]
+
+
+class ImportedNumberOut(serializers.ModelSerializer[PhoneNumber]):
+    class Meta:
+        model = PhoneNumber
+        fields = ["phone_number_id", "display_phone_number", "connection_state", "connection_detail"]
+
+
+class ConnectedAccountOut(serializers.Serializer[dict[str, Any]]):
+    waba_id = serializers.CharField()
+    numbers = ImportedNumberOut(many=True)
+
+
+class RefreshIn(serializers.Serializer[dict[str, Any]]):
+    refresh = serializers.BooleanField(default=False)
+
+
+class PinField(serializers.RegexField):
+    """Six digits, and nothing around them."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            r"^[0-9]{6}\Z", trim_whitespace=False, error_messages={"invalid": "Must be six digits."}, **kwargs
+        )
+
+
+class UpstreamIdField(serializers.RegexField):
+    """An id of the upstream: it becomes part of a path."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(r"^[0-9]{1,64}\Z", error_messages={"invalid": "Must be an id of digits."}, **kwargs)
+
+
+class EmbeddedSignupIn(serializers.Serializer[dict[str, Any]]):
+    code = serializers.CharField(max_length=4096)
+    waba_id = UpstreamIdField()
+    phone_number_id = UpstreamIdField()
+    pin = PinField(required=False, allow_null=True, default=None)
+
+
+class ConnectIn(serializers.Serializer[dict[str, Any]]):
+    waba_id = UpstreamIdField()
+    access_token = serializers.CharField(required=False, max_length=4096)
+    code = serializers.CharField(required=False, max_length=4096)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("access_token" in attrs) == ("code" in attrs):
+            problem = "Send either access_token or code."
+            raise serializers.ValidationError({"access_token": [problem], "code": [problem]})
+        return attrs
+
+
+class MigrateIn(serializers.Serializer[dict[str, Any]]):
+    waba_id = UpstreamIdField()
+    cc = serializers.RegexField(r"^\+?[0-9]{1,4}\Z")
+    phone_number = serializers.CharField(max_length=32)
+
+
+class RegisterIn(serializers.Serializer[dict[str, Any]]):
+    pin = PinField(required=False, allow_null=True, default=None)
+
+
+class TwoStepIn(serializers.Serializer[dict[str, Any]]):
+    pin = PinField()
+
+
+class RequestCodeIn(serializers.Serializer[dict[str, Any]]):
+    code_method = serializers.ChoiceField(choices=["SMS", "VOICE"])
+    language = serializers.CharField(max_length=20)
+
+
+class VerifyCodeIn(serializers.Serializer[dict[str, Any]]):
+    code = serializers.CharField(max_length=20)

@@ -1,0 +1,29 @@
+"""The upstream of these tests is the simulator; an endpoint that has passed its ping is a row."""
+
+import pytest
+
+from gateway.clock import now
+from tenants.models import Tenant
+from tests.simulated import _simulator_process, simulator
+from webhooks.models import Endpoint
+
+__all__ = ["_simulator_process", "simulator"]
+
+
+def verified_endpoint(tenant: Tenant) -> Endpoint:
+    """A verified, active endpoint of a tenant that wants every event."""
+    return Endpoint.objects.create(
+        tenant=tenant,
+        url="https://hooks.example/in",
+        event_types=["*"],
+        status=Endpoint.Status.ACTIVE,
+        verified_at=now(),
+        secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        secret_prefix="whsec_MfKQ9r",
+    )
+
+
+@pytest.fixture
+def endpoint(tenant: Tenant) -> Endpoint:
+    """`tenant` has an endpoint that passed its ping."""
+    return verified_endpoint(tenant)

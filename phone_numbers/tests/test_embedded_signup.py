@@ -1,0 +1,230 @@
+"""`POST /v1/numbers/embedded-signup`: five steps, repeatable from where they stopped."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error, assert_service_headers
+from tests.simulated import RunningSimulator, SimulatedAccount
+from webhooks.models import Endpoint, Event, EventPayload
+
+pytestmark = pytest.mark.django_db
+
+PATH = "/v1/numbers/embedded-signup"
+
+
+def signup(api: Api, account: SimulatedAccount, **more: Any) -> Any:
+    return api.post(
+        PATH,
+        {
+            "code": account.code,
+            "waba_id": account.waba_id,
+            "phone_number_id": account.phone_number_id,
+            **more,
+        },
+    )
+
+
+def connection_events(tenant: Tenant) -> list[dict[str, Any]]:
+    events = Event.objects.for_tenant(tenant.id).filter(type="number.connection").order_by("id")
+    bodies = EventPayload.objects.in_bulk([(event.payload_expires_on, event.id) for event in events])
+    return [orjson.loads(bytes(bodies[event.payload_expires_on, event.id].body)) for event in events]
+
+
+def test_the_five_steps_bring_a_connected_number(
+    api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator
+) -> None:
+    account = simulator.account()
+    answer = signup(api, account, pin="271828")
+    assert answer.status_code == 200
+    body = answer.json()
+    assert list(body) == [
+        "phone_number_id",
+        "display_phone_number",
+        "verified_name",
+        "waba_id",
+        "connection_state",
+        "connection_detail",
+        "quality_rating",
+        "messaging_limit_tier",
+        "throughput_level",
+        "name_status",
+        "registered_at",
+        "last_event_at",
+    ]
+    assert body["phone_number_id"] == account.phone_number_id
+    assert body["waba_id"] == account.waba_id
+    assert body["display_phone_number"] == account.display_phone_numbers[0]
+    assert (body["connection_state"], body["connection_detail"]) == ("connected", None)
+    assert body["quality_rating"] == "GREEN"
+    assert body["messaging_limit_tier"] == "TIER_2K"
+    assert body["throughput_level"] == "STANDARD"
+    assert body["name_status"] == "APPROVED"
+    assert body["registered_at"].endswith("Z")
+    assert_service_headers(answer)
+    assert simulator.calls(account.waba_id) == ["POST subscribed_apps"]
+    assert simulator.calls(account.phone_number_id) == ["GET node", "POST register", "GET node"]
+    assert simulator.number(account.waba_id, account.phone_number_id)["pin"] == "271828"
+    assert connection_events(tenant) == [
+        {
+            "phone_number_id": account.phone_number_id,
+            "from": "pending",
+            "to": "connected",
+            "detail": None,
+        }
+    ]
+    tenant.refresh_from_db()
+    assert tenant.number_connected
+
+
+def test_without_a_verified_endpoint_the_number_is_pending(
+    api: Api, tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    body = signup(api, simulator.account()).json()
+    assert (body["connection_state"], body["connection_detail"]) == ("pending", "no_verified_endpoint")
+    assert connection_events(tenant) == []
+    tenant.refresh_from_db()
+    assert not tenant.number_connected
+
+
+def test_an_omitted_pin_is_generated_and_kept(api: Api, simulator: RunningSimulator) -> None:
+    account = simulator.account()
+    answer = signup(api, account)
+    pin = PhoneNumber.objects.get(phone_number_id=account.phone_number_id).pin
+    assert pin is not None
+    assert len(pin) == 6
+    assert pin.isdigit()
+    assert simulator.number(account.waba_id, account.phone_number_id)["pin"] == pin
+    assert pin not in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("fault", "stopped_at"),
+    [
+        ({"path": "debug_token"}, None),
+        ({"path": "subscribed_apps"}, "not_subscribed"),
+        ({"path": "/register"}, "not_registered"),
+    ],
+)
+def test_a_second_call_goes_on_from_the_step_that_failed(
+    api: Api,
+    endpoint: Endpoint,
+    simulator: RunningSimulator,
+    fault: dict[str, str],
+    stopped_at: str | None,
+) -> None:
+    account = simulator.account()
+    simulator.faults({"action": "error", "code": 2, "match": fault, "times": 1})
+    failed = signup(api, account)
+    assert failed.status_code == 503
+    assert failed["X-Service-Error-Source"] == "meta"
+    assert failed.json()["source"] == "meta"
+    if stopped_at:
+        number = api.get(f"/v1/numbers/{account.phone_number_id}").json()
+        assert (number["connection_state"], number["connection_detail"]) == ("pending", stopped_at)
+    again = signup(api, account)
+    assert again.status_code == 200, again.content
+    assert again.json()["connection_state"] == "connected"
+
+
+def test_a_lost_answer_of_the_registration_is_repaired_by_the_same_call(
+    api: Api, endpoint: Endpoint, simulator: RunningSimulator
+) -> None:
+    account = simulator.account()
+    rule = {"action": "reset", "when": "after", "match": {"path": "/register"}, "times": 1}
+    simulator.faults(rule)
+    assert_error(signup(api, account), 502, "meta_unreachable")
+    again = signup(api, account)
+    assert again.json()["connection_state"] == "connected"
+
+
+def test_the_same_call_twice_changes_nothing(
+    api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator
+) -> None:
+    account = simulator.account()
+    first, second = signup(api, account), signup(api, account)
+    assert first.json() == second.json()
+    assert simulator.calls(account.phone_number_id).count("POST register") == 1
+    assert len(connection_events(tenant)) == 1
+
+
+def test_a_coexistence_number_is_never_registered(
+    api: Api, endpoint: Endpoint, simulator: RunningSimulator
+) -> None:
+    account = simulator.account([{"coexistence": True}])
+    assert signup(api, account).json()["connection_state"] == "connected"
+    assert "POST register" not in simulator.calls(account.phone_number_id)
+
+
+def test_a_bad_code_gives_the_upstreams_error(api: Api, simulator: RunningSimulator) -> None:
+    account = simulator.account()
+    answer = api.post(
+        PATH,
+        {"code": "nonsense", "waba_id": account.waba_id, "phone_number_id": account.phone_number_id},
+    )
+    assert answer.status_code == 400
+    assert answer["X-Service-Error-Source"] == "meta"
+    assert answer.json()["source"] == "meta"
+    assert answer.json()["error"]["code"] == 100
+    assert not BusinessAccount.objects.exists()
+
+
+@pytest.mark.parametrize("variant", ["other_app", "no_messaging", "invalid", "expired"])
+def test_a_token_against_the_connect_rule_is_refused_with_its_scopes(
+    api: Api, simulator: RunningSimulator, variant: str
+) -> None:
+    account = simulator.account(variant=variant)
+    error = assert_error(signup(api, account), 400, "invalid_request")
+    assert isinstance(error["details"]["granular_scopes"], list)
+    assert not BusinessAccount.objects.exists()
+
+
+@pytest.mark.parametrize("variant", ["no_target_ids", "manage_events", "60_days"])
+def test_the_newer_forms_of_tokens_pass(api: Api, simulator: RunningSimulator, variant: str) -> None:
+    account = simulator.account(variant=variant)
+    answer = signup(api, account)
+    assert answer.status_code == 200, answer.content
+    stored = BusinessAccount.objects.get(waba_id=account.waba_id)
+    assert (stored.token_expires_at is not None) == (variant == "60_days")
+
+
+def test_a_number_of_another_account_is_refused(api: Api, simulator: RunningSimulator) -> None:
+    account, other = simulator.account(variant="no_target_ids"), simulator.account()
+    answer = api.post(
+        PATH,
+        {"code": account.code, "waba_id": account.waba_id, "phone_number_id": other.phone_number_id},
+    )
+    error = assert_error(answer, 400, "invalid_request")
+    assert "phone_number_id" in error["details"]["fields"]
+    assert not PhoneNumber.objects.exists()
+
+
+def test_another_tenants_account_is_a_conflict(api: Api, other_api: Api, simulator: RunningSimulator) -> None:
+    account = simulator.account()
+    assert signup(api, account).status_code == 200
+    code = simulator.code(account.waba_id)
+    answer = other_api.post(
+        PATH, {"code": code, "waba_id": account.waba_id, "phone_number_id": account.phone_number_id}
+    )
+    assert_error(answer, 409, "conflict")
+    assert_error(other_api.get(f"/v1/numbers/{account.phone_number_id}"), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"code": None}, "code"),
+        ({"waba_id": ""}, "waba_id"),
+        ({"waba_id": "../me"}, "waba_id"),
+        ({"phone_number_id": 12.5}, "phone_number_id"),
+        ({"pin": "12345"}, "pin"),
+        ({"pin": "123456\n"}, "pin"),
+    ],
+)
+def test_a_bad_body_names_its_field(api: Api, change: dict[str, Any], field: str) -> None:
+    body = {"code": "c", "waba_id": "1", "phone_number_id": "2", **change}
+    error = assert_error(api.post(PATH, body), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == [field]

@@ -1,0 +1,181 @@
+"""`/v1/numbers*` (section 4 of the specification). A number of the other environment is 404 like a foreign one."""
+
+from typing import Any
+
+from django.http import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+from rest_framework.viewsets import ViewSet
+
+from gateway.api.authentication import caller_of, tenant_of
+from gateway.upstream.client import Answer, UpstreamUnreachable
+from gateway.upstream.errors import passed_through, unreachable
+from phone_numbers import onboarding, operations
+from phone_numbers.graph_calls import Refused
+from phone_numbers.models import PhoneNumber
+from phone_numbers.serializers import (
+    ConnectedAccountOut,
+    ConnectIn,
+    ConnectionOut,
+    EmbeddedSignupIn,
+    MigrateIn,
+    NumberOut,
+    RefreshedNumberOut,
+    RefreshIn,
+    RegisterIn,
+    RequestCodeIn,
+    TwoStepIn,
+    VerifyCodeIn,
+)
+
+VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="The upstream's answer, verbatim.")
+
+
+class UpstreamCallsView(ViewSet):
+    """A view whose flow calls the upstream: what it refuses passes through, no answer is 502."""
+
+    def handle_exception(self, exc: Exception) -> Any:
+        if isinstance(exc, Refused):
+            return passed_through(exc.answer, exc.verdict)
+        if isinstance(exc, UpstreamUnreachable):
+            return super().handle_exception(unreachable(exc))
+        return super().handle_exception(exc)
+
+
+class NumbersView(UpstreamCallsView):
+    """A tenant's numbers."""
+
+    @extend_schema(operation_id="list_numbers", tags=["Numbers"], responses=NumberOut(many=True))
+    def list(self, request: Request) -> Response:
+        rows = (
+            PhoneNumber.objects.for_tenant(tenant_of(request).id)
+            .filter(environment=caller_of(request).effective_environment)
+            .select_related("account")
+            .defer("pin", "meta_snapshot", "account__access_token")
+            .order_by("-id")
+        )
+        return Response({"data": NumberOut(rows, many=True).data})
+
+    @extend_schema(
+        operation_id="get_number",
+        tags=["Numbers"],
+        parameters=[
+            OpenApiParameter(
+                "refresh", bool, description="Re-read from the upstream; adds its view as `meta_snapshot`."
+            )
+        ],
+        responses=RefreshedNumberOut,
+    )
+    def retrieve(self, request: Request, phone_number_id: str) -> Response:
+        query = _checked(RefreshIn(data=request.query_params.dict()))
+        number = _number(request, phone_number_id)
+        if not query["refresh"]:
+            return Response(NumberOut(number).data)
+        return Response(RefreshedNumberOut(operations.refresh(number)).data)
+
+    @extend_schema(
+        operation_id="embedded_signup", tags=["Numbers"], request=EmbeddedSignupIn, responses=NumberOut
+    )
+    def embedded_signup(self, request: Request) -> Response:
+        body = _checked(EmbeddedSignupIn(data=request.data))
+        number = onboarding.embedded_signup(**_owner(request), **body)
+        return Response(NumberOut(number).data)
+
+    @extend_schema(
+        operation_id="connect_account", tags=["Numbers"], request=ConnectIn, responses=ConnectedAccountOut
+    )
+    def connect(self, request: Request) -> Response:
+        body = _checked(ConnectIn(data=request.data))
+        numbers = onboarding.connect(**_owner(request), **body)
+        return Response(ConnectedAccountOut({"waba_id": body["waba_id"], "numbers": numbers}).data)
+
+    @extend_schema(
+        operation_id="migrate_number", tags=["Numbers"], request=MigrateIn, responses={200: VERBATIM}
+    )
+    def migrate(self, request: Request) -> HttpResponseBase:
+        body = _checked(MigrateIn(data=request.data))
+        return _verbatim(operations.migrate(**_owner(request), **body))
+
+    @extend_schema(
+        operation_id="register_number", tags=["Numbers"], request=RegisterIn, responses={200: VERBATIM}
+    )
+    def register(self, request: Request, phone_number_id: str) -> HttpResponseBase:
+        body = _checked(RegisterIn(data=request.data))
+        return _verbatim(operations.register(_number(request, phone_number_id), **body))
+
+    @extend_schema(
+        operation_id="deregister_number", tags=["Numbers"], request=None, responses={200: VERBATIM}
+    )
+    def deregister(self, request: Request, phone_number_id: str) -> HttpResponseBase:
+        return _verbatim(operations.deregister(_number(request, phone_number_id)))
+
+    @extend_schema(
+        operation_id="request_verification_code",
+        tags=["Numbers"],
+        request=RequestCodeIn,
+        responses={200: VERBATIM},
+    )
+    def request_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
+        body = _checked(RequestCodeIn(data=request.data))
+        return _verbatim(operations.request_code(_number(request, phone_number_id), **body))
+
+    @extend_schema(
+        operation_id="verify_number", tags=["Numbers"], request=VerifyCodeIn, responses={200: VERBATIM}
+    )
+    def verify_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
+        body = _checked(VerifyCodeIn(data=request.data))
+        return _verbatim(operations.verify_code(_number(request, phone_number_id), **body))
+
+    @extend_schema(
+        operation_id="set_two_step_pin", tags=["Numbers"], request=TwoStepIn, responses={200: VERBATIM}
+    )
+    def two_step(self, request: Request, phone_number_id: str) -> HttpResponseBase:
+        body = _checked(TwoStepIn(data=request.data))
+        return _verbatim(operations.set_two_step_pin(_number(request, phone_number_id), **body))
+
+    @extend_schema(operation_id="subscribe_number", tags=["Numbers"], request=None, responses=ConnectionOut)
+    def subscribe(self, request: Request, phone_number_id: str) -> Response:
+        return Response(ConnectionOut(operations.subscribe(_number(request, phone_number_id))).data)
+
+
+class BusinessProfileView(UpstreamCallsView):
+    """A number's business profile, both ways the upstream's own bodies."""
+
+    @extend_schema(operation_id="get_business_profile", tags=["Numbers"], responses={200: VERBATIM})
+    def retrieve(self, request: Request, phone_number_id: str) -> HttpResponseBase:
+        return _verbatim(operations.business_profile(_number(request, phone_number_id)))
+
+    @extend_schema(
+        operation_id="update_business_profile",
+        tags=["Numbers"],
+        request=OpenApiTypes.OBJECT,
+        responses={200: VERBATIM},
+    )
+    def update(self, request: Request, phone_number_id: str) -> HttpResponseBase:
+        body = request._request.body
+        _ = request.data  # refuses what is no JSON object
+        return _verbatim(operations.set_business_profile(_number(request, phone_number_id), body=body))
+
+
+def _owner(request: Request) -> dict[str, Any]:
+    return {
+        "tenant_id": tenant_of(request).id,
+        "environment": caller_of(request).effective_environment,
+    }
+
+
+def _number(request: Request, phone_number_id: str) -> PhoneNumber:
+    return operations.find(**_owner(request), phone_number_id=phone_number_id)
+
+
+def _checked(serializer: BaseSerializer[Any]) -> dict[str, Any]:
+    serializer.is_valid(raise_exception=True)
+    checked: dict[str, Any] = serializer.validated_data
+    return checked
+
+
+def _verbatim(answer: Answer) -> HttpResponseBase:
+    return passed_through(answer)

@@ -1,0 +1,122 @@
+"""The simulator as a process of its own, for flows that need an upstream: accounts and codes on demand.
+
+Import `simulator` in an app's conftest. One process serves the whole test run; each test makes its own accounts, so
+nothing is shared, and faults and settings are put back after each test.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import requests
+from pytest_django import Settings
+
+
+@dataclass(frozen=True)
+class SimulatedAccount:
+    """A business account of the simulator with a fresh code and a token."""
+
+    waba_id: str
+    phone_number_ids: list[str]
+    display_phone_numbers: list[str]
+    access_token: str
+    code: str
+
+    @property
+    def phone_number_id(self) -> str:
+        return self.phone_number_ids[0]
+
+
+class RunningSimulator:
+    """The simulator's control API (docs/simulator.md)."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def control(self, method: str, path: str, body: Any = None) -> Any:
+        """A call of `/sim/…`; fails the test when it is refused."""
+        answer = requests.request(method, f"{self.url}/sim/{path}", json=body, timeout=10)
+        assert answer.ok, answer.text
+        return answer.json()
+
+    def account(self, numbers: Any = 1, *, variant: str = "default", **values: Any) -> SimulatedAccount:
+        """A new account with so many (or such) numbers; its code and token are of the given variant."""
+        made = self.control("POST", "accounts", {"numbers": numbers, "variant": variant, **values})
+        return SimulatedAccount(
+            waba_id=made["waba_id"],
+            phone_number_ids=[number["id"] for number in made["phone_numbers"]],
+            display_phone_numbers=[number["display_phone_number"] for number in made["phone_numbers"]],
+            access_token=made["access_token"],
+            code=made["code"],
+        )
+
+    def code(self, waba_id: str, **values: Any) -> str:
+        """One more code for an account."""
+        return str(self.control("POST", "codes", {"waba_id": waba_id, **values})["code"])
+
+    def change_number(self, phone_number_id: str, **values: Any) -> None:
+        """What only the upstream's side could change."""
+        self.control("PATCH", f"phone_numbers/{phone_number_id}", values)
+
+    def change_account(self, waba_id: str, **values: Any) -> None:
+        """What only the upstream's side could change."""
+        self.control("PATCH", f"accounts/{waba_id}", values)
+
+    def number(self, waba_id: str, phone_number_id: str) -> dict[str, Any]:
+        """All that the simulator knows of a number, PIN and verification code included."""
+        rows = self.control("GET", f"accounts/{waba_id}")["phone_numbers"]
+        return next(row for row in rows if row["id"] == phone_number_id)
+
+    def faults(self, *rules: dict[str, Any]) -> None:
+        """Set the faults; without rules there are none."""
+        self.control("PUT", "faults", list(rules))
+
+    def calls(self, node: str) -> list[str]:
+        """The Graph calls about an account or a number so far, oldest first, as `METHOD edge` (`node` is none)."""
+        rows = self.control("GET", f"requests?node={node}&limit=1000")["data"]
+        edges = (row["path"].partition(f"/{node}")[2].strip("/") or "node" for row in reversed(rows))
+        return [f"{row['method']} {edge}" for row, edge in zip(reversed(rows), edges, strict=True)]
+
+
+@pytest.fixture(scope="session")
+def _simulator_process() -> Iterator[RunningSimulator]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SIMULATOR_")},
+        "GATEWAY_CALLBACK_URL": "http://127.0.0.1:9/upstream/webhook",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "simulator", "--port", str(port)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    running = RunningSimulator(f"http://127.0.0.1:{port}")
+    deadline = time.monotonic() + 20
+    while True:
+        assert process.poll() is None, "the simulator ended"
+        assert time.monotonic() < deadline, "the simulator did not start"
+        try:
+            running.control("GET", "health")
+            break
+        except requests.ConnectionError:
+            time.sleep(0.05)
+    yield running
+    process.terminate()
+    process.wait(10)
+
+
+@pytest.fixture
+def simulator(_simulator_process: RunningSimulator, settings: Settings) -> Iterator[RunningSimulator]:
+    """A running simulator that is the upstream of both environments."""
+    settings.SANDBOX_GRAPH_URL = settings.META_GRAPH_URL = _simulator_process.url
+    yield _simulator_process
+    _simulator_process.faults()
