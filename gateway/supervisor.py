@@ -227,7 +227,7 @@ def _summary(data_dir: Path, seconds: float) -> str:
     ready = json.loads((data_dir / "ready.json").read_text())
     base, simulator = ready["base_url"], ready["simulator_url"]
     body = json.dumps(
-        {"from": ready["phone_number_id"], "to": "+919800000001", "type": "text", "text": {"body": "Hello"}}
+        {"from": ready["phone_number_id"], "to": "+919812345678", "type": "text", "text": {"body": "Hello"}}
     )
     return f"""
 Ready after {seconds:.1f} s. Ctrl-C stops it; `make logs` shows what it does; the data is in {_shown(data_dir)}.
@@ -236,8 +236,8 @@ Ready after {seconds:.1f} s. Ctrl-C stops it; `make logs` shows what it does; th
   Documentation  {base}/docs
   Console        {base}/console
   Admin          {base}/admin/
-  Phone page     {simulator}/phone
-  Inbox          {simulator}/inbox
+  Phone page     {simulator}/phone?phone_number_id={ready["phone_number_id"]}
+  Inbox          {simulator}/inbox/demo
 
   API key        {ready["api_key"]}
   Staff login    {ready["staff_email"]} / {ready["staff_password"]}
