@@ -309,6 +309,13 @@ CELERY_BEAT_SCHEDULE = {
     "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
     "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},
+    "number-sync": {
+        "task": "phone_numbers.tasks.start_due_syncs",
+        "schedule": 30.0,
+        "options": {"expires": 30},
+    },
+    "token-ends": {"task": "phone_numbers.tasks.warn_of_token_ends", "schedule": 3600.0},
+    "redeemed-codes": {"task": "phone_numbers.tasks.forget_redeemed_codes", "schedule": 3600.0},
     "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 86_400.0},
 }
 

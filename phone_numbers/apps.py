@@ -7,7 +7,7 @@ class NumbersConfig(AppConfig):
     verbose_name = "Numbers"
 
     def ready(self) -> None:
-        from phone_numbers import connection
+        from phone_numbers import connection, tokens  # noqa: F401 - tokens adds its section to the health report
         from webhooks.signals import endpoints_changed
 
         endpoints_changed.connect(connection.on_endpoints_changed, dispatch_uid="connection_states")

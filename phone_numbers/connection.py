@@ -172,7 +172,7 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
     """The upstream said that an account's token does not work (190 and its kin): mark it, tell the tenant once.
 
     With `token`, the one that was used, a token that has been replaced meanwhile is left alone. Disconnects the
-    account's numbers and has the token checked by `debug_token` after the commit.
+    account's numbers, and has the sync ask `debug_token` soon: a false alarm mends itself.
     """
     account = BusinessAccount.objects.only("tenant_id").filter(waba_id=waba_id).first()
     if account is None:
@@ -181,8 +181,8 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
         account = BusinessAccount.objects.select_for_update().get(pk=account.pk)
         if account.token_invalid_at is not None or token not in {None, account.access_token}:
             return
-        account.token_invalid_at = account.facts_changed_at = now()
-        account.save(update_fields=["token_invalid_at", "facts_changed_at"])
+        account.token_invalid_at = account.facts_changed_at = account.next_sync_at = now()
+        account.save(update_fields=["token_invalid_at", "facts_changed_at", "next_sync_at"])
         publish(tenant_id=account.tenant_id, events=[_token_event("token.invalid", account, _seal(account))])
 
 
@@ -215,18 +215,22 @@ def _seal(account: BusinessAccount) -> str:
 
 
 def touch_last_event(phone_number_ids: Iterable[str]) -> None:
-    """Note that events of these numbers arrived. Call it last in the transaction of the notification.
+    """Note that events of these numbers arrived, once the transaction of their notification commits.
 
     Rows that another process holds are passed over: it is noting the same thing.
     """
+    touched = set(phone_number_ids)
+    if touched:
+        transaction.on_commit(lambda: _touch(touched), robust=True)
+
+
+def _touch(phone_number_ids: set[str]) -> None:
     moment = now()
     stale = (
-        PhoneNumber.objects.filter(phone_number_id__in=set(phone_number_ids))
+        PhoneNumber.objects.filter(phone_number_id__in=phone_number_ids)
         .filter(Q(last_event_at__isnull=True) | Q(last_event_at__lt=moment - LAST_EVENT_GRAIN))
         .select_for_update(skip_locked=True, no_key=True)
         .values("pk")
     )
     with transaction.atomic():
-        PhoneNumber.objects.filter(pk__in=list(stale.values_list("pk", flat=True))).update(
-            last_event_at=moment
-        )
+        PhoneNumber.objects.filter(pk__in=stale).update(last_event_at=moment)

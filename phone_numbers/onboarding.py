@@ -11,6 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -26,6 +27,8 @@ from phone_numbers import connection
 from phone_numbers.graph_calls import Refused, accepted, accepted_for, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
 from phone_numbers.upstream_view import store_view
+
+CODE_MEMORY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,11 @@ def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
         defaults={"access_token": token},
     )
     return token
+
+
+def forget_redeemed_codes() -> None:
+    """Forget tokens of codes older than a day: by then the sign-up went through, or needs a new code anyway."""
+    RedeemedCode.objects.filter(created_at__lt=now() - CODE_MEMORY).delete()
 
 
 # --- Step 2: check the token, and what it proves ------------------------------------------------------------

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-import orjson
 import pytest
 
 from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.tests.reading import published
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.simulated import RunningSimulator, SimulatedAccount
-from webhooks.models import Endpoint, Event, EventPayload
+from webhooks.models import Endpoint
 
 pytestmark = pytest.mark.django_db
 
@@ -26,12 +26,6 @@ def signup(api: Api, account: SimulatedAccount, **more: Any) -> Any:
             **more,
         },
     )
-
-
-def connection_events(tenant: Tenant) -> list[dict[str, Any]]:
-    events = Event.objects.for_tenant(tenant.id).filter(type="number.connection").order_by("id")
-    bodies = EventPayload.objects.in_bulk([(event.payload_expires_on, event.id) for event in events])
-    return [orjson.loads(bytes(bodies[event.payload_expires_on, event.id].body)) for event in events]
 
 
 def test_the_five_steps_bring_a_connected_number(
@@ -68,7 +62,7 @@ def test_the_five_steps_bring_a_connected_number(
     assert simulator.calls(account.waba_id) == ["POST subscribed_apps"]
     assert simulator.calls(account.phone_number_id) == ["GET node", "POST register", "GET node"]
     assert simulator.number(account.waba_id, account.phone_number_id)["pin"] == "271828"
-    assert connection_events(tenant) == [
+    assert published(tenant, "number.connection") == [
         {
             "phone_number_id": account.phone_number_id,
             "from": "pending",
@@ -85,7 +79,7 @@ def test_without_a_verified_endpoint_the_number_is_pending(
 ) -> None:
     body = signup(api, simulator.account()).json()
     assert (body["connection_state"], body["connection_detail"]) == ("pending", "no_verified_endpoint")
-    assert connection_events(tenant) == []
+    assert published(tenant, "number.connection") == []
     tenant.refresh_from_db()
     assert not tenant.number_connected
 
@@ -148,7 +142,7 @@ def test_the_same_call_twice_changes_nothing(
     first, second = signup(api, account), signup(api, account)
     assert first.json() == second.json()
     assert simulator.calls(account.phone_number_id).count("POST register") == 1
-    assert len(connection_events(tenant)) == 1
+    assert len(published(tenant, "number.connection")) == 1
 
 
 def test_a_coexistence_number_is_never_registered(

@@ -1,0 +1,20 @@
+"""What was published, as tests read it."""
+
+from typing import Any
+
+import orjson
+
+from tenants.models import Tenant
+from webhooks.models import Event, EventPayload
+
+
+def published(tenant: Tenant, event_type: str) -> list[dict[str, Any]]:
+    """The `data` of a tenant's events of one type, oldest first."""
+    events = list(Event.objects.for_tenant(tenant.id).filter(type=event_type).order_by("id"))
+    bodies = {payload.id: bytes(payload.body) for payload in EventPayload.objects.filter(tenant_id=tenant.id)}
+    return [orjson.loads(bodies[event.id]) for event in events]
+
+
+def moves(tenant: Tenant) -> list[tuple[str, str, str | None]]:
+    """A tenant's `number.connection` events as (from, to, detail), oldest first."""
+    return [(data["from"], data["to"], data["detail"]) for data in published(tenant, "number.connection")]

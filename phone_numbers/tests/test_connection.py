@@ -1,0 +1,283 @@
+"""The connection state: the pure function, its table in the docs, and what recomputing stores and publishes."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import close_old_connections, connections
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.clock import now
+from phone_numbers import connection
+from phone_numbers.connection import Facts, connection_of
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.tests.conftest import verified_endpoint
+from phone_numbers.tests.reading import moves, published
+from tenants.models import Tenant
+from webhooks.models import Endpoint, Event
+from webhooks.signals import endpoints_changed
+
+ALL_WELL = Facts(
+    taken_away=None,
+    token_valid=True,
+    subscribed=True,
+    registered=True,
+    endpoint_verified=True,
+    ever_connected=True,
+)
+facts = st.builds(
+    Facts,
+    taken_away=st.sampled_from([None, "account_removed", "account_restricted"]),
+    token_valid=st.booleans(),
+    subscribed=st.booleans(),
+    registered=st.booleans(),
+    endpoint_verified=st.booleans(),
+    ever_connected=st.booleans(),
+)
+
+
+@given(facts)
+def test_connected_exactly_when_all_three_hold_and_nothing_was_taken_away(given_facts: Facts) -> None:
+    state, detail = connection_of(given_facts)
+    all_hold = replace(given_facts, ever_connected=True) == ALL_WELL
+    assert (state == "connected") == all_hold == (detail is None)
+
+
+@given(facts)
+def test_a_number_that_never_was_connected_is_only_disconnected_by_the_upstream_side(f: Facts) -> None:
+    state, detail = connection_of(replace(f, ever_connected=False))
+    if state == "disconnected":
+        assert detail in {"account_removed", "account_restricted", "token_invalid"}
+
+
+@given(facts)
+def test_lacking_only_the_endpoint_is_pending(f: Facts) -> None:
+    lacking = replace(ALL_WELL, endpoint_verified=False, ever_connected=f.ever_connected)
+    assert connection_of(lacking) == ("pending", "no_verified_endpoint")
+
+
+@given(facts, st.booleans())
+def test_mending_one_fact_never_makes_it_worse(f: Facts, ever: bool) -> None:
+    rank = {"disconnected": 0, "pending": 1, "connected": 2}
+    before = connection_of(f)
+    for mended in (
+        replace(f, taken_away=None),
+        replace(f, token_valid=True),
+        replace(f, subscribed=True),
+        replace(f, registered=True),
+        replace(f, endpoint_verified=True),
+    ):
+        assert rank[connection_of(mended).state] >= rank[before.state]
+
+
+@pytest.fixture
+def account(tenant: Tenant) -> BusinessAccount:
+    return make_account(tenant)
+
+
+@pytest.fixture
+def number(account: BusinessAccount) -> PhoneNumber:
+    return make_number(account)
+
+
+def make_account(tenant: Tenant) -> BusinessAccount:
+    """A subscribed account with a working token."""
+    return BusinessAccount.objects.create(
+        tenant=tenant,
+        environment="live",
+        waba_id=str(uuid4().int)[:15],
+        access_token="EAAtestTOKEN0123456789",
+        subscribed=True,
+    )
+
+
+def make_number(account: BusinessAccount, digits: str = "919800000001") -> PhoneNumber:
+    """A registered number."""
+    return PhoneNumber.objects.create(
+        account=account,
+        tenant=account.tenant,
+        environment=account.environment,
+        phone_number_id=str(uuid4().int)[:15],
+        display_phone_number=f"+{digits}",
+        digits=digits,
+        registered=True,
+        connection_detail="not_subscribed",
+    )
+
+
+def state_of(number: PhoneNumber) -> tuple[str, str | None]:
+    number.refresh_from_db()
+    return number.connection_state, number.connection_detail
+
+
+@pytest.mark.django_db
+def test_an_endpoint_that_appears_connects_and_one_that_goes_makes_pending(
+    tenant: Tenant, number: PhoneNumber
+) -> None:
+    connection.recompute(tenant_id=tenant.id)
+    assert state_of(number) == ("pending", "no_verified_endpoint")
+    endpoint = verified_endpoint(tenant)
+    endpoints_changed.send(sender=Endpoint, tenant_id=tenant.id)
+    assert state_of(number) == ("connected", None)
+    tenant.refresh_from_db()
+    assert tenant.number_connected
+    Endpoint.objects.filter(pk=endpoint.pk).update(status=Endpoint.Status.DISABLED)
+    endpoints_changed.send(sender=Endpoint, tenant_id=tenant.id)
+    assert state_of(number) == ("pending", "no_verified_endpoint")
+    tenant.refresh_from_db()
+    assert not tenant.number_connected
+    assert moves(tenant) == [
+        ("pending", "connected", None),
+        ("connected", "pending", "no_verified_endpoint"),
+    ]
+
+
+@pytest.mark.django_db
+def test_an_unverified_or_foreign_endpoint_does_not_count(
+    tenant: Tenant, other_tenant: Tenant, number: PhoneNumber
+) -> None:
+    verified_endpoint(other_tenant)
+    endpoint = verified_endpoint(tenant)
+    Endpoint.objects.filter(pk=endpoint.pk).update(verified_at=None)
+    connection.recompute(tenant_id=tenant.id)
+    assert state_of(number) == ("pending", "no_verified_endpoint")
+
+
+@pytest.mark.django_db
+def test_recomputing_without_a_change_publishes_nothing(
+    tenant: Tenant, endpoint: Endpoint, number: PhoneNumber
+) -> None:
+    for _ in range(3):
+        connection.recompute(tenant_id=tenant.id)
+    assert moves(tenant) == [("pending", "connected", None)]
+
+
+@pytest.mark.django_db
+def test_the_same_change_again_is_a_new_event(
+    tenant: Tenant, endpoint: Endpoint, number: PhoneNumber
+) -> None:
+    for subscribed in (True, False, True, False):
+        BusinessAccount.objects.update(subscribed=subscribed)
+        connection.recompute(tenant_id=tenant.id)
+    assert moves(tenant) == [
+        ("pending", "connected", None),
+        ("connected", "disconnected", "not_subscribed"),
+        ("disconnected", "connected", None),
+        ("connected", "disconnected", "not_subscribed"),
+    ]
+
+
+@pytest.mark.django_db
+def test_the_event_names_account_and_number(tenant: Tenant, endpoint: Endpoint, number: PhoneNumber) -> None:
+    connection.recompute(tenant_id=tenant.id)
+    event = Event.objects.get(type="number.connection")
+    assert event.waba_id == number.account.waba_id
+    assert event.phone_number_id == number.phone_number_id
+    assert event.display_phone_number == number.display_phone_number
+    assert event.raw_path is None
+
+
+@pytest.mark.django_db
+def test_a_failing_token_is_told_once_and_disconnects(
+    tenant: Tenant, endpoint: Endpoint, number: PhoneNumber
+) -> None:
+    connection.recompute(tenant_id=tenant.id)
+    for _ in range(2):
+        connection.token_failed(waba_id=number.account.waba_id, token="EAAtestTOKEN0123456789")
+    assert state_of(number) == ("disconnected", "token_invalid")
+    assert published(tenant, "token.invalid") == [{"waba_id": number.account.waba_id, "expires_at": None}]
+    assert moves(tenant)[1:] == [("connected", "disconnected", "token_invalid")]
+
+
+@pytest.mark.django_db
+def test_a_token_that_was_replaced_meanwhile_is_left_alone(
+    tenant: Tenant, endpoint: Endpoint, number: PhoneNumber
+) -> None:
+    connection.recompute(tenant_id=tenant.id)
+    connection.token_failed(waba_id=number.account.waba_id, token="EAAtheOldOne")
+    connection.token_failed(waba_id="0")
+    assert state_of(number) == ("connected", None)
+    assert published(tenant, "token.invalid") == []
+
+
+@pytest.mark.django_db
+def test_events_touch_their_numbers(
+    tenant: Tenant, number: PhoneNumber, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        connection.touch_last_event([number.phone_number_id, "0"])
+    number.refresh_from_db()
+    first = number.last_event_at
+    assert first is not None
+    assert (now() - first).total_seconds() < 5
+
+
+def in_threads(*jobs: Callable[[], object]) -> None:
+    """Run the jobs at once, each with a database connection of its own; raise what any of them raised."""
+    barrier = threading.Barrier(len(jobs))
+    errors: list[BaseException] = []
+
+    def run(job: Callable[[], object]) -> None:
+        close_old_connections()
+        try:
+            barrier.wait(10)
+            job()
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_causes_at_the_same_moment_neither_lose_nor_double_an_event(tenant: Tenant) -> None:
+    """An endpoint appears, the account is subscribed, the number registered, all at once, over and over."""
+    for turn in range(15):
+        account = make_account(tenant)
+        number = make_number(account)
+        BusinessAccount.objects.filter(pk=account.pk).update(subscribed=False)
+        PhoneNumber.objects.filter(pk=number.pk).update(registered=False)
+        Endpoint.objects.all().delete()
+        connection.recompute(tenant_id=tenant.id)
+
+        def subscribe(account: BusinessAccount = account) -> None:
+            with connection.facts_change(tenant_id=tenant.id, waba_id=account.waba_id):
+                BusinessAccount.objects.filter(pk=account.pk).update(subscribed=True)
+
+        def register(number: PhoneNumber = number) -> None:
+            with connection.facts_change(tenant_id=tenant.id, phone_number_id=number.phone_number_id):
+                PhoneNumber.objects.filter(pk=number.pk).update(registered=True)
+
+        def verify() -> None:
+            with connection.facts_change(tenant_id=tenant.id):
+                verified_endpoint(tenant)
+
+        def look() -> None:
+            connection.recompute(tenant_id=tenant.id)
+
+        in_threads(subscribe, register, verify, look)
+        assert state_of(number) == ("connected", None), f"turn {turn}"
+        events = Event.objects.filter(type="number.connection", phone_number_id=number.phone_number_id)
+        assert events.count() == 1, f"turn {turn}"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_token_that_fails_in_many_threads_is_told_once(tenant: Tenant) -> None:
+    number = make_number(make_account(tenant))
+    verified_endpoint(tenant)
+    connection.recompute(tenant_id=tenant.id)
+    waba_id = number.account.waba_id
+    in_threads(*[lambda: connection.token_failed(waba_id=waba_id)] * 6)
+    assert len(published(tenant, "token.invalid")) == 1
+    assert moves(tenant) == [("pending", "connected", None), ("connected", "disconnected", "token_invalid")]

@@ -1,0 +1,98 @@
+"""Token health: checked daily and after error 190, told to the tenant before the end and when it fails.
+
+`token.expiring` goes out 7 days and 1 day before a token ends, `token.invalid` once when it fails (`connection.
+token_failed`). Called by the sync and by beat; its section of `/v1/admin/health` counts both.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from gateway import health
+from gateway.clock import now
+from gateway.upstream import oauth
+from gateway.upstream.client import platform
+from phone_numbers import connection
+from phone_numbers.graph_calls import accepted
+from phone_numbers.models import BusinessAccount
+
+CHECK_INTERVAL = timedelta(hours=23)
+"""A little under a day, so that a check every six hours makes it daily."""
+WARNING_DAYS = (1, 7)
+
+
+def check_is_due(account: BusinessAccount) -> bool:
+    """Whether the token's health is to be asked: once a day, at every sync while it is invalid, after its end."""
+    checked_at, end, moment = account.token_checked_at, connection.token_end(account), now()
+    return (
+        account.token_invalid_at is not None
+        or checked_at is None
+        or moment - checked_at > CHECK_INTERVAL
+        or (end is not None and checked_at < end <= moment)
+    )
+
+
+def check(account: BusinessAccount) -> None:
+    """Ask `debug_token` and store what it says. A token that works again connects its numbers again.
+
+    Raises Refused and UpstreamUnreachable when the question itself gets no answer.
+    """
+    token = account.access_token
+    facts = oauth.token_facts(accepted(oauth.debug_token(environment=account.environment, token=token)))
+    works = facts.valid and facts.app_id == platform(account.environment).app_id
+    with connection.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
+        current = BusinessAccount.objects.select_for_update().get(pk=account.pk)
+        if current.access_token != token:
+            return
+        current.token_checked_at = now()
+        if works:
+            current.token_expires_at = facts.expires_at
+            current.data_access_expires_at = facts.data_access_expires_at
+            current.token_invalid_at = None
+        current.save(
+            update_fields=[
+                "token_checked_at",
+                "token_expires_at",
+                "data_access_expires_at",
+                "token_invalid_at",
+            ]
+        )
+    if not works:
+        connection.token_failed(waba_id=account.waba_id, token=token)
+
+
+def _ending_within(days: int) -> Q:
+    bound = now() + timedelta(days=days)
+    return Q(token_invalid_at__isnull=True) & (
+        Q(token_expires_at__lte=bound) | Q(data_access_expires_at__lte=bound)
+    )
+
+
+def warn_of_ends() -> int:
+    """Tell tenants of tokens that end within 7 days and within 1 day, each once. Returns how many were told."""
+    told = 0
+    for days in WARNING_DAYS:
+        not_told = Q(token_warned_days__isnull=True) | Q(token_warned_days__gt=days)
+        accounts = BusinessAccount.objects.filter(_ending_within(days) & not_told)
+        for account_id in accounts.values_list("pk", flat=True):
+            with transaction.atomic():
+                account = accounts.select_for_update(skip_locked=True).filter(pk=account_id).first()
+                if account is not None:
+                    connection.token_expiring(account, days=days)
+                    account.token_warned_days = days
+                    account.save(update_fields=["token_warned_days"])
+                    told += 1
+    return told
+
+
+@health.register
+def token_report() -> dict[str, Any]:
+    """The `tokens` section of `/v1/admin/health`: accounts whose token ends within 7 days, or does not work."""
+    return {
+        "tokens": {
+            "expiring": BusinessAccount.objects.filter(_ending_within(max(WARNING_DAYS))).count(),
+            "invalid": BusinessAccount.objects.filter(token_invalid_at__isnull=False).count(),
+        }
+    }
