@@ -102,6 +102,8 @@ EMAIL_USE_TLS: bool = _MAIL_SERVER.get("EMAIL_USE_TLS", False)
 EMAIL_USE_SSL: bool = _MAIL_SERVER.get("EMAIL_USE_SSL", False)
 EMAIL_TIMEOUT = 15
 DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", f"{SERVICE_NAME} <no-reply@localhost>")
+WEBSITE_CHECK: bool = env.bool("WEBSITE_CHECK", False)
+"""Whether a new business's website is fetched once, for the reviewer's flags."""
 STAFF_SECOND_FACTOR: bool = env.bool("STAFF_SECOND_FACTOR", PRODUCTION)
 """Whether staff need a second factor for the admin and for console tokens."""
 
@@ -152,6 +154,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "tenants.console.console_context",
             ],
         },
     },
@@ -258,6 +261,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = None
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = APP_URL.startswith("https://")
 SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_AGE = 12 * 3600
 SECURE_HSTS_SECONDS: int = env.int("SECURE_HSTS_SECONDS", 31_536_000 if PRODUCTION else 0)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = PRODUCTION
 SECURE_SSL_REDIRECT: bool = env.bool("SECURE_SSL_REDIRECT", PRODUCTION)
@@ -309,6 +313,7 @@ CELERY_BEAT_SCHEDULE = {
     "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
     "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},
+    "unconfirmed-sign-ups": {"task": "tenants.tasks.forget_unconfirmed_sign_ups", "schedule": 86_400.0},
     "number-sync": {
         "task": "phone_numbers.tasks.start_due_syncs",
         "schedule": 30.0,

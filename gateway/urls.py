@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from csp.decorators import csp_update
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
@@ -26,12 +27,16 @@ urlpatterns = [
     ),
     path(
         "docs",
-        SpectacularSwaggerSplitView.as_view(
-            url_name="schema", authentication_classes=[], permission_classes=[]
+        # The page carries one inline style sheet.
+        csp_update({"style-src": ["'self'", "'unsafe-inline'"]})(
+            SpectacularSwaggerSplitView.as_view(
+                url_name="schema", authentication_classes=[], permission_classes=[]
+            )
         ),
         name="docs",
     ),
     path("admin/", admin.site.urls),
+    path("", include("tenants.console_urls")),
 ]
 
 Handler = Callable[..., HttpResponse]

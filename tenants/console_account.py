@@ -12,6 +12,7 @@ from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.http import HttpRequest
 from django.template.loader import render_to_string
+from django.urls import reverse
 
 from gateway.encryption import decrypt, encrypt
 from tenants import mail
@@ -42,6 +43,10 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         email: str | None = None,
     ) -> None:
         super().send_notification_mail(template_prefix, user, context, email or user.email)
+
+    def get_reset_password_from_key_url(self, key: str) -> str:
+        path = reverse("account_reset_password_from_key", kwargs={"uidb36": "UID", "key": "KEY"})
+        return settings.APP_URL + path.replace("UID-KEY", key)
 
     def reauthenticate(self, user: User, password: str) -> bool:
         found = self.authenticate(self.request, email=user.email, password=password)

@@ -1,10 +1,11 @@
 """Celery entry points of the tenants app."""
 
 from typing import Any
+from uuid import UUID
 
 from celery import shared_task
 
-from tenants import keys, mail, mirror
+from tenants import keys, mail, mirror, signup, website_check
 
 
 @shared_task
@@ -29,3 +30,15 @@ def send_mail(mail_id: int, **_: Any) -> None:
 def send_waiting_mail(**_: Any) -> None:
     """Every minute: send what a task did not, forget what is old."""
     mail.deliver_waiting()
+
+
+@shared_task
+def check_website(tenant_id: str, **_: Any) -> None:
+    """After a confirmation: look at the new business's website."""
+    website_check.check(UUID(tenant_id))
+
+
+@shared_task
+def forget_unconfirmed_sign_ups(**_: Any) -> None:
+    """Daily: drop what nobody confirmed."""
+    signup.forget_unconfirmed()

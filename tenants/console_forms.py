@@ -1,0 +1,155 @@
+"""The console's forms: each sentence is for the person who typed, beside the field that it is about."""
+
+import re
+from typing import Any
+
+from django import forms
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+
+from tenants import email_domains, gstin, signup
+from tenants.models import ApiKey, User
+
+_PHONE = re.compile(r"\+[1-9]\d{7,14}")
+
+
+class SignUpForm(forms.Form):
+    """Section 1 of the specification, Account onboarding."""
+
+    company = forms.CharField(
+        label="Company name",
+        max_length=200,
+        help_text="As registered for GST or on the PAN card.",
+        widget=forms.TextInput(attrs={"autocomplete": "organization"}),
+    )
+    email = forms.EmailField(
+        label="Business e-mail",
+        max_length=254,
+        help_text="At your company's own domain. You log in with it.",
+        widget=forms.EmailInput(attrs={"autocomplete": "username"}),
+    )
+    password = forms.CharField(
+        label="Password",
+        max_length=128,
+        strip=False,
+        help_text="At least 12 characters. A sentence is easy to keep in mind.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+    website = forms.CharField(
+        label="Website",
+        max_length=255,
+        help_text="For example example.in.",
+        widget=forms.TextInput(attrs={"autocomplete": "url", "inputmode": "url"}),
+    )
+    tax_id = forms.CharField(
+        label="GSTIN or PAN",
+        max_length=20,
+        help_text="The GSTIN (15 characters) if the company has one, else its PAN (10).",
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "autocapitalize": "characters", "spellcheck": "false"}
+        ),
+    )
+    address = forms.CharField(
+        label="Address",
+        max_length=500,
+        help_text="Building, street, area. It appears on invoices.",
+        widget=forms.TextInput(attrs={"autocomplete": "street-address"}),
+    )
+    city = forms.CharField(
+        label="City", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "address-level2"})
+    )
+    state_code = forms.ChoiceField(
+        label="State or union territory",
+        choices=[("", "Choose one"), *sorted(gstin.ADDRESS_STATES.items(), key=lambda state: state[1])],
+        widget=forms.Select(attrs={"autocomplete": "address-level1"}),
+    )
+    pin_code = forms.RegexField(
+        r"^[1-9][0-9]{5}\Z",
+        label="PIN code",
+        error_messages={"invalid": "A PIN code has six digits."},
+        widget=forms.TextInput(attrs={"autocomplete": "postal-code", "inputmode": "numeric"}),
+    )
+    phone = forms.CharField(
+        label="Phone",
+        max_length=24,
+        help_text="With country code, e.g. +91 98000 00001. For questions about your request.",
+        widget=forms.TextInput(attrs={"autocomplete": "tel", "inputmode": "tel", "type": "tel"}),
+    )
+
+    def clean_email(self) -> str:
+        email: str = self.cleaned_data["email"].lower()
+        domain = email_domains.domain_of(email)
+        if domain is None or not email_domains.is_business(domain):
+            raise ValidationError(
+                f"Please use an address at your company's own domain. Addresses at {domain or 'this domain'} "
+                "are open to everybody, so they do not show which company you act for."
+            )
+        return f"{email.rpartition('@')[0]}@{domain}"
+
+    def clean_website(self) -> str:
+        try:
+            return email_domains.parse_website(self.cleaned_data["website"])
+        except email_domains.InvalidWebsiteError as error:
+            raise ValidationError(str(error)) from None
+
+    def clean_tax_id(self) -> gstin.TaxId:
+        try:
+            return gstin.parse(self.cleaned_data["tax_id"])
+        except gstin.InvalidTaxIdError as error:
+            raise ValidationError(str(error)) from None
+
+    def clean_phone(self) -> str:
+        phone = re.sub(r"[\s().-]", "", self.cleaned_data["phone"])
+        if re.fullmatch(r"0?[6-9]\d{9}", phone):
+            phone = f"+91{phone[-10:]}"
+        if not _PHONE.fullmatch(phone):
+            raise ValidationError("Give the number with its country code, e.g. +91 98000 00001.")
+        return phone
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if password := cleaned.get("password"):
+            person = User(email=cleaned.get("email", ""), first_name=cleaned.get("company", ""))
+            try:
+                validate_password(password, person)
+            except ValidationError as error:
+                self.add_error("password", error)
+        return cleaned
+
+    def form(self) -> signup.Form:
+        """What was typed, for `signup.start`."""
+        values = dict(self.cleaned_data)
+        tax: gstin.TaxId = values.pop("tax_id")
+        return signup.Form(**values, tax_id=tax.number, tax_id_type=tax.kind)
+
+
+class ApiKeyForm(forms.Form):
+    """A new API key."""
+
+    name = forms.CharField(
+        label="Name", max_length=200, help_text="What will use it, e.g. web shop.", widget=forms.TextInput()
+    )
+    environment = forms.ChoiceField(
+        label="Environment",
+        choices=[
+            (ApiKey.Environment.LIVE, "Live"),
+            (ApiKey.Environment.TEST, "Test: never reaches WhatsApp"),
+        ],
+        initial=ApiKey.Environment.LIVE,
+    )
+
+
+class RevokeForm(forms.Form):
+    """Revoking cannot be undone: the name is typed in."""
+
+    name = forms.CharField(label="Name of the key", widget=forms.TextInput(attrs={"autocomplete": "off"}))
+
+    def __init__(self, *args: Any, key_name: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.key_name = key_name
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if name.strip() != self.key_name.strip():
+            raise ValidationError("This is not the name of the key.")
+        return name

@@ -1,0 +1,35 @@
+"""The hosted pages at APP_URL."""
+
+from allauth.account import views as account
+from django.urls import include, path, re_path
+
+from tenants import console
+
+urlpatterns = [
+    path("", console.root, name="root"),
+    path("sign-up", console.sign_up, name="account_signup"),
+    path("sign-up/sent", console.sign_up_sent, name="sign_up_sent"),
+    path("sign-up/confirm/<str:token>", console.confirm, name="sign_up_confirm"),
+    path("login", account.login, name="account_login"),
+    path("logout", account.logout, name="account_logout"),
+    path("inactive", account.account_inactive, name="account_inactive"),
+    path("reauthenticate", account.reauthenticate, name="account_reauthenticate"),
+    path("password/change", account.password_change, name="account_change_password"),
+    path("password/reset", account.password_reset, name="account_reset_password"),
+    path("password/reset/sent", account.password_reset_done, name="account_reset_password_done"),
+    path(
+        "password/reset/done",
+        account.password_reset_from_key_done,
+        name="account_reset_password_from_key_done",
+    ),
+    re_path(
+        r"^password/reset/key/(?P<uidb36>[0-9A-Za-z]+)-(?P<key>.+)$",
+        account.password_reset_from_key,
+        name="account_reset_password_from_key",
+    ),
+    path("second-factor/", include("allauth.mfa.urls")),
+    path("console", console.home, name="console"),
+    path("console/api-keys", console.api_keys, name="console_api_keys"),
+    path("console/api-keys/<uuid:key_id>/rotate", console.rotate_key, name="console_rotate_key"),
+    path("console/api-keys/<uuid:key_id>/revoke", console.revoke_key, name="console_revoke_key"),
+]

@@ -1,0 +1,128 @@
+"""Hosted sign-up: form → mailed link → confirmation → a tenant that waits for approval (`signup.md` of section 1).
+
+Called by the console pages. A known address gets a mail that says so, and the same page: the form tells nobody who
+is a customer. The person and the tenant exist from the confirmation on, made from the very form that the confirmed
+link belongs to, so nobody can put a password or a business on somebody else's address.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from allauth.account.models import EmailAddress
+from django.conf import settings
+from django.contrib.auth.hashers import make_password
+from django.core import signing
+from django.db import IntegrityError, transaction
+
+from gateway.clock import now
+from tenants import audit, email_domains, mail, mirror, signup_flags, website_check
+from tenants.models import SignUp, Tenant, User
+
+LINK_LIFETIME = timedelta(hours=24)
+KEPT_UNCONFIRMED = timedelta(days=7)
+_SIGNER = signing.TimestampSigner(salt="tenants.signup")
+
+
+class LinkError(Exception):
+    """A confirmation link that does not work: wrong, too old, or used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A sign-up as it was typed in, checked by `console_forms.SignUpForm`."""
+
+    email: str
+    password: str
+    company: str
+    website: str
+    tax_id: str
+    tax_id_type: str
+    address: str
+    city: str
+    state_code: str
+    pin_code: str
+    phone: str
+
+
+def start(form: Form, *, ip: str | None) -> None:
+    """Keep the form and mail its link; an address that has an account gets the mail that says so."""
+    fields: dict[str, Any] = {name: getattr(form, name) for name in Form.__slots__ if name != "password"}
+    email = fields["email"] = form.email.lower()
+    # Hashed for known addresses too: the answer takes as long for them as for new ones.
+    password = make_password(form.password)
+    with transaction.atomic():
+        if User.objects.filter(email=email).exists():
+            mail.send(to=email, template="account_exists")
+            return
+        sign_up = SignUp.objects.create(**fields, password=password, ip=ip)
+        mail.send(
+            to=email,
+            template="confirm_sign_up",
+            context={"company": sign_up.company, "link": link_for(sign_up)},
+        )
+
+
+def link_for(sign_up: SignUp) -> str:
+    """The single-use link of a sign-up, good for 24 hours."""
+    return f"{settings.APP_URL}/sign-up/confirm/{_SIGNER.sign(sign_up.id.hex)}"
+
+
+def find(token: str) -> SignUp:
+    """The sign-up that a link's token names and that waits for its confirmation. Raises LinkError."""
+    try:
+        sign_up_id = UUID(_SIGNER.unsign(token, max_age=LINK_LIFETIME))
+    except (signing.BadSignature, ValueError):
+        raise LinkError from None
+    sign_up = SignUp.objects.filter(pk=sign_up_id, confirmed_at__isnull=True).first()
+    if sign_up is None:
+        raise LinkError
+    return sign_up
+
+
+def confirm(token: str) -> Tenant:
+    """Make the person and the tenant of a sign-up. Raises LinkError, also for the second of two at once."""
+    try:
+        with transaction.atomic():
+            sign_up = SignUp.objects.select_for_update().get(pk=find(token).pk)
+            if sign_up.confirmed_at is not None:
+                raise LinkError
+            return _confirm(sign_up)
+    except IntegrityError:
+        # Another sign-up of the same address was confirmed in the same moment.
+        raise LinkError from None
+
+
+def _confirm(sign_up: SignUp) -> Tenant:
+    tenant = Tenant.objects.create(
+        name=sign_up.company,
+        created_via="signup",
+        contact_email=sign_up.email,
+        website=sign_up.website,
+        tax_id=sign_up.tax_id,
+        tax_id_type=sign_up.tax_id_type,
+        email_domain=email_domains.registrable(sign_up.email.split("@")[1]),
+        flags=signup_flags.compute(sign_up),
+    )
+    user = User.objects.create(email=sign_up.email, password=sign_up.password, tenant=tenant)
+    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
+    sign_up.tenant, sign_up.confirmed_at, sign_up.password = tenant, now(), ""
+    sign_up.save(update_fields=["tenant", "confirmed_at", "password"])
+    audit.record(
+        action="tenant.sign_up",
+        target_type="tenant",
+        target_id=tenant.id,
+        tenant_id=tenant.id,
+        actor_user_id=user.pk,
+        details={"flags": [flag["code"] for flag in tenant.flags]},
+    )
+    transaction.on_commit(lambda: mirror.write_tenant(tenant))
+    website_check.after_commit(tenant)
+    return tenant
+
+
+def forget_unconfirmed() -> int:
+    """Delete sign-ups that nobody confirmed within a week; returns how many."""
+    old = SignUp.objects.filter(confirmed_at__isnull=True, created_at__lt=now() - KEPT_UNCONFIRMED)
+    return old.delete()[0]

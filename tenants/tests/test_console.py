@@ -1,0 +1,207 @@
+"""The console's pages: who sees what, keys shown once, security headers, log-in and password reset."""
+
+import re
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from gateway.clock import now
+from tenants import keys, mail, sessions
+from tenants.models import ApiKey, OutboundMail, Tenant, User
+from tests.fixtures import Api, assert_error
+
+pytestmark = pytest.mark.django_db
+
+PASSWORD = "a long enough password"
+
+
+@pytest.fixture
+def person(tenant: Tenant) -> User:
+    return User.objects.create_user("asha@traders.example", PASSWORD, tenant=tenant)
+
+
+@pytest.fixture
+def browser(person: User) -> Client:
+    client = Client()
+    client.force_login(person)
+    return client
+
+
+def log_in(client: Client, password: str = PASSWORD, email: str = "asha@traders.example") -> Any:
+    return client.post("/login", {"login": email, "password": password})
+
+
+PUBLIC = [
+    "/sign-up",
+    "/sign-up/sent",
+    "/login",
+    "/password/reset",
+    "/password/reset/sent",
+    "/password/reset/done",
+]
+PRIVATE = ["/console", "/console/api-keys", "/second-factor/", "/password/change"]
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+def test_public_pages_are_open_and_carry_a_strict_policy(path: str, db: None) -> None:
+    answer = Client().get(path)
+    assert answer.status_code == 200
+    policy = answer["Content-Security-Policy"]
+    assert "default-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    page = answer.content.decode()
+    assert '<html lang="en">' in page
+    assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", page)
+
+
+@pytest.mark.parametrize("path", PRIVATE)
+def test_private_pages_ask_for_a_log_in(path: str, browser: Client) -> None:
+    answer = Client().get(path)
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/login?next=")
+    inside = browser.get(path)
+    assert inside.status_code in {200, 302}
+    if inside.status_code == 200:
+        assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", inside.content.decode())
+
+
+def test_a_person_logs_in_creates_a_key_and_logs_out(person: User, tenant: Tenant) -> None:
+    client = Client()
+    assert log_in(client)["Location"] == "/console"
+    answer = client.post("/console/api-keys", {"name": "shop", "environment": "live"})
+    assert answer.status_code == 200
+    assert "no-store" in answer["Cache-Control"]
+    key = re.search(r"wb_live_\w{40}", answer.content.decode())
+    assert key is not None
+    assert Api(key[0]).get("/v1/tenant").json()["id"] == str(tenant.id)
+    assert key[0] not in client.get("/console/api-keys").content.decode()
+    tenant.refresh_from_db()
+    assert tenant.api_key_created
+    client.post("/logout")
+    assert client.get("/console").status_code == 302
+
+
+def test_a_key_is_rotated_and_revoked_by_its_name(browser: Client, tenant: Tenant) -> None:
+    old = keys.create(name="till", environment="live", tenant=tenant)
+    assert browser.get(f"/console/api-keys/{old.row.id}/rotate").status_code == 200
+    page = browser.post(f"/console/api-keys/{old.row.id}/rotate").content.decode()
+    new = re.search(r"wb_live_\w{40}", page)
+    assert new is not None
+    assert new[0] != old.key
+    row = ApiKey.objects.get(replaces=old.row)
+    assert browser.post(f"/console/api-keys/{row.id}/revoke", {"name": "wrong"}).status_code == 400
+    assert browser.post(f"/console/api-keys/{row.id}/revoke", {"name": "till"}).status_code == 302
+    row.refresh_from_db()
+    assert row.revoked_at is not None
+    answer = browser.post(f"/console/api-keys/{row.id}/rotate", follow=True)
+    assert "cannot be rotated" in answer.content.decode()
+
+
+def test_another_tenants_key_does_not_exist(browser: Client, other_tenant: Tenant) -> None:
+    foreign = keys.create(name="till", environment="live", tenant=other_tenant)
+    for action in ("rotate", "revoke"):
+        assert browser.get(f"/console/api-keys/{foreign.row.id}/{action}").status_code == 404
+        assert (
+            browser.post(f"/console/api-keys/{foreign.row.id}/{action}", {"name": "till"}).status_code == 404
+        )
+    assert browser.get(f"/console/api-keys/{UUID(int=1)}/rotate").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("pending_approval", "Waiting for approval"),
+        ("rejected", "Not approved"),
+        ("suspended", "Suspended"),
+        ("active", "First steps"),
+    ],
+)
+def test_home_says_what_the_status_means(browser: Client, tenant: Tenant, status: str, words: str) -> None:
+    Tenant.objects.update(status=status, rejected_reason="Two <b>companies</b>")
+    page = browser.get("/console").content.decode()
+    assert words in page
+    assert ("Two &lt;b&gt;companies" in page) == (status == "rejected")
+    answer = browser.post("/console/api-keys", {"name": "x", "environment": "live"})
+    assert answer.status_code == (200 if status == "active" else 403)
+    assert ApiKey.objects.exists() == (status == "active")
+
+
+def test_the_console_and_the_api_share_one_count_of_failures(person: User) -> None:
+    for number in range(5):
+        if number % 2:
+            log_in(Client(), "wrong")
+        else:
+            Api(None).post("/v1/console/sessions", {"email": person.email, "password": "wrong"})
+    assert "Too many" in log_in(Client()).content.decode()
+    answer = Api(None).post("/v1/console/sessions", {"email": person.email, "password": PASSWORD})
+    assert_error(answer, 429, "rate_limited")
+
+
+def test_a_password_is_reset_by_a_single_use_link(person: User) -> None:
+    token = sessions.open_session(person).token
+    client = Client()
+    unknown = client.post("/password/reset", {"email": "nobody@traders.example"})
+    known = client.post("/password/reset", {"email": person.email})
+    assert (unknown.status_code, unknown["Location"]) == (known.status_code, known["Location"])
+    assert OutboundMail.objects.count() == 1
+    link = mail.links_in(OutboundMail.objects.get().text)[0]
+    path = "/" + link.split("/", 3)[3]
+    form = client.get(path, follow=True)
+    where = form.redirect_chain[-1][0]
+    assert "set-key" not in path
+    new = {"password1": "a brand new long password", "password2": "a brand new long password"}
+    assert client.post(where, new, follow=True).status_code == 200
+    assert log_in(Client(), "a brand new long password").status_code == 302
+    assert_error(Api(token).get("/v1/tenant"), 401, "unauthorized")
+    assert "does not work" in Client().get(path, follow=True).content.decode()
+    assert OutboundMail.objects.latest("id").subject.endswith("password was reset")
+
+
+def test_staff_without_a_tenant_are_led_to_the_admin(staff: User) -> None:
+    client = Client()
+    client.force_login(staff)
+    assert client.get("/console")["Location"] == reverse("admin:index")
+    assert client.get("/console/api-keys").status_code == 403
+
+
+def test_the_second_factor_is_added_and_asked_for(person: User) -> None:
+    from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
+
+    client = Client()
+    log_in(client)
+    asked = client.get("/second-factor/totp/activate/", follow=True)
+    assert "confirm that it is you" in asked.content.decode()
+    page = client.post(asked.redirect_chain[-1][0], {"password": PASSWORD}, follow=True)
+    assert "data:image/svg+xml" in page.content.decode()
+    secret = client.session["mfa.totp.secret"]
+    counter = int(now().timestamp()) // 30
+    code = format_hotp_value(hotp_value(secret, counter))
+    assert (
+        "Recovery codes"
+        in client.post("/second-factor/totp/activate/", {"code": code}, follow=True).content.decode()
+    )
+    again = Client()
+    assert log_in(again)["Location"] == "/second-factor/authenticate/"
+    assert again.get("/console").status_code == 302
+    following = format_hotp_value(hotp_value(secret, counter + 1))
+    again.post("/second-factor/authenticate/", {"code": following})
+    assert again.get("/console").status_code == 200
+
+
+def test_pages_that_fail_are_pages(browser: Client) -> None:
+    answer = browser.get("/no-such-page")
+    assert answer.status_code == 404
+    assert "There is nothing here" in answer.content.decode()
+    strict = Client(enforce_csrf_checks=True)
+    assert "Please try again" in strict.post("/login", {}).content.decode()
+
+
+def test_an_expired_key_is_shown_as_expired(browser: Client, tenant: Tenant) -> None:
+    key = keys.create(name="old", environment="test", tenant=tenant)
+    ApiKey.objects.filter(pk=key.row.pk).update(expires_at=now() - timedelta(minutes=1))
+    assert "Expired" in browser.get("/console/api-keys").content.decode()

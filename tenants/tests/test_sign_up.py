@@ -1,0 +1,240 @@
+"""Sign-up at the console: form → mailed link → confirmation → a tenant that waits."""
+
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from gateway.clock import now
+from tenants import mail, signup, signup_flags
+from tenants.models import AuditEntry, OutboundMail, SignUp, Tenant, User
+
+pytestmark = pytest.mark.django_db
+
+PASSWORD = "correct horse battery staple"
+FORM = {
+    "email": "Owner@Infosys.com",
+    "password": PASSWORD,
+    "phone": "98000 00001",
+    "company": "Infosys Limited",
+    "website": "www.infosys.com",
+    "tax_id": "29 AAACI1681G 1ZL",
+    "address": "44 Electronics City",
+    "city": "Bengaluru",
+    "pin_code": "560100",
+    "state_code": "29",
+}
+
+
+@pytest.fixture
+def browser() -> Client:
+    return Client(enforce_csrf_checks=False)
+
+
+def last_link(email: str = "owner@infosys.com") -> str:
+    row = OutboundMail.objects.filter(to=email).latest("id")
+    return "/" + mail.links_in(row.text)[0].split("/", 3)[3]
+
+
+def sign_up(browser: Client, **changes: str) -> Any:
+    return browser.post("/sign-up", FORM | changes)
+
+
+def test_a_confirmed_sign_up_is_a_tenant_that_waits(browser: Client) -> None:
+    assert sign_up(browser)["Location"] == "/sign-up/sent"
+    assert not Tenant.objects.exists()
+    assert not User.objects.exists()
+    link = last_link()
+    assert b"Infosys Limited" in browser.get(link).content
+    assert not Tenant.objects.exists(), "opening the link alone must not confirm: mail scanners open links"
+    assert browser.post(link).status_code == 200
+    tenant = Tenant.objects.get()
+    assert tenant.status == Tenant.Status.PENDING_APPROVAL
+    assert (tenant.name, tenant.contact_email) == ("Infosys Limited", "owner@infosys.com")
+    assert (tenant.website, tenant.email_domain) == ("https://www.infosys.com", "infosys.com")
+    assert (tenant.tax_id, tenant.tax_id_type) == ("29AAACI1681G1ZL", "gstin")
+    assert tenant.flags == []
+    evidence = SignUp.objects.get(tenant=tenant)
+    assert (evidence.phone, evidence.pin_code, evidence.state_code) == ("+919800000001", "560100", "29")
+    assert evidence.password == ""
+    assert AuditEntry.objects.get().action == "tenant.sign_up"
+    assert browser.login(email="owner@infosys.com", password=PASSWORD)
+
+
+def test_a_link_works_once_and_for_24_hours(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign_up(browser)
+    link = last_link()
+    assert browser.get(f"{link}x").status_code == 410
+    with monkeypatch.context() as later:
+        later.setattr(signup, "LINK_LIFETIME", timedelta(seconds=-1))
+        assert browser.post(link).status_code == 410
+    assert browser.post(link).status_code == 200
+    assert browser.get(link).status_code == 410
+    assert browser.post(link).status_code == 410
+    assert Tenant.objects.count() == 1
+
+
+def test_a_known_address_gets_the_same_page_and_another_mail(browser: Client) -> None:
+    first = sign_up(browser)
+    browser.post(last_link())
+    again = sign_up(browser, company="Somebody Else Ltd", password="a different long password")
+    assert (again.status_code, again["Location"]) == (first.status_code, first["Location"])
+    assert "already" in OutboundMail.objects.latest("id").subject
+    assert Tenant.objects.count() == 1
+    assert User.objects.get().check_password(PASSWORD)
+
+
+def test_whoever_types_an_address_first_wins_nothing(browser: Client) -> None:
+    sign_up(browser, company="Squatter Ltd", password="the squatter knows this")
+    squatters_link = last_link()
+    sign_up(browser)
+    assert browser.post(last_link()).status_code == 200
+    assert browser.post(squatters_link).status_code == 410
+    assert User.objects.get().check_password(PASSWORD)
+    assert Tenant.objects.get().name == "Infosys Limited"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("email", "me@gmail.com", "own domain"),
+        ("email", "me@mailinator.com", "own domain"),
+        ("email", "nobody", "valid email"),
+        ("password", "short", "at least 12"),
+        ("password", "1q2w3e4r5t6y", "too common"),
+        ("password", "owner@infosys.com", "too similar"),
+        ("website", "localhost", "domain name"),
+        ("tax_id", "29AAACI1681G1ZX", "typing mistake"),
+        ("tax_id", "123", "15 characters"),
+        ("pin_code", "012345", "six digits"),
+        ("state_code", "97", "Select a valid choice"),
+        ("phone", "12", "country code"),
+        ("company", "", "required"),
+    ],
+)
+def test_a_wrong_field_is_said_beside_the_field(
+    browser: Client, field: str, value: str, sentence: str
+) -> None:
+    answer = sign_up(browser, **{field: value})
+    assert answer.status_code == 400
+    page = answer.content.decode()
+    error = re.search(rf'<ul class="errorlist" id="id_{field}_error">(.*?)</ul>', page, re.DOTALL)
+    assert error is not None, page
+    assert sentence in error[1]
+    control = re.search(rf'<(?:input|select)[^>]*id="id_{field}"[^>]*>', page)
+    assert control is not None
+    assert 'aria-invalid="true"' in control[0]
+    assert f"id_{field}_error" in control[0]
+    assert f'<label for="id_{field}">' in page
+    assert not SignUp.objects.exists()
+    assert PASSWORD not in page
+
+
+def test_sign_ups_are_limited_by_address_of_the_caller(browser: Client) -> None:
+    answers = [sign_up(browser, email=f"person{number}@infosys.com").status_code for number in range(21)]
+    assert answers == [302] * 20 + [429]
+
+
+def test_one_mailbox_is_not_flooded(browser: Client) -> None:
+    answers = [sign_up(browser).status_code for _ in range(6)]
+    assert answers == [302] * 5 + [429]
+    assert OutboundMail.objects.count() == 5
+
+
+def test_unconfirmed_sign_ups_are_forgotten_after_a_week(browser: Client) -> None:
+    sign_up(browser)
+    assert signup.forget_unconfirmed() == 0
+    SignUp.objects.update(created_at=now() - timedelta(days=8))
+    assert signup.forget_unconfirmed() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_link_used_twice_at_once_makes_one_tenant() -> None:
+    sign_up(Client())
+    sign_up(Client())
+    links = [mail.links_in(row.text)[0] for row in OutboundMail.objects.all()]
+    tokens = [link.rpartition("/")[2] for link in links] * 2
+    barrier = threading.Barrier(len(tokens))
+
+    def confirm(token: str) -> bool:
+        try:
+            barrier.wait()
+            signup.confirm(token)
+        except signup.LinkError:
+            return False
+        else:
+            return True
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(tokens)) as pool:
+        assert sorted(pool.map(confirm, tokens)) == [False, False, False, True]
+    assert Tenant.objects.count() == User.objects.count() == 1
+
+
+def flags_of(**changes: Any) -> set[str]:
+    fields = {
+        "email": "owner@infosys.com",
+        "company": "Infosys Limited",
+        "website": "https://www.infosys.com",
+        "tax_id": "29AAACI1681G1ZL",
+        "tax_id_type": "gstin",
+        "address": "x",
+        "city": "Bengaluru",
+        "state_code": "29",
+        "pin_code": "560100",
+        "phone": "+919800000001",
+        "ip": "192.0.2.7",
+    }
+    found = signup_flags.compute(SignUp.objects.create(**{**fields, **changes}))
+    assert all(set(flag) == {"code", "severity", "detail"} for flag in found)
+    return {flag["code"] for flag in found}
+
+
+@pytest.fixture
+def existing() -> Tenant:
+    return Tenant.objects.create(
+        name="Earlier",
+        tax_id="29AAACI1681G1ZL",
+        tax_id_type="gstin",
+        email_domain="infosys.com",
+        website="https://www.infosys.com",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"website": "https://other.in"}, "email_domain_differs_from_website"),
+        ({"email": "info@infosys.com"}, "role_email"),
+        ({"tax_id": "29AAACI1681G1DU"}, "gstin_unusual_form"),
+        ({"tax_id": "ACUPA7085R", "company": "Asha"}, "pan_individual"),
+        ({"tax_id": "AAPFU0939F"}, "pan_holder_type_vs_name"),
+        ({"state_code": "27"}, "gstin_state_differs_from_address"),
+        ({"phone": "+4915100000000"}, "non_indian_phone"),
+    ],
+)
+def test_each_oddity_of_a_sign_up_is_one_flag(changes: dict[str, str], code: str) -> None:
+    assert flags_of(**changes) == {code}
+
+
+def test_duplicates_are_flagged_and_do_not_block(existing: Tenant) -> None:
+    assert flags_of() == {"duplicate_tax_id", "duplicate_email_domain", "duplicate_website"}
+    assert "duplicate_pan" in flags_of(tax_id="AAACI1681G")
+
+
+def test_an_earlier_rejection_is_flagged(existing: Tenant) -> None:
+    Tenant.objects.update(status=Tenant.Status.REJECTED, rejected_reason="a shell")
+    assert "previously_rejected" in flags_of(
+        tax_id="AAACI1681G", email="x@other.in", website="https://other.in"
+    )
+
+
+def test_many_sign_ups_from_one_address_are_flagged() -> None:
+    assert "many_signups_same_ip" not in flags_of(email="a@infosys.com") | flags_of(email="b@infosys.com")
+    assert "many_signups_same_ip" in flags_of(email="c@infosys.com")
