@@ -11,7 +11,7 @@ from aiohttp import web
 from simulator.app import make_app
 from simulator.config import Config
 
-_STOP_SECONDS = 1.0
+_STOP_SECONDS = 0.5
 
 
 def main() -> None:

@@ -7,8 +7,9 @@ from aiohttp import web
 
 from simulator.control import answer, read, refusals
 from simulator.core import SIMULATOR, Simulator
+from simulator.identifiers import digits_of
 from simulator.records import Account, Number, Token
-from simulator.state import CODE_SECONDS, digits_of
+from simulator.state import CODE_SECONDS
 
 _NUMBER_CHANGES = {
     "verified_name": str,

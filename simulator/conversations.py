@@ -9,8 +9,9 @@ from aiohttp import web
 
 from simulator.control import answer, read, refusals
 from simulator.core import SIMULATOR, Simulator
+from simulator.customers import contact
 from simulator.graph_media import send_bytes
-from simulator.inbound import contact, receive
+from simulator.inbound import receive
 from simulator.records import Message
 
 
@@ -61,7 +62,7 @@ def _conversation(sim: Simulator, number_id: str, customer: str, last: Message) 
     return {
         "phone_number_id": number_id,
         "customer": customer,
-        "contact": contact(sim, account, customer),
+        "contact": contact(sim.state, account, customer),
         "last": last.view(),
     }
 

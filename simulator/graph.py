@@ -196,11 +196,9 @@ class Graph:
         except GraphError as error:
             response = web.Response(body=orjson.dumps(error.body(trace)), status=error.status)
             response.headers["Content-Type"] = JSON_TYPE
-            response.headers["WWW-Authenticate"] = (
-                f'OAuth "Facebook Platform" "invalid_token" "{error.message[:80]}"'
-            )
-            if error.code not in {104, 190}:
-                del response.headers["WWW-Authenticate"]
+            if error.status == 401:
+                why = f'OAuth "Facebook Platform" "invalid_token" "{error.message}"'
+                response.headers["WWW-Authenticate"] = why
         received.status = response.status
         received.message_id = call.message_id
         received.ms = round((time.perf_counter() - began) * 1000, 3)
@@ -240,7 +238,7 @@ class Graph:
         proof = query.get("appsecret_proof")
         if proof is None and b"appsecret_proof" in call.body:
             proof = str(call.params().get("appsecret_proof", ""))
-        if proof is not None and proof != self._sim.state.proof(value):
+        if proof is not None and not self._sim.state.proves(value, proof, query.get("appsecret_time")):
             raise invalid_parameter("Invalid appsecret_proof provided in the API argument")
         return token
 

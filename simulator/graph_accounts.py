@@ -9,8 +9,8 @@ from simulator.graph import Call, Table, text_of
 from simulator.graph_fields import page, select
 from simulator.graph_numbers import LIST_FIELDS, number_fields
 from simulator.graph_oauth import verify_callback
+from simulator.identifiers import digits_of
 from simulator.records import Account, Number
-from simulator.state import digits_of
 
 _DEFAULT = ("id", "name", "timezone_id", "message_template_namespace")
 

@@ -51,14 +51,17 @@ async def upload(call: Call) -> dict[str, str]:
     values: dict[str, str] = {}
     data: bytes | None = None
     filename, part_type = None, ""
-    async for part in await call.request.multipart():
-        if not isinstance(part, BodyPartReader):
-            raise invalid_parameter("Nested multipart bodies are not supported")
-        if part.name == "file":
-            filename, part_type = part.filename, part.headers.get("Content-Type", "")
-            data = await _content(part, DOCUMENT_LIMIT)
-        elif part.name:
-            values[part.name] = (await _content(part, 64 * 1024)).decode(errors="replace")
+    try:
+        async for part in await call.request.multipart():
+            if not isinstance(part, BodyPartReader):
+                raise invalid_parameter("Nested multipart bodies are not supported")
+            if part.name == "file":
+                filename, part_type = part.filename, part.headers.get("Content-Type", "")
+                data = await _content(part, DOCUMENT_LIMIT)
+            elif part.name:
+                values[part.name] = (await _content(part, 64 * 1024)).decode(errors="replace")
+    except (ValueError, AssertionError):
+        raise invalid_parameter("The body is not a readable multipart form") from None
     if values.get("messaging_product") != "whatsapp":
         raise invalid_parameter("The parameter messaging_product is required.")
     if data is None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import orjson
 
+from simulator.customers import resolve
 from simulator.errors import GraphError
 from simulator.graph import Call, Table
+from simulator.identifiers import message_id
 from simulator.message_checks import bad, check, missing
 from simulator.records import Account, Message, Number
-from simulator.state import message_id
 from simulator.template_checks import check_parameters, find_template
 
 # Recipients whose number ends so fail in a fixed way (docs/simulator.md): before the 200, or after it.
@@ -39,14 +40,14 @@ async def send(call: Call) -> bytes:
     if account.locked:
         raise GraphError(131031, "The business account has been locked.")
     call.sim.throttle.take_send(number)
-    customer, contact, group = _recipient(account, number, body)
+    customer, contact, group = _recipient(call, number, body)
     magic = customer[-4:] if call.sim.settings.recipients.magic else ""
     if not group:
         _check_recipient(call, number, customer, magic)
     category: str = "service"
     rendered: dict[str, Any] | None = None
     if body.get("type") == "template":
-        category, rendered = _check_template(call, account, body, recipient_is_id=not customer.isdigit())
+        category, rendered = _check_template(call, account, body, recipient_is_id=body.get("to") is None)
     message = Message(
         id=message_id(customer, inbound=False),
         phone_number_id=number.id,
@@ -109,7 +110,7 @@ def mark_read(call: Call, number: Number, body: dict[str, Any]) -> bytes:
     return b'{"success":true}'
 
 
-def _recipient(account: Account, number: Number, body: dict[str, Any]) -> tuple[str, dict[str, str], bool]:
+def _recipient(call: Call, number: Number, body: dict[str, Any]) -> tuple[str, dict[str, str], bool]:
     """The customer a message goes to, the `contacts` entry of the answer, and whether it is a group."""
     to = body.get("to")
     if isinstance(to, int) and not isinstance(to, bool):
@@ -120,7 +121,8 @@ def _recipient(account: Account, number: Number, body: dict[str, Any]) -> tuple[
             raise missing("to")
         if not isinstance(user_id, str) or "." not in user_id:
             raise bad("recipient", "is not a business-scoped user ID")
-        return user_id, {"input": user_id, "user_id": user_id}, False
+        customer = resolve(call.sim.state, user_id)
+        return customer, {"input": user_id, "user_id": user_id}, False
     if not isinstance(to, str) or not to:
         raise bad("to", "is not a valid recipient")
     if body.get("recipient_type", "individual") == "group":

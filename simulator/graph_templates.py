@@ -11,8 +11,8 @@ from simulator import template_library
 from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph import Call, Table, text_of
 from simulator.graph_fields import page, select
+from simulator.identifiers import new_id
 from simulator.records import Account, Template
-from simulator.state import new_id
 from simulator.template_rules import check_category, check_components, check_name, check_ttl, refuse
 
 _DEFAULT = ("name", "parameter_format", "components", "language", "status", "category", "id")

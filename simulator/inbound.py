@@ -11,15 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from simulator.core import Simulator
+from simulator.customers import contact, names, remember
 from simulator.errors import status_error
 from simulator.graph_media import INBOUND_DAYS, media_url
+from simulator.identifiers import customer_name, message_id
 from simulator.message_checks import MEDIA_TYPES
 from simulator.records import Account, Message, Number
 from simulator.samples import sample
-from simulator.state import business_scoped_id, customer_name, digits_of, message_id
-from simulator.statuses import is_phone
 
-IDENTITIES = ("both", "phone", "user_id")
 Source = Mapping[str, Any]
 
 
@@ -33,7 +32,7 @@ def receive(sim: Simulator, source: Source) -> Message:
     if number is None:
         raise KeyError("such phone number")
     account = sim.state.accounts[number.waba_id]
-    customer = remember_customer(sim, source)
+    customer = remember(sim.state, account, source)
     kind = str(source.get("type", "text"))
     build = _BUILDERS.get(kind)
     if build is None and kind not in source:
@@ -53,7 +52,7 @@ def receive(sim: Simulator, source: Source) -> Message:
         "metadata": {"display_phone_number": number.digits, "phone_number_id": number.id},
     }
     if kind != "system":
-        value["contacts"] = [contact(sim, account, customer)]
+        value["contacts"] = [contact(sim.state, account, customer)]
     value["messages"] = [message]
     stored = Message(given, number.id, customer, "inbound", time.time(), message, "received")
     if kind == "reaction":
@@ -65,48 +64,10 @@ def receive(sim: Simulator, source: Source) -> Message:
     return stored
 
 
-def remember_customer(sim: Simulator, source: Source) -> str:
-    """The customer's key (digits or user id); name, user name and identity are kept for later messages."""
-    given = str(source.get("from") or "")
-    customer = given if "." in given else digits_of(given)
-    if not customer:
-        raise ValueError("from is a phone number or a business-scoped user id")
-    identity = source.get("identity")
-    if identity is not None and identity not in IDENTITIES:
-        raise ValueError(f"identity is one of {', '.join(IDENTITIES)}")
-    known = sim.state.customers.setdefault(customer, {})
-    for name in ("name", "username", "identity", "parent_user_id"):
-        if source.get(name):
-            known[name] = str(source[name])
-    sim.state.changed()
-    return customer
-
-
-def contact(sim: Simulator, account: Account, customer: str) -> dict[str, Any]:
-    """The `contacts` entry of a customer."""
-    known = sim.state.customers.get(customer, {})
-    profile = {"name": known.get("name") or customer_name(customer)}
-    if known.get("username"):
-        profile["username"] = known["username"]
-    entry: dict[str, Any] = {"profile": profile}
-    sender = _sender(sim, account, customer)
-    if "from" in sender:
-        entry["wa_id"] = sender["from"]
-    if "from_user_id" in sender:
-        entry["user_id"] = sender["from_user_id"]
-    if known.get("parent_user_id"):
-        entry["parent_user_id"] = known["parent_user_id"]
-    return entry
-
-
 def _sender(sim: Simulator, account: Account, customer: str) -> dict[str, str]:
-    if not is_phone(customer):
-        return {"from_user_id": customer}
-    identity = sim.state.customers.get(customer, {}).get("identity", "both")
-    user_id = business_scoped_id(account.business_id, customer)
-    if identity == "phone":
-        return {"from": customer}
-    return {"from_user_id": user_id} if identity == "user_id" else {"from": customer, "from_user_id": user_id}
+    wa_id, user_id = names(sim.state, account, customer)
+    sender = {"from": wa_id, "from_user_id": user_id}
+    return {member: value for member, value in sender.items() if value}
 
 
 def _context(sim: Simulator, number: Number, given: Any) -> dict[str, Any]:

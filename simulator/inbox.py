@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import gzip
 import time
-from typing import Any
 
 import orjson
 from aiohttp import web
 
+from simulator.control import answer as as_json
+from simulator.control import read, refusals
 from simulator.core import SIMULATOR
 from simulator.faults import hang, reset
 from simulator.inbox_store import Delivery, Inbox, check_signature
@@ -135,12 +136,8 @@ def named(request: web.Request) -> Inbox:
 
 async def configure(request: web.Request) -> web.Response:
     """PUT /sim/inboxes/{name}: {secrets?, mode?, verify?, keep?, count_only?}."""
-    try:
-        changes = orjson.loads(await request.read())
-        inbox = request.app[SIMULATOR].inboxes.configure(request.match_info["name"], changes)
-    except (ValueError, TypeError, AttributeError) as error:
-        return _json({"error": str(error)}, status=400)
-    return _json(inbox.summary())
+    inbox = request.app[SIMULATOR].inboxes.configure(request.match_info["name"], await read(request))
+    return as_json(inbox.summary())
 
 
 async def show(request: web.Request) -> web.Response:
@@ -150,7 +147,7 @@ async def show(request: web.Request) -> web.Response:
     limit = int(request.query.get("limit", "100"))
     wanted = (d for d in reversed(inbox.kept) if d.number > since and kind in {None, "", d.event_type})
     deliveries = [delivery.view() for delivery, _ in zip(wanted, range(limit), strict=False)]
-    return _json({**inbox.summary(), "timing": inbox.timing(), "deliveries": deliveries})
+    return as_json({**inbox.summary(), "timing": inbox.timing(), "deliveries": deliveries})
 
 
 async def ids(request: web.Request) -> web.Response:
@@ -158,19 +155,19 @@ async def ids(request: web.Request) -> web.Response:
     arrival times.
     """
     inbox = named(request)
-    return _json({"ids": inbox.accepted, "arrivals": inbox.arrivals})
+    return as_json({"ids": inbox.accepted, "arrivals": inbox.arrivals})
 
 
 async def clear(request: web.Request) -> web.Response:
     """DELETE /sim/inboxes/{name}: forget deliveries and counters, keep secrets and mode."""
     inbox = named(request)
     inbox.clear()
-    return _json(inbox.summary())
+    return as_json(inbox.summary())
 
 
 async def index(request: web.Request) -> web.Response:
     """GET /sim/inboxes: all of them."""
-    return _json({"data": [inbox.summary() for inbox in request.app[SIMULATOR].inboxes.by_name.values()]})
+    return as_json({"data": [inbox.summary() for inbox in request.app[SIMULATOR].inboxes.by_name.values()]})
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
@@ -184,18 +181,17 @@ async def close_streams(app: web.Application) -> None:
         channel.close()
 
 
-def _json(value: Any, *, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
-
-
 def add_routes(app: web.Application) -> None:
     """Put the inbox into the application."""
     app[CHANNELS] = {}
     app.on_shutdown.append(close_streams)
-    app.router.add_post("/inbox/{name}", receive)
-    app.router.add_get("/sim/inboxes", index)
-    app.router.add_get("/sim/inboxes/{name}", show)
-    app.router.add_put("/sim/inboxes/{name}", configure)
-    app.router.add_delete("/sim/inboxes/{name}", clear)
-    app.router.add_get("/sim/inboxes/{name}/ids", ids)
-    app.router.add_get("/sim/inboxes/{name}/stream", stream)
+    for method, path, handler in (
+        ("POST", "/inbox/{name}", receive),
+        ("GET", "/sim/inboxes", index),
+        ("GET", "/sim/inboxes/{name}", show),
+        ("PUT", "/sim/inboxes/{name}", configure),
+        ("DELETE", "/sim/inboxes/{name}", clear),
+        ("GET", "/sim/inboxes/{name}/ids", ids),
+        ("GET", "/sim/inboxes/{name}/stream", stream),
+    ):
+        app.router.add_route(method, path, refusals(handler))

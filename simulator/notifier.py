@@ -91,7 +91,10 @@ class Notifier:
             await self._session.close()
 
     def clear(self) -> None:
-        """Forget what waits, retries included."""
+        """Forget what waits, retries included, and count from zero."""
+        for task in self._posts:
+            task.cancel()
+        self.counters = dict.fromkeys(self.counters, 0)
         for timer in (*self._timers, *self._flushes.values()):
             timer.cancel()
         self._timers.clear()

@@ -62,6 +62,7 @@ class Snapshot:
             "tokens": [asdict(token) for token in state.tokens.values()],
             "templates": [asdict(template) for template in state.templates.values()],
             "customers": state.customers,
+            "user_ids": state.user_ids,
             "app_subscription": state.app_subscription,
             "inboxes": self._inboxes.saved(),
         }
@@ -88,5 +89,6 @@ class Snapshot:
         for row in content["templates"]:
             state.add_template(Template(**row))
         state.customers = content["customers"]
+        state.user_ids = content["user_ids"]
         state.app_subscription = content["app_subscription"]
         self._inboxes.restore(content["inboxes"])

@@ -11,18 +11,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from simulator.customers import contact, is_phone, names
 from simulator.errors import status_error
 from simulator.notifier import Notifier
 from simulator.records import Account, Message, Number
 from simulator.settings import Settings
-from simulator.state import State, business_scoped_id, customer_name
+from simulator.state import State
 
 FREE_FORM = "service"
-
-
-def is_phone(customer: str) -> bool:
-    """Whether a customer is named by a phone number, not by a business-scoped user id."""
-    return customer.isdigit()
 
 
 class Statuses:
@@ -100,7 +96,9 @@ class Statuses:
                 "type": "regular",
                 "category": category,
             }
-        self._publish(account, number, entry, contacts=[self._contact(account, message)])
+        self._publish(
+            account, number, entry, contacts=[contact(self._state, account, message.customer, username=False)]
+        )
 
     def _fail(self, message: Message, code: int) -> None:
         if message.id not in self._state.messages:
@@ -123,26 +121,17 @@ class Statuses:
         entry: dict[str, Any] = {"id": message.id, "status": status, "timestamp": str(int(time.time()))}
         if message.body.get("recipient_type") == "group":
             entry.update(recipient_id=message.customer, recipient_type="group")
-        elif is_phone(message.customer):
-            entry["recipient_id"] = message.customer
-            if status != "failed":
-                entry["recipient_user_id"] = business_scoped_id(account.business_id, message.customer)
         else:
-            entry["recipient_user_id"] = message.customer
+            wa_id, user_id = names(self._state, account, message.customer)
+            by_phone = is_phone(message.customer) and message.body.get("to") is not None
+            if wa_id or by_phone:
+                entry["recipient_id"] = message.customer
+            if user_id and (status != "failed" or not by_phone):
+                entry["recipient_user_id"] = user_id
         opaque = message.body.get("biz_opaque_callback_data")
         if opaque:
             entry["biz_opaque_callback_data"] = opaque
         return account, number, entry
-
-    def _contact(self, account: Account, message: Message) -> dict[str, Any]:
-        known = self._state.customers.get(message.customer, {})
-        contact: dict[str, Any] = {"profile": {"name": known.get("name") or customer_name(message.customer)}}
-        if is_phone(message.customer):
-            contact["wa_id"] = message.customer
-            contact["user_id"] = business_scoped_id(account.business_id, message.customer)
-        else:
-            contact["user_id"] = message.customer
-        return contact
 
     def _publish(
         self,

@@ -38,6 +38,23 @@ async def test_a_user_id_recipient_has_no_wa_id(graph: Graph, gateway: Gateway) 
     assert "recipient_id" not in item
 
 
+async def test_a_met_customers_user_id_is_the_same_chat(graph: Graph, gateway: Gateway) -> None:
+    """A customer whose phone is hidden is answered by user id, and the statuses do not give the phone away."""
+    body = {"phone_number_id": NUMBER, "from": CUSTOMER, "identity": "user_id", "text": "hi"}
+    await graph.control("POST", "inbound", body)
+    await until(lambda: gateway.bodies)
+    user_id = gateway.changes[0]["value"]["messages"][0]["from_user_id"]
+    send = {"messaging_product": "whatsapp", "recipient": user_id, "type": "text", "text": {"body": "x"}}
+    _, answer = await graph.call("POST", f"{NUMBER}/messages", json=send)
+    wamid = answer["messages"][0]["id"]
+    assert graph.sim.state.messages[wamid].customer == CUSTOMER
+    await until(lambda: "read" in gateway.statuses(wamid))
+    values = [change["value"] for change in gateway.changes[1:]]
+    assert {value["statuses"][0]["recipient_user_id"] for value in values} == {user_id}
+    assert all("recipient_id" not in value["statuses"][0] for value in values)
+    assert all("wa_id" not in value["contacts"][0] for value in values)
+
+
 async def test_statuses_follow_with_pricing_and_contacts(graph: Graph, gateway: Gateway) -> None:
     _, body = await graph.send(biz_opaque_callback_data="order-17")
     wamid = body["messages"][0]["id"]

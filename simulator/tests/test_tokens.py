@@ -1,5 +1,7 @@
 """OAuth, debug_token, token scoping, appsecret_proof."""
 
+import hashlib
+import hmac
 import time
 from typing import Any
 
@@ -114,6 +116,14 @@ async def test_appsecret_proof_is_checked_when_sent(graph: Graph) -> None:
     status, body = await graph.call("GET", WABA, params={"appsecret_proof": "0" * 64})
     assert (status, body["error"]["code"]) == (400, 100)
     assert "Invalid appsecret_proof" in body["error"]["message"]
+
+
+@pytest.mark.parametrize(("age", "status"), [(0, 200), (290, 200), (310, 400)])
+async def test_a_timed_proof_ages(graph: Graph, age: int, status: int) -> None:
+    stamp = str(int(time.time()) - age)
+    proof = hmac.new(APP_SECRET.encode(), f"{TOKEN}|{stamp}".encode(), hashlib.sha256).hexdigest()
+    params = {"appsecret_proof": proof, "appsecret_time": stamp}
+    assert (await graph.call("GET", WABA, params=params))[0] == status
 
 
 async def test_no_token_or_secret_is_kept_in_the_request_log(graph: Graph) -> None:

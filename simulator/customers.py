@@ -1,0 +1,72 @@
+"""Who a customer is to a business: by phone number, by business-scoped user id, or both (upstream facts 4 and 3.4).
+
+A customer is kept under one key: the digits of the phone, or the user id when the phone is not known at all.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from simulator.identifiers import business_scoped_id, customer_name, digits_of
+from simulator.records import Account
+from simulator.state import State
+
+IDENTITIES = ("both", "phone", "user_id")
+
+
+def is_phone(customer: str) -> bool:
+    """Whether a customer's key is a phone number."""
+    return customer.isdigit()
+
+
+def remember(state: State, account: Account, source: Mapping[str, Any]) -> str:
+    """The key of the customer in `source["from"]`; name, user name and identity are kept. Raises `ValueError`."""
+    given = str(source.get("from") or "")
+    customer = resolve(state, given) if "." in given else digits_of(given)
+    if not customer:
+        raise ValueError("from is a phone number or a business-scoped user id")
+    identity = source.get("identity")
+    if identity is not None and identity not in IDENTITIES:
+        raise ValueError(f"identity is one of {', '.join(IDENTITIES)}")
+    known = state.customers.setdefault(customer, {})
+    for name in ("name", "username", "identity", "parent_user_id"):
+        if source.get(name):
+            known[name] = str(source[name])
+    if is_phone(customer):
+        state.user_ids[business_scoped_id(account.business_id, customer)] = customer
+    state.changed()
+    return customer
+
+
+def resolve(state: State, user_id: str) -> str:
+    """The key of the customer with a user id: the phone if this business has met it, else the id itself."""
+    return state.user_ids.get(user_id, user_id)
+
+
+def names(state: State, account: Account, customer: str) -> tuple[str | None, str | None]:
+    """What the business is told: (phone number or None, user id or None), never both None."""
+    if not is_phone(customer):
+        return None, customer
+    user_id = business_scoped_id(account.business_id, customer)
+    match state.customers.get(customer, {}).get("identity"):
+        case "phone":
+            return customer, None
+        case "user_id":
+            return None, user_id
+    return customer, user_id
+
+
+def contact(state: State, account: Account, customer: str, *, username: bool = True) -> dict[str, Any]:
+    """The `contacts` entry of a customer."""
+    known = state.customers.get(customer, {})
+    profile = {"name": known.get("name") or customer_name(customer)}
+    if username and known.get("username"):
+        profile["username"] = known["username"]
+    entry: dict[str, Any] = {"profile": profile}
+    wa_id, user_id = names(state, account, customer)
+    if wa_id:
+        entry["wa_id"] = wa_id
+    if user_id:
+        entry["user_id"] = user_id
+    if known.get("parent_user_id"):
+        entry["parent_user_id"] = known["parent_user_id"]
+    return entry

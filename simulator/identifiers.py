@@ -1,0 +1,74 @@
+"""Ids, numbers, names and times in the forms of the upstream: pure functions, used everywhere."""
+
+import base64
+import hashlib
+import os
+import random
+import time
+from functools import lru_cache
+
+_COUNTRIES = {"1": "US", "44": "GB", "49": "DE", "52": "MX", "55": "BR", "91": "IN", "971": "AE", "65": "SG"}
+_NAMES = (
+    "Asha Rao",
+    "Ravi Kumar",
+    "Meera Iyer",
+    "Arjun Singh",
+    "Divya Nair",
+    "Kabir Khan",
+    "Leela Das",
+    "Nikhil Shah",
+)
+
+
+def digits_of(number: str) -> str:
+    """The digits of a phone number in any notation."""
+    return "".join(character for character in number if character.isdigit())
+
+
+def display_form(digits: str) -> str:
+    """The way the upstream prints a number: `+91 98000 00001`."""
+    if digits.startswith("91") and len(digits) == 12:
+        return f"+91 {digits[2:7]} {digits[7:]}"
+    if digits.startswith("1") and len(digits) == 11:
+        return f"+1 {digits[1:4]}-{digits[4:7]}-{digits[7:]}"
+    return f"+{digits}"
+
+
+@lru_cache(maxsize=100_000)
+def business_scoped_id(business_id: str, digits: str) -> str:
+    """The customer's user id within a business portfolio: always the same for the same pair."""
+    country = next((_COUNTRIES[digits[:n]] for n in (3, 2, 1) if digits[:n] in _COUNTRIES), "IN")
+    number = int.from_bytes(hashlib.sha256(f"{business_id}:{digits}".encode()).digest()[:10], "big")
+    return f"{country}.{number % 10**20:020d}"
+
+
+@lru_cache(maxsize=100_000)
+def customer_name(customer: str) -> str:
+    """A profile name for a customer that gave none."""
+    return _NAMES[sum(customer.encode()) % len(_NAMES)]
+
+
+def message_id(party: str, *, inbound: bool) -> str:
+    """A `wamid.` of the upstream's form (upstream fact 1.1): readable parts, unique tail."""
+    tail = os.urandom(10 if inbound else 9).hex().upper().encode()
+    who = party.encode()[:120]
+    raw = b"\x1c\x18%c%b\x15\x02\x00%c\x18%c%b\x00" % (
+        len(who),
+        who,
+        0x12 if inbound else 0x11,
+        len(tail),
+        tail,
+    )
+    return "wamid." + base64.b64encode(raw).decode()
+
+
+def new_id(prefix: str) -> str:
+    """A numeric id of 15 digits that begins with `prefix`, so that a reader sees what it names."""
+    return prefix + "".join(random.choices("0123456789", k=15 - len(prefix)))
+
+
+def graph_time(seconds: float | None = None) -> str:
+    """A time as the Graph API writes it: `2026-10-01T08:00:00+0000`."""
+    return time.strftime(
+        "%Y-%m-%dT%H:%M:%S+0000", time.gmtime(seconds if seconds is not None else time.time())
+    )
