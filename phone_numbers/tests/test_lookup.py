@@ -1,0 +1,100 @@
+"""Finding the number of a send and the owners of a notification."""
+
+import pytest
+from django.db import connection as database
+from django.test.utils import CaptureQueriesContext
+
+from phone_numbers import lookup
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants.models import Tenant
+
+pytestmark = pytest.mark.django_db
+
+
+def add(
+    tenant: Tenant, waba_id: str, phone_number_id: str, digits: str, environment: str = "live"
+) -> PhoneNumber:
+    account, _ = BusinessAccount.objects.get_or_create(
+        waba_id=waba_id,
+        defaults={"tenant": tenant, "environment": environment, "access_token": "EAAlookup"},
+    )
+    return PhoneNumber.objects.create(
+        account=account,
+        tenant=tenant,
+        environment=environment,
+        phone_number_id=phone_number_id,
+        display_phone_number=f"+{digits}",
+        digits=digits,
+        pin="123456",
+    )
+
+
+@pytest.mark.parametrize("from_", ["20", "+919800000001", "919800000001"])
+def test_from_is_an_id_or_e164_in_one_query(tenant: Tenant, from_: str) -> None:
+    add(tenant, "10", "20", "919800000001")
+    with CaptureQueriesContext(database) as queries:
+        found = lookup.sender(tenant_id=tenant.id, environment="live", from_=from_)
+    assert len(queries) == 1
+    assert found is not None
+    assert (found.phone_number_id, found.waba_id, found.token) == ("20", "10", "EAAlookup")
+    assert "EAAlookup" not in repr(found)
+
+
+@pytest.mark.parametrize("from_", ["", "+", "++919800000001", "+20", "Asha", "91 98000 00001", "２０"])
+def test_what_names_no_number_finds_none(tenant: Tenant, from_: str) -> None:
+    add(tenant, "10", "20", "919800000001")
+    assert lookup.sender(tenant_id=tenant.id, environment="live", from_=from_) is None
+
+
+def test_numbers_of_others_and_of_the_other_environment_are_not_found(
+    tenant: Tenant, other_tenant: Tenant
+) -> None:
+    add(other_tenant, "10", "20", "919800000001")
+    add(tenant, "11", "21", "919800000002", environment="test")
+    for from_ in ("20", "+919800000001", "21", "+919800000002"):
+        assert lookup.sender(tenant_id=tenant.id, environment="live", from_=from_) is None
+
+
+def test_of_two_rows_with_the_same_digits_the_connected_one_sends(tenant: Tenant) -> None:
+    old = add(tenant, "10", "20", "919800000001")
+    add(tenant, "10", "21", "919800000001")
+    newest = lookup.sender(tenant_id=tenant.id, environment="live", from_="+919800000001")
+    assert newest is not None
+    assert newest.phone_number_id == "21"
+    PhoneNumber.objects.filter(pk=old.pk).update(connection_state="connected")
+    connected = lookup.sender(tenant_id=tenant.id, environment="live", from_="+919800000001")
+    assert connected is not None
+    assert connected.phone_number_id == "20"
+
+
+def test_an_id_wins_over_digits_that_look_alike(tenant: Tenant) -> None:
+    add(tenant, "10", "919800000001", "15550001")
+    other = add(tenant, "10", "20", "919800000001")
+    PhoneNumber.objects.filter(pk=other.pk).update(connection_state="connected")
+    by_id = lookup.sender(tenant_id=tenant.id, environment="live", from_="919800000001")
+    by_number = lookup.sender(tenant_id=tenant.id, environment="live", from_="+919800000001")
+    assert by_id is not None
+    assert by_number is not None
+    assert (by_id.phone_number_id, by_number.phone_number_id) == ("919800000001", "20")
+
+
+def test_routes_of_several_tenants_in_two_queries(tenant: Tenant, other_tenant: Tenant) -> None:
+    add(tenant, "10", "20", "919800000001")
+    add(other_tenant, "11", "21", "919800000002")
+    add(tenant, "12", "22", "919800000003", environment="test")
+    with CaptureQueriesContext(database) as queries:
+        routes = lookup.route(
+            waba_ids=["10", "11", "12", "99"],
+            phone_number_ids=["20", "22", "98"],
+            environments=["live"],
+            digits=["919800000002", "919800000003"],
+        )
+    assert len(queries) == 2
+    assert {waba: route.tenant_id for waba, route in routes.accounts.items()} == {
+        "10": tenant.id,
+        "11": other_tenant.id,
+    }
+    assert set(routes.numbers) == {"20", "21"}
+    assert routes.numbers["20"].waba_id == "10"
+    assert routes.by_digits["11", "919800000002"].phone_number_id == "21"
+    assert ("12", "919800000003") not in routes.by_digits

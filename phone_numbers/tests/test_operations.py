@@ -1,0 +1,285 @@
+"""Operations on one number: the upstream's answers verbatim, what they change here, who may not."""
+
+from typing import Any
+
+import pytest
+import responses
+from django.db import connection as database
+from django.test.utils import CaptureQueriesContext
+
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.tests.reading import moves, published
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error, assert_service_headers
+from tests.simulated import RunningSimulator, SimulatedAccount
+from webhooks.models import Endpoint
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def account(api: Api, endpoint: Endpoint, simulator: RunningSimulator) -> SimulatedAccount:
+    """An account with one connected number, registered with the PIN 271828."""
+    account = simulator.account()
+    body = {"code": account.code, "waba_id": account.waba_id, "phone_number_id": account.phone_number_id}
+    assert api.post("/v1/numbers/embedded-signup", {**body, "pin": "271828"}).status_code == 200
+    return account
+
+
+def path(account: SimulatedAccount, operation: str = "") -> str:
+    return f"/v1/numbers/{account.phone_number_id}{operation and '/' + operation}"
+
+
+def state(api: Api, account: SimulatedAccount) -> tuple[str, str | None]:
+    body = api.get(path(account)).json()
+    return body["connection_state"], body["connection_detail"]
+
+
+def test_deregister_and_register_again_with_the_kept_pin(
+    api: Api, tenant: Tenant, account: SimulatedAccount
+) -> None:
+    answer = api.post(path(account, "deregister"))
+    assert (answer.status_code, answer.json()) == (200, {"success": True})
+    assert state(api, account) == ("disconnected", "deregistered")
+    answer = api.post(path(account, "register"))
+    assert (answer.status_code, answer.json()) == (200, {"success": True})
+    assert state(api, account) == ("connected", None)
+    assert moves(tenant) == [
+        ("pending", "connected", None),
+        ("connected", "disconnected", "deregistered"),
+        ("disconnected", "connected", None),
+    ]
+
+
+def test_a_wrong_pin_is_the_upstreams_error_and_changes_nothing(api: Api, account: SimulatedAccount) -> None:
+    api.post(path(account, "deregister"))
+    answer = api.post(path(account, "register"), {"pin": "000000"})
+    assert answer.status_code == 400
+    assert answer["X-Service-Error-Source"] == "meta"
+    assert (answer.json()["source"], answer.json()["error"]["code"]) == ("meta", 133005)
+    assert_service_headers(answer)
+    assert state(api, account) == ("disconnected", "deregistered")
+    assert api.post(path(account, "register")).status_code == 200
+
+
+def test_too_many_registrations_are_429(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    simulator.faults({"action": "error", "code": 133016, "match": {"path": "/register"}})
+    answer = api.post(path(account, "register"))
+    assert answer.status_code == 429
+    assert int(answer["Retry-After"]) >= 60
+    assert answer.json()["error"]["code"] == 133016
+
+
+@pytest.mark.parametrize("operation", ["register", "deregister"])
+def test_a_coexistence_number_is_never_registered_or_deregistered(
+    api: Api, simulator: RunningSimulator, operation: str
+) -> None:
+    account = simulator.account([{"coexistence": True}])
+    api.post("/v1/numbers/connect", {"waba_id": account.waba_id, "code": account.code})
+    assert_error(api.post(path(account, operation)), 409, "conflict")
+    assert f"POST {operation}" not in simulator.calls(account.phone_number_id)
+
+
+def test_the_two_step_pin_is_kept_for_the_next_registration(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    answer = api.post(path(account, "two-step"), {"pin": "314159"})
+    assert (answer.status_code, answer.json()) == (200, {"success": True})
+    assert simulator.number(account.waba_id, account.phone_number_id)["pin"] == "314159"
+    api.post(path(account, "deregister"))
+    assert api.post(path(account, "register")).status_code == 200
+
+
+def test_a_number_migrates_from_another_provider(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    answer = api.post(
+        "/v1/numbers/migrate", {"waba_id": account.waba_id, "cc": "91", "phone_number": "9800555501"}
+    )
+    assert answer.status_code == 200, answer.content
+    assert list(answer.json()) == ["id"]
+    moved = f"/v1/numbers/{answer.json()['id']}"
+    assert api.get(moved).json()["connection_detail"] == "not_registered"
+    answer = api.post(f"{moved}/request-code", {"code_method": "SMS", "language": "en_US"})
+    assert (answer.status_code, answer.json()) == (200, {"success": True})
+    wrong = api.post(f"{moved}/verify-code", {"code": "1"})
+    assert (wrong.status_code, wrong.json()["source"]) == (400, "meta")
+    code = simulator.number(account.waba_id, moved.rpartition("/")[2])["verification_code"]
+    answer = api.post(f"{moved}/verify-code", {"code": f"{code[:3]}-{code[3:]}"})
+    assert answer.status_code == 200
+    assert answer.json()["success"] is True
+    assert api.post(f"{moved}/register").json() == {"success": True}
+    assert api.get(moved).json()["connection_state"] == "connected"
+
+
+def test_migrating_into_a_foreign_account_is_refused(other_api: Api, account: SimulatedAccount) -> None:
+    body = {"waba_id": account.waba_id, "cc": "91", "phone_number": "9800555502"}
+    error = assert_error(other_api.post("/v1/numbers/migrate", body), 400, "invalid_request")
+    assert "waba_id" in error["details"]["fields"]
+
+
+def test_a_number_that_cannot_be_migrated_is_the_upstreams_error(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    simulator.account([{"display_phone_number": "+91 98005 55503", "locked_elsewhere": True}])
+    body = {"waba_id": account.waba_id, "cc": "91", "phone_number": "9800555503"}
+    answer = api.post("/v1/numbers/migrate", body)
+    assert (answer.status_code, answer.json()["error"]["error_subcode"]) == (400, 2388103)
+
+
+def test_subscribe_repairs(
+    api: Api, tenant: Tenant, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    BusinessAccount.objects.update(subscribed=False)
+    simulator.change_account(account.waba_id, subscribed=False)
+    answer = api.post(path(account, "subscribe"))
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "phone_number_id": account.phone_number_id,
+        "connection_state": "connected",
+        "connection_detail": None,
+    }
+    assert simulator.control("GET", f"accounts/{account.waba_id}")["subscribed"] is True
+
+
+def test_refresh_reads_again_and_shows_the_snapshot(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    simulator.change_number(
+        account.phone_number_id, quality_rating="RED", messaging_limit_tier="TIER_10K", throughput="HIGH"
+    )
+    assert api.get(path(account)).json()["quality_rating"] == "GREEN"
+    refreshed = api.get(f"{path(account)}?refresh=true").json()
+    assert refreshed["quality_rating"] == "RED"
+    assert refreshed["messaging_limit_tier"] == "TIER_10K"
+    assert refreshed["throughput_level"] == "HIGH"
+    assert refreshed["meta_snapshot"]["id"] == account.phone_number_id
+    assert refreshed["meta_snapshot"]["quality_rating"] == "RED"
+    stored = api.get(path(account)).json()
+    assert stored["quality_rating"] == "RED"
+    assert "meta_snapshot" not in stored
+
+
+def test_refresh_sees_that_the_number_is_gone(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    simulator.change_number(account.phone_number_id, status="DISCONNECTED", platform_type="NOT_APPLICABLE")
+    body = api.get(f"{path(account)}?refresh=true").json()
+    assert (body["connection_state"], body["connection_detail"]) == ("disconnected", "deregistered")
+
+
+def test_a_refresh_must_be_a_boolean(api: Api, account: SimulatedAccount) -> None:
+    error = assert_error(api.get(f"{path(account)}?refresh=maybe"), 400, "invalid_request")
+    assert "refresh" in error["details"]["fields"]
+
+
+def test_the_business_profile_passes_both_ways_verbatim(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    sent = (
+        b'{ "messaging_product":"whatsapp", "about":"caf\\u00e9", "websites":["https:\\/\\/e.example\\/"] }'
+    )
+    answer = api.post(path(account, "business-profile"), sent)
+    assert (answer.status_code, answer.json()) == (200, {"success": True})
+    received = simulator.control("GET", f"requests?node={account.phone_number_id}&limit=1")["data"][0]
+    assert received["path"].endswith("/whatsapp_business_profile")
+    profile = api.get(path(account, "business-profile")).json()["data"][0]
+    assert profile["about"] == "café"
+    assert profile["websites"] == ["https://e.example/"]
+
+
+@responses.activate
+def test_the_profiles_bytes_go_up_and_down_as_they_are(api: Api, tenant: Tenant) -> None:
+    account = BusinessAccount.objects.create(
+        tenant=tenant, environment="live", waba_id="1", access_token="EAAprofile"
+    )
+    PhoneNumber.objects.create(account=account, tenant=tenant, environment="live", phone_number_id="2")
+    graph = "https://graph.facebook.com/v25.0/2/whatsapp_business_profile"
+    down = b'{"data" : [ {"about":"\\u00e9","big":12345678901234567890} ]}'
+    responses.get(graph, body=down, content_type="application/json; charset=UTF-8")
+    up = b'{"messaging_product": "whatsapp",  "about":"\\u00e9 \\/", "new_field": 1.10}'
+    posted = responses.post(graph, body=b'{"success":true}', content_type="application/json")
+    assert api.get("/v1/numbers/2/business-profile").content == down
+    assert api.post("/v1/numbers/2/business-profile", up).status_code == 200
+    assert posted.calls[0].request.body == up
+    assert posted.calls[0].request.headers["Authorization"] == "Bearer EAAprofile"
+
+
+@pytest.mark.parametrize("body", [b"[]", b"not json", b'"text"'])
+def test_a_profile_that_is_no_object_is_refused(api: Api, account: SimulatedAccount, body: bytes) -> None:
+    assert_error(api.post(path(account, "business-profile"), body), 400, "invalid_request")
+
+
+def test_a_token_that_the_upstream_refuses_is_401_and_told(
+    api: Api, tenant: Tenant, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    token = BusinessAccount.objects.get().access_token
+    simulator.control("PATCH", "tokens", {"access_token": token, "invalidated": True})
+    answer = api.get(path(account, "business-profile"))
+    assert answer.status_code == 401
+    assert (answer.json()["source"], answer.json()["error"]["code"]) == ("meta", 190)
+    assert state(api, account) == ("disconnected", "token_invalid")
+    assert published(tenant, "token.invalid") == [{"waba_id": account.waba_id, "expires_at": None}]
+
+
+def test_a_silent_upstream_is_502(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator, settings: Any
+) -> None:
+    settings.UPSTREAM_TIMEOUT_MS = 200
+    simulator.faults({"action": "hang", "ms": 1000, "match": {"path": "/deregister"}})
+    error = assert_error(api.post(path(account, "deregister")), 502, "meta_unreachable")
+    assert error["details"]["timeout_ms"] == 200
+    assert state(api, account) == ("connected", None)
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "field"),
+    [
+        ("register", {"pin": "12"}, "pin"),
+        ("two-step", {}, "pin"),
+        ("two-step", {"pin": "1234567"}, "pin"),
+        ("request-code", {"code_method": "FAX", "language": "en"}, "code_method"),
+        ("request-code", {"code_method": "SMS"}, "language"),
+        ("verify-code", {}, "code"),
+    ],
+)
+def test_a_bad_body_names_its_field(
+    api: Api, account: SimulatedAccount, operation: str, body: dict[str, Any], field: str
+) -> None:
+    error = assert_error(api.post(path(account, operation), body), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == [field]
+
+
+@pytest.mark.parametrize(
+    ("method", "operation"),
+    [
+        ("GET", ""),
+        ("POST", "register"),
+        ("POST", "deregister"),
+        ("POST", "request-code"),
+        ("POST", "verify-code"),
+        ("POST", "two-step"),
+        ("POST", "subscribe"),
+        ("GET", "business-profile"),
+        ("POST", "business-profile"),
+    ],
+)
+def test_another_tenants_number_does_not_exist(
+    other_api: Api, account: SimulatedAccount, method: str, operation: str
+) -> None:
+    body = {"pin": "123456", "code": "1", "code_method": "SMS", "language": "en"}
+    answer = other_api.request(method, path(account, operation), body if method == "POST" else None)
+    assert_error(answer, 404, "not_found")
+
+
+def test_a_list_costs_the_same_for_one_number_and_for_many(api: Api, simulator: RunningSimulator) -> None:
+    counts = []
+    for size in (1, 5):
+        account = simulator.account(size)
+        api.post("/v1/numbers/connect", {"waba_id": account.waba_id, "code": account.code})
+        with CaptureQueriesContext(database) as queries:
+            api.get("/v1/numbers")
+        counts.append(len(queries))
+    assert counts[0] == counts[1]

@@ -1,0 +1,300 @@
+"""The sync: what it reads, that one account is read once at a time, and that nobody waits for another's failure."""
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from gateway import health
+from gateway.clock import now
+from phone_numbers import connection, onboarding, sync, tokens
+from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
+from phone_numbers.tests.reading import moves, published
+from phone_numbers.tests.test_connection import in_threads, make_account, make_number, state_of
+from phone_numbers.upstream_view import store_view
+from tenants.models import Tenant
+from tests.simulated import RunningSimulator, SimulatedAccount
+from webhooks.models import Endpoint
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def queued(monkeypatch: pytest.MonkeyPatch) -> list[tuple[UUID, datetime]]:
+    """What was handed to the queue, in the place of a worker."""
+    jobs: list[tuple[UUID, datetime]] = []
+
+    def delay(*, account_id: str, lease: str) -> None:
+        jobs.append((UUID(account_id), datetime.fromisoformat(lease)))
+
+    monkeypatch.setattr("phone_numbers.tasks.sync_account.delay", delay)
+    return jobs
+
+
+def connect(simulator: RunningSimulator, tenant: Tenant, **values: Any) -> SimulatedAccount:
+    account = simulator.account(**values)
+    onboarding.connect(
+        tenant_id=tenant.id, environment="live", waba_id=account.waba_id, access_token=account.access_token
+    )
+    return account
+
+
+def make_due() -> None:
+    BusinessAccount.objects.update(next_sync_at=now() - timedelta(seconds=1))
+
+
+def sync_all(queued: list[tuple[UUID, datetime]]) -> None:
+    """What beat and the workers do."""
+    make_due()
+    sync.start_due()
+    while queued:
+        account_id, lease = queued.pop(0)
+        sync.run(account_id=account_id, lease=lease)
+
+
+def test_numbers_account_and_subscription_are_read_again(
+    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
+) -> None:
+    account = connect(simulator, tenant)
+    simulator.change_number(
+        account.phone_number_id, quality_rating="YELLOW", verified_name="New name", throughput="HIGH"
+    )
+    simulator.change_account(account.waba_id, name="New account name")
+    sync_all(queued)
+    number = PhoneNumber.objects.select_related("account").get()
+    assert (number.quality_rating, number.verified_name) == ("YELLOW", "New name")
+    assert number.throughput_level == "HIGH"
+    assert number.account.name == "New account name"
+    assert number.account.synced_at is not None
+    assert number.account.sync_lease_until is None
+    assert number.account.next_sync_at > now() + timedelta(hours=5)
+    assert state_of(number) == ("connected", None)
+    simulator.change_account(account.waba_id, subscribed=False)
+    sync_all(queued)
+    assert state_of(number) == ("disconnected", "not_subscribed")
+
+
+def test_a_number_that_the_account_no_longer_lists_is_disconnected(
+    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
+) -> None:
+    connect(simulator, tenant)
+    PhoneNumber.objects.update(phone_number_id="404")
+    sync_all(queued)
+    assert state_of(PhoneNumber.objects.get()) == ("disconnected", "deregistered")
+
+
+def test_a_failing_account_is_put_off_and_the_others_go_on(
+    simulator: RunningSimulator, tenant: Tenant, other_tenant: Tenant, queued: list[Any]
+) -> None:
+    failing, fine = connect(simulator, tenant), connect(simulator, other_tenant)
+    simulator.faults({"action": "error", "code": 2, "match": {"path": f"{failing.waba_id}/phone_numbers"}})
+    waits = []
+    for _ in range(3):
+        sync_all(queued)
+        row = BusinessAccount.objects.get(waba_id=failing.waba_id)
+        assert row.sync_lease_until is None
+        waits.append((row.next_sync_at - now()).total_seconds())
+    assert 40 < waits[0] < 80
+    assert waits[0] < waits[1] < waits[2]
+    assert row.sync_failures == 3
+    assert BusinessAccount.objects.get(waba_id=fine.waba_id).sync_failures == 0
+    simulator.faults()
+    sync_all(queued)
+    row.refresh_from_db()
+    assert row.sync_failures == 0
+
+
+def test_a_throttled_account_waits_as_long_as_the_upstream_says(
+    simulator: RunningSimulator, tenant: Tenant, queued: list[Any]
+) -> None:
+    account = connect(simulator, tenant)
+    simulator.faults({"action": "error", "code": 133016, "match": {"path": f"{account.waba_id}/phone"}})
+    sync_all(queued)
+    assert BusinessAccount.objects.get().next_sync_at > now() + timedelta(minutes=59)
+
+
+def test_no_answer_puts_off_as_well(
+    simulator: RunningSimulator, tenant: Tenant, queued: list[Any], settings: Any
+) -> None:
+    connect(simulator, tenant)
+    settings.META_GRAPH_URL = "http://127.0.0.1:9"
+    sync_all(queued)
+    row = BusinessAccount.objects.get()
+    assert (row.sync_failures, row.sync_lease_until) == (1, None)
+
+
+def test_what_a_command_did_after_the_read_stands(
+    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint
+) -> None:
+    connect(simulator, tenant)
+    number = PhoneNumber.objects.get()
+    read_before = now()
+    onboarding.note_registered(number, pin="123456")
+    store_view(number, {"platform_type": "NOT_APPLICABLE", "quality_rating": "RED"}, read_at=read_before)
+    assert state_of(number) == ("connected", None)
+    assert number.quality_rating == "RED"
+
+
+def test_a_claimed_account_is_not_claimed_again_until_its_lease_ends(
+    tenant: Tenant, queued: list[Any]
+) -> None:
+    account = make_account(tenant)
+    assert sync.start_due() == 1
+    make_due()
+    assert sync.start_due() == 0
+    BusinessAccount.objects.filter(pk=account.pk).update(sync_lease_until=now() - timedelta(seconds=1))
+    assert sync.start_due() == 1
+    assert len(queued) == 2
+
+
+def test_a_run_whose_lease_was_taken_over_does_nothing(
+    simulator: RunningSimulator, tenant: Tenant, queued: list[Any]
+) -> None:
+    account = connect(simulator, tenant)
+    make_due()
+    sync.start_due()
+    account_id, old_lease = queued.pop()
+    BusinessAccount.objects.update(sync_lease_until=now() - timedelta(seconds=1))
+    sync.start_due()
+    before = simulator.calls(account.waba_id)
+    sync.run(account_id=account_id, lease=old_lease)
+    assert simulator.calls(account.waba_id) == before
+
+
+def test_a_hint_during_a_run_has_the_account_read_once_more(
+    simulator: RunningSimulator,
+    tenant: Tenant,
+    queued: list[Any],
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    account = connect(simulator, tenant)
+    make_due()
+    sync.start_due()
+    with django_capture_on_commit_callbacks(execute=True):
+        sync.hint(waba_id=account.waba_id)
+    assert len(queued) == 1
+    account_id, lease = queued.pop()
+    sync.run(account_id=account_id, lease=lease)
+    assert sync.start_due() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_beats_at_once_claim_each_account_once(tenant: Tenant, queued: list[Any]) -> None:
+    for _ in range(20):
+        make_account(tenant)
+    in_threads(*[sync.start_due] * 6)
+    assert len(queued) == len({account_id for account_id, _ in queued}) == 20
+
+
+def test_a_token_that_fails_the_daily_check_is_told_once_and_comes_back(
+    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
+) -> None:
+    account = connect(simulator, tenant)
+    number = PhoneNumber.objects.get()
+    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
+    BusinessAccount.objects.update(token_checked_at=now() - timedelta(days=1))
+    for _ in range(2):
+        sync_all(queued)
+    assert state_of(number) == ("disconnected", "token_invalid")
+    assert len(published(tenant, "token.invalid")) == 1
+    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": False})
+    sync_all(queued)
+    assert state_of(number) == ("connected", None)
+    assert [move[:2] for move in moves(tenant)] == [
+        ("pending", "connected"),
+        ("connected", "disconnected"),
+        ("disconnected", "connected"),
+    ]
+
+
+def test_190_during_the_sync_marks_the_token(
+    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
+) -> None:
+    account = connect(simulator, tenant)
+    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
+    sync_all(queued)
+    assert BusinessAccount.objects.get().token_invalid_at is not None
+    assert len(published(tenant, "token.invalid")) == 1
+
+
+def test_the_end_of_a_token_is_told_seven_days_and_one_day_before(tenant: Tenant) -> None:
+    account = make_account(tenant)
+    lasting = make_account(tenant)
+    BusinessAccount.objects.filter(pk=lasting.pk).update(token_expires_at=now() + timedelta(days=30))
+
+    def ends_in(**duration: int) -> None:
+        BusinessAccount.objects.filter(pk=account.pk).update(
+            token_expires_at=end, data_access_expires_at=now() + timedelta(**duration)
+        )
+
+    end = now() + timedelta(days=40)
+    ends_in(days=8)
+    assert tokens.warn_of_ends() == 0
+    ends_in(days=6)
+    assert [tokens.warn_of_ends(), tokens.warn_of_ends()] == [1, 0]
+    ends_in(hours=20)
+    assert [tokens.warn_of_ends(), tokens.warn_of_ends()] == [1, 0]
+    told = published(tenant, "token.expiring")
+    assert [data["waba_id"] for data in told] == [account.waba_id] * 2
+    assert all(data["expires_at"].endswith("Z") for data in told)
+
+
+def test_a_new_token_is_warned_of_anew(simulator: RunningSimulator, tenant: Tenant) -> None:
+    account = connect(simulator, tenant, variant="expiring")
+    assert tokens.warn_of_ends() == 1
+    fresh = simulator.control("POST", "tokens", {"waba_id": account.waba_id, "variant": "60_days"})
+    onboarding.connect(
+        tenant_id=tenant.id,
+        environment="live",
+        waba_id=account.waba_id,
+        access_token=fresh["access_token"],
+    )
+    row = BusinessAccount.objects.get()
+    assert row.token_warned_days is None
+    assert row.token_expires_at is not None
+    assert row.token_expires_at > now() + timedelta(days=59)
+
+
+def test_the_health_report_counts_tokens(tenant: Tenant) -> None:
+    soon, later = now() + timedelta(days=3), now() + timedelta(days=30)
+    for ends_at, invalid_at in ((soon, None), (soon, now()), (later, None), (None, None)):
+        account = make_account(tenant)
+        BusinessAccount.objects.filter(pk=account.pk).update(
+            token_expires_at=ends_at, token_invalid_at=invalid_at
+        )
+    assert health.report()["tokens"] == {"expiring": 1, "invalid": 1}
+
+
+def test_a_ban_that_ended_without_a_word_is_lifted_by_the_sync(
+    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
+) -> None:
+    connect(simulator, tenant)
+    number = PhoneNumber.objects.get()
+    with connection.facts_change(tenant_id=tenant.id):
+        BusinessAccount.objects.update(taken_away="account_restricted", facts_changed_at=now())
+    sync_all(queued)
+    assert state_of(number) == ("disconnected", "account_restricted")
+    BusinessAccount.objects.update(facts_changed_at=now() - timedelta(hours=2))
+    sync_all(queued)
+    assert state_of(number) == ("connected", None)
+
+
+def test_tokens_of_old_codes_are_forgotten(tenant: Tenant) -> None:
+    for age in (timedelta(hours=1), timedelta(hours=25)):
+        RedeemedCode.objects.create(
+            tenant=tenant,
+            environment="live",
+            code_hash=str(age),
+            access_token="EAAold",
+            created_at=now() - age,
+        )
+    onboarding.forget_redeemed_codes()
+    assert RedeemedCode.objects.count() == 1
+
+
+def test_numbers_of_one_account_are_left_as_they_are_by_another(tenant: Tenant, endpoint: Endpoint) -> None:
+    one, two = make_number(make_account(tenant)), make_number(make_account(tenant))
+    connection.recompute(tenant_id=tenant.id, waba_id=one.account.waba_id)
+    assert state_of(one) == ("connected", None)
+    assert state_of(two) == ("pending", "not_subscribed")

@@ -1,0 +1,156 @@
+"""What notifications about accounts and numbers change here (upstream fact sheet 3.9, 3.10)."""
+
+from typing import Any
+
+import pytest
+
+from phone_numbers import connection, upstream_events
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.tests.reading import moves
+from phone_numbers.tests.test_connection import make_account, make_number, state_of
+from tenants.models import Tenant
+from webhooks.models import Endpoint
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def number(tenant: Tenant, endpoint: Endpoint) -> PhoneNumber:
+    """A connected number."""
+    number = make_number(make_account(tenant))
+    connection.recompute(tenant_id=tenant.id)
+    return number
+
+
+def tell(number: PhoneNumber, value: dict[str, Any], field: str = "account_update") -> None:
+    upstream_events.apply(
+        field=field,
+        value=value,
+        waba_id=number.account.waba_id,
+        phone_number_id=number.phone_number_id,
+    )
+
+
+DISABLE = {
+    "event": "DISABLED_UPDATE",
+    "ban_info": {"waba_ban_state": "DISABLE", "waba_ban_date": "May 1, 2026"},
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "detail"),
+    [
+        ({"event": "ACCOUNT_DELETED"}, "account_removed"),
+        ({"event": "PARTNER_REMOVED", "waba_info": {"waba_id": "1"}}, "account_removed"),
+        ({"event": "PARTNER_REMOVED", "phone_number": "919800000001"}, "account_removed"),
+        (
+            {"event": "PARTNER_APP_UNINSTALLED", "waba_info": {"partner_app_id": 900100200300400}},
+            "account_removed",
+        ),
+        ({"event": "ACCOUNT_OFFBOARDED"}, "account_removed"),
+        (DISABLE, "account_restricted"),
+        (
+            {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": ["SCHEDULE_FOR_DISABLE", "DISABLE"]}},
+            "account_restricted",
+        ),
+    ],
+)
+def test_what_takes_the_account_away_disconnects(
+    number: PhoneNumber, tenant: Tenant, value: dict[str, Any], detail: str
+) -> None:
+    tell(number, value)
+    assert state_of(number) == ("disconnected", detail)
+    assert moves(tenant)[-1] == ("connected", "disconnected", detail)
+    tell(number, value)
+    assert len(moves(tenant)) == 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": "SCHEDULE_FOR_DISABLE"}},
+        {"event": "PARTNER_APP_UNINSTALLED", "partner_app_id": "1"},
+        {"event": "PARTNER_REMOVED", "phone_number": "919899999999"},
+        {"event": "ACCOUNT_RESTRICTION", "restriction_info": []},
+        {"event": "VERIFIED_ACCOUNT"},
+        {"event": "SOMETHING_NEW"},
+        {"event": "DISABLED_UPDATE", "ban_info": "?"},
+        {},
+    ],
+)
+def test_what_takes_nothing_away_leaves_it_connected(number: PhoneNumber, value: dict[str, Any]) -> None:
+    tell(number, value)
+    assert state_of(number) == ("connected", None)
+
+
+def test_a_reinstated_account_is_connected_again(number: PhoneNumber) -> None:
+    tell(number, DISABLE)
+    tell(number, {"event": "ACCOUNT_RECONNECTED"})
+    assert state_of(number) == ("disconnected", "account_restricted")
+    tell(number, {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": "REINSTATE"}})
+    assert state_of(number) == ("connected", None)
+
+
+def test_offboarding_concerns_the_coexistence_numbers_alone(number: PhoneNumber, tenant: Tenant) -> None:
+    shared = make_number(number.account, "919800000009")
+    PhoneNumber.objects.filter(pk=shared.pk).update(coexistence=True)
+    connection.recompute(tenant_id=tenant.id)
+    tell(number, {"event": "ACCOUNT_OFFBOARDED"})
+    assert state_of(shared) == ("disconnected", "account_removed")
+    assert state_of(number) == ("connected", None)
+    tell(number, {"event": "ACCOUNT_RECONNECTED"})
+    assert state_of(shared) == ("connected", None)
+
+
+def test_other_accounts_are_untouched(number: PhoneNumber, other_tenant: Tenant) -> None:
+    upstream_events.apply(field="account_update", value={"event": "ACCOUNT_DELETED"}, waba_id="404")
+    foreign = make_number(make_account(other_tenant))
+    tell(foreign, {"event": "ACCOUNT_DELETED"})
+    assert state_of(number) == ("connected", None)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "tier"),
+    [
+        ("phone_number_quality_update", {"event": "UPGRADE", "current_limit": "TIER_10K"}, "TIER_10K"),
+        (
+            "phone_number_quality_update",
+            {"event": "ONBOARDING", "max_daily_conversations_per_business": "TIER_2K"},
+            "TIER_2K",
+        ),
+        ("business_capability_update", {"max_daily_conversations_per_business": 2000}, "TIER_2K"),
+        ("business_capability_update", {"max_daily_conversation_per_phone": "TIER_100K"}, "TIER_100K"),
+        ("business_capability_update", {"max_phone_numbers_per_business": 2}, None),
+        ("phone_number_quality_update", {"event": "FLAGGED", "current_limit": 7}, None),
+    ],
+)
+def test_a_new_messaging_limit_is_stored(
+    number: PhoneNumber, field: str, value: dict[str, Any], tier: str | None
+) -> None:
+    tell(number, value, field)
+    number.refresh_from_db()
+    assert number.messaging_limit_tier == tier
+
+
+def test_an_approved_name_is_stored(number: PhoneNumber) -> None:
+    tell(number, {"decision": "REJECTED", "requested_verified_name": "No"}, "phone_number_name_update")
+    tell(number, {"decision": "APPROVED", "requested_verified_name": "Asha"}, "phone_number_name_update")
+    number.refresh_from_db()
+    assert (number.verified_name, number.name_status) == ("Asha", "APPROVED")
+
+
+@pytest.mark.parametrize("field", [field for field in upstream_events.HANDLERS if field != "account_update"])
+def test_each_such_notification_has_the_account_read_again_after_the_commit(
+    number: PhoneNumber, django_capture_on_commit_callbacks: Any, field: str
+) -> None:
+    BusinessAccount.objects.update(sync_lease_until=None)
+    with django_capture_on_commit_callbacks(execute=True):
+        tell(number, {}, field)
+    assert BusinessAccount.objects.get().sync_lease_until is not None
+
+
+def test_message_fields_are_passed_over_without_a_query(
+    number: PhoneNumber, django_assert_num_queries: Any
+) -> None:
+    with django_assert_num_queries(0):
+        upstream_events.apply(field="messages", value={}, waba_id="1")
