@@ -35,7 +35,7 @@ def decrypt(ciphertext: str, *, purpose: str) -> str:
     return _cipher(purpose, tuple(settings.ENCRYPTION_KEYS)).decrypt(ciphertext.encode()).decode()
 
 
-class EncryptedTextField(models.TextField[Any, Any]):
+class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
     """A text column that holds ciphertext and reads as the secret. Empty and NULL stay as they are."""
 
     def __init__(self, *args: Any, purpose: str, **kwargs: Any) -> None:

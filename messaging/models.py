@@ -24,3 +24,28 @@ class KeptNotification(models.Model):
 
     def __str__(self) -> str:
         return f"{self.reason} {self.id}"
+
+
+class IdempotencyRecord(models.Model):
+    """One use of an Idempotency-Key: made before the upstream call begins, completed with its outcome.
+
+    A record without an answer is running, or was interrupted: then its outcome is unknown and it is never sent
+    again (decisions, Messages).
+    """
+
+    pk = models.CompositePrimaryKey("tenant_id", "environment", "key")
+    tenant_id = models.UUIDField()
+    environment = models.CharField(max_length=4)
+    key = models.CharField(max_length=255)
+    path = models.CharField(max_length=100)
+    body_hash = models.BinaryField(max_length=32)
+    started_at = models.DateTimeField(default=now)
+    status = models.PositiveSmallIntegerField(null=True)
+    headers = models.JSONField(default=dict)
+    body = models.BinaryField(null=True)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["started_at"], name="idempotency_by_age")]
+
+    def __str__(self) -> str:
+        return self.key

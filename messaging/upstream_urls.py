@@ -1,3 +1,5 @@
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from messaging.upstream_views import webhook
+
+urlpatterns = [path("webhook", webhook, name="upstream-webhook")]

@@ -1,3 +1,8 @@
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from messaging.views import MessagesView
+
+urlpatterns = [
+    path("messages", MessagesView.as_view({"post": "create"}), name="messages"),
+    path("messages/read", MessagesView.as_view({"post": "read"}), name="messages-read"),
+]

@@ -4,7 +4,8 @@ Every error names its source in the body and in `X-Service-Error-Source` (sectio
 of the upstream are not built here: their bytes pass through (`gateway/upstream/errors.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, ClassVar
 
 import orjson
@@ -225,6 +226,19 @@ def _fields(detail: Any) -> dict[str, list[str]]:
 
     walk("", detail)
     return flat
+
+
+def answering_errors(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A plain Django view whose exceptions become answers in the service's form."""
+
+    @wraps(view)
+    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            return view(request, *args, **kwargs)
+        except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; the unforeseen is logged
+            return error_response(as_service_error(exception), request)
+
+    return wrapped
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

@@ -65,6 +65,11 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return data
 
 
+def object_of(request: Request) -> dict[str, Any]:
+    """The parsed body of a request: a JSON object, as the parser promises; empty when there is no body."""
+    return dict(request.data)
+
+
 class AlwaysJSON(DefaultContentNegotiation):
     """The one renderer serves whatever `Accept` says: a client's odd header is no reason to refuse."""
 

@@ -1,0 +1,39 @@
+"""A caller's message body as the upstream's: the caller's bytes without `from`, with `messaging_product` added.
+
+Order and number formatting of everything else are kept (decisions, Messages). The gateway checks `from`, `to` or
+`recipient`, and `type`; all else is the upstream's judgement.
+"""
+
+from typing import Any
+
+from gateway.api.errors import InvalidRequest
+from gateway.json_spans import cut, root_members
+
+PRODUCT = b'"messaging_product":"whatsapp"'
+
+
+def check_sender(body: dict[str, Any]) -> str:
+    """The `from` of a body. Raises InvalidRequest when it is missing or no text (send rule 4)."""
+    sender = body.get("from")
+    if not isinstance(sender, str) or not sender.strip():
+        raise InvalidRequest.of(**{"from": "Required: the phone_number_id or E.164 number to send from."})
+    return sender.strip()
+
+
+def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
+    """What a message lacks that the gateway asks for: fields with what is wrong; empty when nothing is."""
+    problems = {}
+    if not any(isinstance(message.get(field), str) and message[field] for field in ("to", "recipient")):
+        problems["to"] = "Required: `to` (a phone number) or `recipient` (a business-scoped user id)."
+    if not isinstance(message.get("type"), str) or not message["type"]:
+        problems["type"] = "Required: the type of the message."
+    return problems
+
+
+def outgoing(raw: bytes) -> bytes:
+    """The upstream's body for a caller's body, which is a JSON object: bytes kept, `from` left out."""
+    members = root_members(raw)
+    parts = [cut(raw, member) for name, member in members.items() if name != "from"]
+    if "messaging_product" not in members:
+        parts.insert(0, PRODUCT)
+    return b"{" + b",".join(parts) + b"}"

@@ -1,0 +1,151 @@
+"""The demo data of `make run`: made over the service's own API, as a customer would, and safe to repeat.
+
+A staff user, an active sandbox tenant with a connected number, an API key, and a verified webhook endpoint on the
+simulator's inbox. `ready.json` holds what a script needs to use them.
+"""
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import requests
+from django.conf import settings
+
+from gateway.clock import now
+from tenants import keys
+from tenants.models import ApiKey, Tenant, User
+
+STAFF_EMAIL = "staff@gateway.example"
+TENANT_NAME = "Demo Shop"
+WABA_ID = "100200300400500"
+PHONE_NUMBER_ID = "200300400500600"
+DISPLAY_PHONE_NUMBER = "919800000001"
+INBOX = "demo"
+TIMEOUT_SECONDS = 30
+
+
+class DemoError(Exception):
+    """A step was refused; the message says which, and what was answered."""
+
+
+def make(ready_path: Path) -> dict[str, str]:
+    """Make what is missing, write `ready.json` (readable by its owner alone) and return it."""
+    before = _read(ready_path)
+    tenant = Tenant.objects.filter(created_via="demo").first() or Tenant.objects.create(
+        name=TENANT_NAME,
+        status=Tenant.Status.ACTIVE,
+        sandbox=True,
+        created_via="demo",
+        approved_at=now(),
+        billing_status=Tenant.BillingStatus.EXEMPT,
+    )
+    ready = {
+        "base_url": settings.BASE_URL,
+        "simulator_url": settings.SANDBOX_GRAPH_URL,
+        "api_key": _api_key(tenant, before.get("api_key", "")),
+        "tenant_id": str(tenant.id),
+        "phone_number_id": PHONE_NUMBER_ID,
+        "staff_email": STAFF_EMAIL,
+        "staff_password": _staff_password(before.get("staff_password", "")),
+    }
+    customer = _Customer(ready["api_key"])
+    customer.connect_number()
+    customer.verify_endpoint()
+    _write(ready_path, ready)
+    return ready
+
+
+class _Customer:
+    """The demo tenant as a caller of the API, and as the owner of an account and an inbox at the simulator."""
+
+    def __init__(self, api_key: str) -> None:
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.api_key = api_key
+
+    def connect_number(self) -> None:
+        account = self._simulator(
+            "POST",
+            "/sim/accounts",
+            {
+                "waba_id": WABA_ID,
+                "name": TENANT_NAME,
+                "numbers": [
+                    {
+                        "phone_number_id": PHONE_NUMBER_ID,
+                        "display_phone_number": DISPLAY_PHONE_NUMBER,
+                        "verified_name": TENANT_NAME,
+                    }
+                ],
+            },
+        )
+        numbers = self._gateway("GET", "/v1/numbers")["data"]
+        if not any(number["phone_number_id"] == PHONE_NUMBER_ID for number in numbers):
+            self._gateway(
+                "POST",
+                "/v1/numbers/embedded-signup",
+                {"code": account["code"], "waba_id": WABA_ID, "phone_number_id": PHONE_NUMBER_ID},
+            )
+
+    def verify_endpoint(self) -> None:
+        """An endpoint on the inbox; the inbox is told the secret, so that it can show the signature verified."""
+        url = f"{settings.SANDBOX_GRAPH_URL}/inbox/{INBOX}"
+        inbox = f"/sim/inboxes/{INBOX}"
+        endpoints = self._gateway("GET", "/v1/webhooks")["data"]
+        found = next((endpoint for endpoint in endpoints if endpoint["url"] == url), None)
+        if found is None:
+            made = self._gateway("POST", "/v1/webhooks", {"url": url, "description": "The simulator's inbox"})
+            self._simulator("PUT", inbox, {"secrets": [made["secret"]]})
+        elif not self._simulator("GET", inbox).get("secrets"):
+            rotated = self._gateway("POST", f"/v1/webhooks/{found['id']}/rotate-secret", {"overlap_hours": 0})
+            self._simulator("PUT", inbox, {"secrets": [rotated["secret"]]})
+
+    def _gateway(self, method: str, path: str, body: Any = None) -> Any:
+        return self._call(method, settings.BASE_URL + path, body, {"Authorization": f"Bearer {self.api_key}"})
+
+    def _simulator(self, method: str, path: str, body: Any = None) -> Any:
+        return self._call(method, settings.SANDBOX_GRAPH_URL + path, body, {})
+
+    def _call(self, method: str, url: str, body: Any, headers: dict[str, str]) -> Any:
+        answer = self.session.request(method, url, json=body, headers=headers, timeout=TIMEOUT_SECONDS)
+        if not answer.ok:
+            raise DemoError(f"{method} {url} answered {answer.status_code}: {answer.text[:500]}")
+        return answer.json()
+
+
+def _api_key(tenant: Tenant, before: str) -> str:
+    known = ApiKey.objects.for_tenant(tenant.id).filter(key_hash=keys.hash_of(before), revoked_at=None)
+    if known.exists():
+        return before
+    return keys.create(name="demo", environment=ApiKey.Environment.LIVE, tenant=tenant).key
+
+
+def _staff_password(before: str) -> str:
+    user = User.objects.filter(email=STAFF_EMAIL).first()
+    if user is None:
+        password = secrets.token_urlsafe(15)
+        User.objects.create_superuser(STAFF_EMAIL, password)
+        return password
+    if before and user.check_password(before):
+        return before
+    password = secrets.token_urlsafe(15)
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    return password
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _write(path: Path, ready: dict[str, str]) -> None:
+    partial = path.with_suffix(".part")
+    partial.touch(mode=0o600)
+    partial.write_text(json.dumps(ready, indent=2) + "\n")
+    os.replace(partial, path)

@@ -1,0 +1,218 @@
+"""Sending: one message, or a read mark, from the caller to the upstream and back verbatim (architecture.md, OUT).
+
+validate → resolve `from` → idempotency record → give the database connection back → upstream call → one
+transaction with the event, its deliveries and the idempotency result → the upstream's bytes as the answer.
+A message is never sent twice: an interrupted send ends as 'outcome unknown' and is not repeated.
+"""
+
+from typing import Any
+from uuid import UUID
+
+import orjson
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+from django.http import HttpRequest, HttpResponse
+
+from gateway.api.errors import (
+    UNAVAILABLE,
+    InvalidRequest,
+    MetaUnreachable,
+    NumberNotConnected,
+    error_response,
+)
+from gateway.upstream import client
+from gateway.upstream.client import Answer, UpstreamUnreachable
+from gateway.upstream.errors import judge, passed_through, unreachable
+from messaging import bodies, idempotency
+from messaging.idempotency import Claim
+from phone_numbers import connection as number_connection
+from phone_numbers.lookup import Sender, sender
+from tenants import checklist
+from webhooks.publish import NewEvent, publish
+
+log = structlog.get_logger(__name__)
+
+CONNECTED = "connected"
+
+
+def resolve_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
+    """The connected number to send from. Raises InvalidRequest (rule 4) or NumberNotConnected (rule 5)."""
+    number = sender(tenant_id=tenant_id, environment=environment, from_=from_)
+    if number is None:
+        raise InvalidRequest.of(
+            **{"from": f"Not one of this tenant's {environment} numbers (phone_number_id or E.164)."}
+        )
+    if number.connection_state != CONNECTED:
+        raise NumberNotConnected(
+            details={
+                "phone_number_id": number.phone_number_id,
+                "connection_state": number.connection_state,
+                "connection_detail": number.connection_detail,
+            }
+        )
+    return number
+
+
+def send_message(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    raw: bytes,
+    body: dict[str, Any],
+    idempotency_key: str | None,
+    request: HttpRequest,
+) -> HttpResponse:
+    """Send one message; the answer is the upstream's (send rules 1 to 7)."""
+    from_ = bodies.check_sender(body)
+    if problems := bodies.missing_of_message(body):
+        raise InvalidRequest.of(**problems)
+    key = idempotency.key_of(idempotency_key)
+    number = resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
+    claim: Claim | None = None
+    if key is not None:
+        begun = idempotency.begin(
+            tenant_id=tenant_id, environment=environment, key=key, path=request.path, body=body
+        )
+        if isinstance(begun, HttpResponse):
+            return begun
+        claim = begun
+    outgoing = bodies.outgoing(raw)
+    give_connection_back()
+    try:
+        answer = post_message(number, outgoing)
+        verdict = judge(answer)
+    except UpstreamUnreachable as error:
+        return _unknown(claim, unreachable(error), request)
+    except MetaUnreachable as error:
+        return _unknown(claim, error, request)
+    response = passed_through(answer, verdict)
+    if verdict.token_problem:
+        number_connection.token_failed(waba_id=number.waba_id, token=number.token)
+    _record(tenant_id=tenant_id, number=number, sent=outgoing, answer=answer, claim=claim, response=response)
+    return response
+
+
+def mark_read(*, tenant_id: UUID, environment: str, body: dict[str, Any]) -> HttpResponse:
+    """Mark a customer's message as read, with or without a typing indicator; the answer is the upstream's."""
+    from_ = bodies.check_sender(body)
+    message_id = body.get("message_id")
+    if not isinstance(message_id, str) or not message_id:
+        raise InvalidRequest.of(message_id="Required: the id of the message to mark as read.")
+    number = resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
+    outgoing: dict[str, Any] = {
+        "messaging_product": "whatsapp",
+        "status": "read",
+        **{
+            name: value for name, value in body.items() if name not in {"from", "messaging_product", "status"}
+        },
+    }
+    give_connection_back()
+    try:
+        answer = post_message(number, orjson.dumps(outgoing))
+    except UpstreamUnreachable as error:
+        raise unreachable(error) from None
+    verdict = judge(answer)
+    if verdict.token_problem:
+        number_connection.token_failed(waba_id=number.waba_id, token=number.token)
+    return passed_through(answer, verdict)
+
+
+def post_message(number: Sender, outgoing: bytes) -> Answer:
+    """POST to the number's messages edge (upstream fact 1.1). Raises UpstreamUnreachable."""
+    return client.request(
+        environment=number.environment,
+        method="POST",
+        path=f"{number.phone_number_id}/messages",
+        token=number.token,
+        body=outgoing,
+    )
+
+
+def outbound_event(
+    *,
+    number: Sender,
+    sent: bytes,
+    response: bytes,
+    http_status: int | None,
+    dedupe_key: str | None = None,
+    batch_id: str | None = None,
+    idx: int | None = None,
+) -> NewEvent:
+    """The `message.outbound` event of a send: the request's and the answer's own bytes (decisions, Events)."""
+    try:
+        value = orjson.loads(response)
+    except orjson.JSONDecodeError:
+        value = {}
+    message = _first(value, "messages")
+    contact = _first(value, "contacts")
+    wamid = message.get("id")
+    tail = orjson.dumps({"http_status": http_status, "batch_id": batch_id, "idx": idx})
+    return NewEvent(
+        type="message.outbound",
+        dedupe_key=dedupe_key or f"out:{wamid}"[:255],
+        data=b'{"request":%b,"response":%b,%b' % (sent, response, tail[1:]),
+        waba_id=number.waba_id,
+        phone_number_id=number.phone_number_id,
+        display_phone_number="".join(filter(str.isdigit, number.display_phone_number)),
+        wamid=wamid,
+        wa_id=contact.get("wa_id"),
+        user_id=contact.get("user_id"),
+    )
+
+
+def give_connection_back() -> None:
+    """Return the database connection before a call that may take 15 seconds: a pooled one serves others meanwhile."""
+    if settings.DATABASE_POOL_SIZE and not connection.in_atomic_block:
+        connection.close()
+
+
+def _record(
+    *,
+    tenant_id: UUID,
+    number: Sender,
+    sent: bytes,
+    answer: Answer,
+    claim: Claim | None,
+    response: HttpResponse,
+) -> None:
+    """One transaction for what the send left behind.
+
+    If the database is gone by now, the caller still gets the upstream's answer: the message is on its way, and any
+    other answer would make the caller send it again.
+    """
+    try:
+        with transaction.atomic():
+            if answer.ok:
+                publish(
+                    tenant_id=tenant_id,
+                    events=[
+                        outbound_event(
+                            number=number, sent=sent, response=answer.body, http_status=answer.status
+                        )
+                    ],
+                )
+                checklist.mark(tenant_id=tenant_id, step="test_message_sent")
+            if claim is not None:
+                claim.complete(response)
+    except UNAVAILABLE as error:
+        log.error("send_not_recorded", error=type(error).__name__, http_status=answer.status)
+        connection.close()
+
+
+def _unknown(claim: Claim | None, error: MetaUnreachable, request: HttpRequest) -> HttpResponse:
+    """Send rule 7: the 502 whose outcome is unknown, stored under the key so that it is never repeated."""
+    response = error_response(error, request)
+    if claim is not None:
+        try:
+            claim.complete(response)
+        except UNAVAILABLE as failure:
+            log.error("send_not_recorded", error=type(failure).__name__)
+            connection.close()
+    return response
+
+
+def _first(value: Any, name: str) -> dict[str, Any]:
+    items = value.get(name) if isinstance(value, dict) else None
+    first = items[0] if isinstance(items, list) and items else None
+    return first if isinstance(first, dict) else {}

@@ -1,0 +1,51 @@
+"""The upstream of these tests is the simulator."""
+
+import pytest
+
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants.models import Tenant
+from tests.simulated import RunningSimulator, SimulatedAccount, _simulator_process, simulator
+
+__all__ = ["_simulator_process", "simulator"]
+
+
+def connected_number(
+    tenant: Tenant, account: SimulatedAccount, *, environment: str = "live", **values: object
+) -> PhoneNumber:
+    """A tenant's connected number on a simulator's account, as onboarding leaves it."""
+    row, _ = BusinessAccount.objects.get_or_create(
+        waba_id=account.waba_id,
+        defaults={
+            "tenant": tenant,
+            "environment": environment,
+            "access_token": account.access_token,
+            "subscribed": True,
+        },
+    )
+    display = account.display_phone_numbers[0]
+    return PhoneNumber.objects.create(
+        **{
+            "account": row,
+            "tenant": tenant,
+            "environment": environment,
+            "phone_number_id": account.phone_number_id,
+            "display_phone_number": display,
+            "digits": "".join(filter(str.isdigit, display)),
+            "registered": True,
+            "connection_state": PhoneNumber.State.CONNECTED,
+            "ever_connected": True,
+            **values,
+        }
+    )
+
+
+@pytest.fixture
+def account(simulator: RunningSimulator) -> SimulatedAccount:
+    """A fresh account at the simulator."""
+    return simulator.account()
+
+
+@pytest.fixture
+def number(tenant: Tenant, account: SimulatedAccount) -> PhoneNumber:
+    """A connected live number of `tenant`."""
+    return connected_number(tenant, account)

@@ -1,0 +1,291 @@
+"""`POST /v1/messages`: rules 1 to 7, the caller's bytes upstream, the upstream's bytes back."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.clock import now
+from messaging.models import IdempotencyRecord
+from messaging.tests.conftest import connected_number
+from phone_numbers.models import PhoneNumber
+from tenants import keys
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error, assert_service_headers
+from tests.simulated import RunningSimulator, SimulatedAccount
+from webhooks.models import Event, EventPayload
+
+pytestmark = pytest.mark.django_db
+
+CUSTOMER = "+919812345678"
+
+
+def text(number: PhoneNumber, **more: Any) -> dict[str, Any]:
+    return {
+        "from": number.phone_number_id,
+        "to": CUSTOMER,
+        "type": "text",
+        "text": {"body": "Hello"},
+        **more,
+    }
+
+
+def sent_bodies(simulator: RunningSimulator, number: PhoneNumber) -> list[str]:
+    """What the upstream received as messages of the number, oldest first."""
+    rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=1000")["data"]
+    return [row["body"] for row in reversed(rows) if row["path"].endswith("/messages")]
+
+
+def test_the_answer_is_the_upstreams_and_the_event_holds_both(
+    api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    answer = api.post("/v1/messages", text(number))
+    assert answer.status_code == 200
+    body = answer.json()
+    assert list(body) == ["messaging_product", "contacts", "messages"]
+    assert body["contacts"][0] == {"input": CUSTOMER, "wa_id": CUSTOMER[1:]}
+    assert_service_headers(answer)
+    assert "X-Service-Error-Source" not in answer
+
+    event = Event.objects.get(type="message.outbound")
+    assert event.wamid == body["messages"][0]["id"]
+    assert (event.tenant_id, event.wa_id, event.raw_id) == (tenant.id, CUSTOMER[1:], None)
+    assert event.dedupe_key == f"out:{event.wamid}"
+    data = orjson.loads(bytes(EventPayload.objects.get(id=event.id).body))
+    assert list(data) == ["request", "response", "http_status", "batch_id", "idx"]
+    assert data["response"] == body
+    assert data["http_status"] == 200
+    tenant.refresh_from_db()
+    assert tenant.test_message_sent
+
+
+def test_the_upstream_receives_the_callers_bytes_less_from(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    raw = (
+        '{ "type":"location", "from" : "%s","to":"919812345678",'
+        '"location":{"latitude":28.610,"longitude":7.72e1,"name":"caf\\u00e9 ☕"},'
+        '"biz_opaque_callback_data":"12345678901234567890123"}' % number.phone_number_id
+    )
+    assert api.post("/v1/messages", raw.encode()).status_code == 200
+    assert sent_bodies(simulator, number) == [
+        '{"messaging_product":"whatsapp","type":"location","to":"919812345678",'
+        '"location":{"latitude":28.610,"longitude":7.72e1,"name":"caf\\u00e9 ☕"},'
+        '"biz_opaque_callback_data":"12345678901234567890123"}'
+    ]
+
+
+@pytest.mark.parametrize("form", ["{id}", "{digits}", "+{digits}"])
+def test_from_is_an_id_or_a_number_with_or_without_plus(api: Api, number: PhoneNumber, form: str) -> None:
+    from_ = form.format(id=number.phone_number_id, digits=number.digits)
+    assert api.post("/v1/messages", text(number, **{"from": from_})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"from": None}, "from"),
+        ({"from": ""}, "from"),
+        ({"from": 5}, "from"),
+        ({"from": "000"}, "from"),
+        ({"to": None}, "to"),
+        ({"type": None}, "type"),
+        ({"type": ""}, "type"),
+    ],
+)
+def test_what_the_gateway_needs_is_named(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, change: dict[str, Any], field: str
+) -> None:
+    body = {name: value for name, value in text(number, **change).items() if value is not None}
+    error = assert_error(api.post("/v1/messages", body), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == [field]
+    assert sent_bodies(simulator, number) == []
+
+
+def test_a_customer_known_only_by_user_id_is_addressed_by_recipient(api: Api, number: PhoneNumber) -> None:
+    body = text(number, recipient="IN.77889900112233445566")
+    del body["to"]
+    answer = api.post("/v1/messages", body)
+    assert answer.status_code == 200
+    assert Event.objects.get().user_id == "IN.77889900112233445566"
+
+
+def test_a_number_that_is_not_connected_is_409_with_its_detail(api: Api, number: PhoneNumber) -> None:
+    PhoneNumber.objects.update(connection_state="pending", connection_detail="no_verified_endpoint")
+    error = assert_error(api.post("/v1/messages", text(number)), 409, "number_not_connected")
+    assert error["details"]["connection_detail"] == "no_verified_endpoint"
+
+
+def test_another_tenants_number_and_another_environments_are_unusable(
+    api: Api, other_api: Api, tenant: Tenant, number: PhoneNumber
+) -> None:
+    assert_error(other_api.post("/v1/messages", text(number)), 400, "invalid_request")
+    test_key = keys.create(name="t", environment="test", tenant=tenant).key
+    assert_error(Api(test_key).post("/v1/messages", text(number)), 400, "invalid_request")
+
+
+def test_an_upstream_error_keeps_its_bytes_and_status_and_makes_no_event(
+    api: Api, number: PhoneNumber
+) -> None:
+    answer = api.post("/v1/messages", text(number, to="+919812340030"))
+    assert answer.status_code == 400
+    assert answer["X-Service-Error-Source"] == "meta"
+    assert answer.content.startswith(b'{"source":"meta",')
+    assert answer.json()["error"]["code"] == 131030
+    assert Event.objects.count() == 0
+
+
+def test_throttling_is_429_whatever_status_it_came_with(api: Api, number: PhoneNumber) -> None:
+    answer = api.post("/v1/messages", text(number, to="+919812340429"))
+    assert answer.status_code == 429
+    assert answer.json()["source"] == "meta"
+    assert int(answer["Retry-After"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ({"action": "html", "status": 502}, None),
+        ({"action": "reset"}, "connection_error"),
+        ({"action": "hang"}, "timeout"),
+    ],
+)
+def test_no_usable_answer_is_502_with_the_timeout(
+    api: Api,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    settings: Any,
+    fault: dict[str, Any],
+    reason: str | None,
+) -> None:
+    settings.UPSTREAM_TIMEOUT_MS = 300
+    simulator.faults({"match": {"phone_number_id": number.phone_number_id}, **fault})
+    error = assert_error(api.post("/v1/messages", text(number)), 502, "meta_unreachable")
+    assert error["details"]["timeout_ms"] == 300
+    assert error["details"].get("reason") == reason
+    assert Event.objects.count() == 0
+
+
+def test_the_same_key_and_body_is_one_send(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    first = api.post("/v1/messages", text(number), Idempotency_Key="order-17")
+    reordered = dict(reversed(text(number).items()))
+    second = api.post("/v1/messages", reordered, Idempotency_Key="order-17")
+    assert (first.status_code, first.content) == (second.status_code, second.content)
+    assert "Idempotent-Replayed" not in first
+    assert second["Idempotent-Replayed"] == "true"
+    assert len(sent_bodies(simulator, number)) == 1
+
+
+def test_the_same_key_with_a_different_body_or_path_is_422(api: Api, number: PhoneNumber) -> None:
+    api.post("/v1/messages", text(number), Idempotency_Key="order-17")
+    other = text(number, text={"body": "Other"})
+    assert_error(api.post("/v1/messages", other, Idempotency_Key="order-17"), 422, "idempotency_conflict")
+
+
+def test_an_upstream_refusal_and_an_unknown_outcome_are_stored_too(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, settings: Any
+) -> None:
+    settings.UPSTREAM_TIMEOUT_MS = 300
+    refused = text(number, to="+919812340030")
+    for key, body in (("refused", refused), ("hanging", text(number))):
+        if key == "hanging":
+            simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "hang"})
+        first = api.post("/v1/messages", body, Idempotency_Key=key)
+        simulator.faults()
+        second = api.post("/v1/messages", body, Idempotency_Key=key)
+        assert second["Idempotent-Replayed"] == "true"
+        assert (first.status_code, first.content) == (second.status_code, second.content)
+        assert first["X-Service-Error-Source"] == second["X-Service-Error-Source"]
+    assert len(sent_bodies(simulator, number)) == 2
+
+
+def test_what_was_refused_before_the_upstream_call_is_not_stored(api: Api, number: PhoneNumber) -> None:
+    PhoneNumber.objects.update(connection_state="pending", connection_detail="not_registered")
+    assert_error(api.post("/v1/messages", text(number), Idempotency_Key="k"), 409, "number_not_connected")
+    PhoneNumber.objects.update(connection_state="connected", connection_detail=None)
+    assert api.post("/v1/messages", text(number), Idempotency_Key="k").status_code == 200
+
+
+@pytest.mark.parametrize("header", ["", " ", "a b", "é", "x" * 256])
+def test_a_key_is_visible_ascii_of_bounded_length(api: Api, number: PhoneNumber, header: str) -> None:
+    assert_error(api.post("/v1/messages", text(number), Idempotency_Key=header), 400, "invalid_request")
+
+
+def test_an_interrupted_send_is_answered_as_unknown_and_never_repeated(
+    api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    api.post("/v1/messages", text(number), Idempotency_Key="k")
+    IdempotencyRecord.objects.update(status=None, body=None, headers={})
+    assert_error(api.post("/v1/messages", text(number), Idempotency_Key="k"), 409, "idempotency_conflict")
+    IdempotencyRecord.objects.update(started_at=now() - timedelta(seconds=31))
+    error = assert_error(api.post("/v1/messages", text(number), Idempotency_Key="k"), 502, "meta_unreachable")
+    assert error["details"]["reason"] == "interrupted"
+    assert len(sent_bodies(simulator, number)) == 1
+
+
+def test_after_24_hours_a_key_is_new(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
+    api.post("/v1/messages", text(number), Idempotency_Key="k")
+    IdempotencyRecord.objects.update(started_at=now() - timedelta(hours=24, seconds=1))
+    assert (
+        api.post("/v1/messages", text(number, text={"body": "New"}), Idempotency_Key="k").status_code == 200
+    )
+    assert len(sent_bodies(simulator, number)) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_at_once_one_sends_and_the_other_is_told(
+    tenant: Tenant, key: keys.NewKey, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    number = connected_number(tenant, account)
+    simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 700})
+    statuses: list[int] = []
+    together = threading.Barrier(4)
+
+    def send() -> None:
+        from django.db import connection
+
+        together.wait()
+        statuses.append(Api(key.key).post("/v1/messages", text(number), Idempotency_Key="race").status_code)
+        connection.close()
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(statuses) == [200, 409, 409, 409]
+    assert len(sent_bodies(simulator, number)) == 1
+
+
+def test_read_marks_and_typing_pass_verbatim(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    inbound = simulator.control(
+        "POST",
+        "inbound",
+        {
+            "phone_number_id": number.phone_number_id,
+            "from": CUSTOMER[1:],
+            "type": "text",
+            "text": {"body": "Hi"},
+        },
+    )
+    wamid = inbound.get("id") or inbound["message"]["id"]
+    answer = api.post(
+        "/v1/messages/read",
+        {"from": number.phone_number_id, "message_id": wamid, "typing_indicator": {"type": "text"}},
+    )
+    assert answer.status_code == 200, answer.content
+    assert answer.json() == {"success": True}
+    (body,) = sent_bodies(simulator, number)
+    assert orjson.loads(body) == {
+        "messaging_product": "whatsapp",
+        "status": "read",
+        "message_id": wamid,
+        "typing_indicator": {"type": "text"},
+    }
+    assert_error(api.post("/v1/messages/read", {"from": number.phone_number_id}), 400, "invalid_request")

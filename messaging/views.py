@@ -1,0 +1,46 @@
+"""`/v1/messages` and `/v1/messages/read` (section 4 of the specification)."""
+
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.viewsets import ViewSet
+
+from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.json import object_of
+from messaging import idempotency, sending
+
+
+class MessagesView(ViewSet):
+    """Send one message, or mark one as read: bodies and answers are the upstream's own."""
+
+    @extend_schema(
+        operation_id="send_message",
+        tags=["Messages"],
+        parameters=[OpenApiParameter(idempotency.HEADER, str, OpenApiParameter.HEADER)],
+        request=OpenApiTypes.OBJECT,
+        responses=OpenApiTypes.OBJECT,
+    )
+    def create(self, request: Request) -> HttpResponse:
+        raw = request._request.body
+        return sending.send_message(
+            tenant_id=tenant_of(request).id,
+            environment=caller_of(request).effective_environment,
+            raw=raw,
+            body=object_of(request),
+            idempotency_key=request.headers.get(idempotency.HEADER),
+            request=request._request,
+        )
+
+    @extend_schema(
+        operation_id="mark_message_read",
+        tags=["Messages"],
+        request=OpenApiTypes.OBJECT,
+        responses=OpenApiTypes.OBJECT,
+    )
+    def read(self, request: Request) -> HttpResponse:
+        return sending.mark_read(
+            tenant_id=tenant_of(request).id,
+            environment=caller_of(request).effective_environment,
+            body=object_of(request),
+        )
