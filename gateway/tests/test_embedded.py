@@ -103,6 +103,7 @@ def test_two_data_directories_run_side_by_side_and_keep_their_data(
     assert [query_one(each, "SELECT number FROM kept") for each in directories] == [0, 1]
     for process in running:
         embedded.stop_postgres(process)
+    embedded.socket_dir(directories[1]).rmdir()
 
 
 def test_postgres_is_durable_and_set_to_utf8_and_utc(tmp_path: Path, group: ProcessGroup) -> None:
