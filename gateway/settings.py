@@ -333,7 +333,7 @@ UNFOLD = {
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "ENVIRONMENT": "tenants.staff_site.environment_badge",
-    "DASHBOARD_CALLBACK": "tenants.staff_dashboard.dashboard",
+    "DASHBOARD_CALLBACK": "webhooks.staff_dashboard.dashboard",
     "SIDEBAR": {"show_search": True, "navigation": "tenants.staff_site.navigation"},
 }
 

@@ -1,5 +1,6 @@
 """The staff admin as a whole: who may enter, how it is found one's way in, and its content security policy."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from allauth.account.decorators import secure_admin_login
@@ -10,6 +11,7 @@ from django.urls import NoReverseMatch, reverse
 from unfold.sites import UnfoldAdminSite
 
 from tenants.console_account import has_second_factor
+from tenants.roles import OWN_APPS
 
 ADMIN_CSP = {
     "script-src": ["'self'", "'unsafe-inline'", "'unsafe-eval'"],
@@ -23,6 +25,14 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
 
     index_title = "Overview"
     enable_nav_sidebar = True
+
+    def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
+        """Only the service's own pages: those that packages bring may show what no page should (TOTP secrets)."""
+        models: list[Any] = (
+            list(model_or_iterable) if isinstance(model_or_iterable, Iterable) else [model_or_iterable]
+        )
+        own = [model for model in models if model._meta.app_label in OWN_APPS]
+        super().register(own, admin_class, **options)
 
     def has_permission(self, request: HttpRequest) -> bool:
         return super().has_permission(request) and not _lacks_second_factor(request)
@@ -47,12 +57,48 @@ def environment_badge(request: HttpRequest) -> list[str]:
     return ["Production", "danger"] if settings.PRODUCTION else ["Development", "info"]
 
 
-_NAVIGATION = (
-    ("Businesses", (
-        ("Approval queue", "pending_actions", "admin:tenants_tenant_changelist", "?status__exact=pending_approval"),
-        ("Tenants", "storefront", "admin:tenants_tenant_changelist", "?status__exact=active"),
-    )),
-)  # fmt: skip
+_NAVIGATION: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
+    (
+        "Businesses",
+        (
+            ("Overview", "dashboard", "admin:index", ""),
+            (
+                "Approval queue",
+                "pending_actions",
+                "admin:tenants_tenant_changelist",
+                "?status__exact=pending_approval",
+            ),
+            ("Tenants", "storefront", "admin:tenants_tenant_changelist", ""),
+            ("Platform apps", "apps", "admin:tenants_platformapp_changelist", ""),
+            ("API keys", "key", "admin:tenants_apikey_changelist", ""),
+        ),
+    ),
+    (
+        "Messaging",
+        (
+            ("Accounts", "business", "admin:numbers_businessaccount_changelist", ""),
+            ("Numbers", "call", "admin:numbers_phonenumber_changelist", ""),
+            ("Batches", "stacks", "admin:messaging_batch_changelist", ""),
+            ("Kept notifications", "inbox", "admin:messaging_keptnotification_changelist", ""),
+        ),
+    ),
+    (
+        "Webhooks",
+        (
+            ("Endpoints", "webhook", "admin:webhooks_endpoint_changelist", ""),
+            ("Deliveries", "local_shipping", "admin:webhooks_delivery_changelist", ""),
+            ("Events", "bolt", "admin:webhooks_event_changelist", ""),
+        ),
+    ),
+    (
+        "Staff",
+        (
+            ("Audit log", "history", "admin:tenants_auditentry_changelist", ""),
+            ("People", "group", "admin:tenants_user_changelist", ""),
+            ("E-mail domains", "alternate_email", "admin:tenants_emaildomainrule_changelist", ""),
+        ),
+    ),
+)
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:

@@ -1,0 +1,94 @@
+"""The staff admin of accounts and numbers, to look at. Tokens and PINs are on no page."""
+
+from django.contrib import admin
+
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants.read_only_admin import ReadOnlyAdmin, display, tenant_link
+
+STATE_LABELS = {"connected": "success", "pending": "warning", "disconnected": "danger"}
+
+
+@admin.register(BusinessAccount)
+class BusinessAccountAdmin(ReadOnlyAdmin):
+    list_display = (
+        "waba_id",
+        "name",
+        "owner",
+        "environment",
+        "subscribed",
+        "token_expires_at",
+        "token_invalid_at",
+        "synced_at",
+    )
+    list_filter = ("environment", "subscribed")
+    list_select_related = ("tenant",)
+    search_fields = ("=waba_id", "name", "=tenant__id", "tenant__name")
+    search_help_text = "waba_id, name, tenant id or name"
+    ordering = ("-id",)
+    fields = (
+        "id",
+        "waba_id",
+        "name",
+        "owner",
+        "environment",
+        "subscribed",
+        "token_expires_at",
+        "data_access_expires_at",
+        "token_invalid_at",
+        "synced_at",
+        "created_at",
+    )
+    readonly_fields = ("owner",)
+
+    @display(description="Tenant")
+    def owner(self, account: BusinessAccount) -> str:
+        return tenant_link(account.tenant_id, account.tenant.name)
+
+
+@admin.register(PhoneNumber)
+class PhoneNumberAdmin(ReadOnlyAdmin):
+    list_display = (
+        "display_phone_number",
+        "phone_number_id",
+        "owner",
+        "state",
+        "connection_detail",
+        "quality_rating",
+        "messaging_limit_tier",
+        "last_event_at",
+    )
+    list_filter = ("connection_state", "connection_detail", "environment", "quality_rating")
+    list_select_related = ("tenant",)
+    search_fields = ("=phone_number_id", "digits", "=tenant__id", "tenant__name", "=account__waba_id")
+    search_help_text = "Number, phone_number_id, waba_id, tenant id or name"
+    ordering = ("-id",)
+    fields = (
+        "id",
+        "phone_number_id",
+        "display_phone_number",
+        "verified_name",
+        "owner",
+        "account",
+        "environment",
+        "state",
+        "connection_detail",
+        "registered",
+        "registered_at",
+        "coexistence",
+        "quality_rating",
+        "messaging_limit_tier",
+        "throughput_level",
+        "name_status",
+        "last_event_at",
+        "refreshed_at",
+        "created_at",
+    )
+    readonly_fields = ("owner", "state")
+
+    @display(description="Tenant")
+    def owner(self, number: PhoneNumber) -> str:
+        return tenant_link(number.tenant_id, number.tenant.name)
+
+    @display(description="State", label=STATE_LABELS)
+    def state(self, number: PhoneNumber) -> str:
+        return number.connection_state

@@ -1,0 +1,223 @@
+"""The staff admin: who enters, the queue and its decisions, and that no page shows a secret."""
+
+import re
+from typing import Any
+from uuid import UUID
+
+import pytest
+from allauth.mfa.models import Authenticator
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.core.cache import cache
+from django.test import Client
+from django.urls import reverse
+
+from tenants import keys, platform_apps, roles, sessions, signup
+from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, SignUp, Tenant, User
+
+pytestmark = pytest.mark.django_db
+
+
+def browser_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def browser(staff: User) -> Client:
+    return browser_of(staff)
+
+
+def member(role: str) -> Client:
+    user = User.objects.create_user(f"{role}@service.example", "a long enough password", is_staff=True)
+    user.groups.add(Group.objects.get(name=role))
+    return browser_of(user)
+
+
+@pytest.fixture
+def waiting() -> Tenant:
+    sign_up = SignUp.objects.create(
+        email="owner@infosys.com",
+        password="pbkdf2_sha256$the-hash-of-a-password",
+        company="Infosys Limited",
+        website="https://other.in",
+        tax_id="29AAACI1681G1ZL",
+        tax_id_type="gstin",
+        address="44 Electronics City",
+        city="Bengaluru",
+        state_code="29",
+        pin_code="560100",
+        phone="+919800000001",
+    )
+    return signup.confirm(signup.link_for(sign_up).rpartition("/")[2])
+
+
+def decide(client: Client, tenant: Tenant, action: str, **fields: str) -> Any:
+    return client.post(f"/admin/tenants/tenant/{tenant.pk}/{action}/", {"_form_submitted": "on", **fields})
+
+
+def test_only_staff_enter_by_the_consoles_log_in(tenant: Tenant) -> None:
+    assert Client().get("/admin/", follow=True).redirect_chain[-1][0].startswith("/login?next=")
+    person = User.objects.create_user("asha@traders.example", "a long enough password", tenant=tenant)
+    assert browser_of(person).get("/admin/", follow=True).status_code == 403
+
+
+def test_a_second_factor_is_demanded_where_the_setting_says_so(staff: User, settings: Any) -> None:
+    settings.STAFF_SECOND_FACTOR = True
+    client = browser_of(staff)
+    assert client.get("/admin/", follow=False).status_code == 302
+    assert client.get("/admin/login/")["Location"] == reverse("mfa_activate_totp")
+    Authenticator.objects.create(user=staff, type="totp", data={"secret": "x"})
+    assert client.get("/admin/").status_code == 200
+
+
+def test_the_queue_is_oldest_first_and_shows_what_to_look_at(browser: Client, waiting: Tenant) -> None:
+    younger = Tenant.objects.create(name="Younger")
+    page = browser.get("/admin/tenants/tenant/?status__exact=pending_approval").content.decode()
+    assert page.index("Infosys Limited") < page.index(younger.name)
+    assert "email_domain_differs_from_website" in page
+    assert "Company" in page
+    detail = browser.get(f"/admin/tenants/tenant/{waiting.pk}/change/").content.decode()
+    for evidence in (
+        "44 Electronics City",
+        "+919800000001",
+        "Karnataka",
+        "E-mail is at infosys.com",
+        "tenant.sign_up",
+    ):
+        assert evidence in detail
+    assert "the-hash-of-a-password" not in detail
+
+
+def test_the_four_decisions(browser: Client, staff: User, waiting: Tenant) -> None:
+    assert "Usual reasons" in browser.get(f"/admin/tenants/tenant/{waiting.pk}/reject/").content.decode()
+    assert "Say why" in decide(browser, waiting, "reject").content.decode()
+    for action, fields, status in [
+        ("reject", {"reason": "Not you"}, "rejected"),
+        ("approve", {}, "active"),
+        ("suspend", {"reason": "abuse", "note": "spam"}, "suspended"),
+        ("reinstate", {}, "active"),
+    ]:
+        assert "HX-Redirect" in decide(browser, waiting, action, **fields)
+        waiting.refresh_from_db()
+        assert waiting.status == status
+        entry = AuditEntry.objects.latest("id")
+        assert (entry.action, entry.actor_user_id) == (f"tenant.{action}", staff.pk)
+
+
+def test_the_second_reviewer_is_told(browser: Client, waiting: Tenant) -> None:
+    decide(member(roles.REVIEWER), waiting, "approve")
+    where = decide(browser, waiting, "approve")["HX-Redirect"]
+    assert "Somebody else was here first" in browser.get(where).content.decode()
+    assert AuditEntry.objects.filter(action="tenant.approve").count() == 1
+
+
+def test_after_a_decision_comes_the_next_in_the_queue(browser: Client, waiting: Tenant) -> None:
+    following = Tenant.objects.create(name="Younger")
+    assert str(following.pk) in decide(browser, waiting, "approve")["HX-Redirect"]
+
+
+def test_only_what_the_status_allows_is_offered(browser: Client, waiting: Tenant) -> None:
+    def offered() -> set[str]:
+        page = browser.get(f"/admin/tenants/tenant/{waiting.pk}/change/").content.decode()
+        return set(re.findall(rf"{waiting.pk}/(approve|reject|suspend|reinstate)", page))
+
+    assert offered() == {"approve", "reject", "suspend"}
+    decide(browser, waiting, "suspend", reason="admin")
+    assert offered() == {"reinstate"}
+
+
+def test_support_looks_and_decides_nothing(waiting: Tenant) -> None:
+    client = member(roles.SUPPORT)
+    assert client.get(f"/admin/tenants/tenant/{waiting.pk}/change/").status_code == 200
+    assert decide(client, waiting, "approve").status_code == 403
+    waiting.refresh_from_db()
+    assert waiting.status == Tenant.Status.PENDING_APPROVAL
+    assert client.get("/admin/tenants/user/add/").status_code == 403
+    assert client.get("/admin/tenants/platformapp/add/").status_code == 403
+
+
+def test_an_app_and_its_key_are_made_and_the_key_is_shown_once(browser: Client) -> None:
+    browser.post("/admin/tenants/platformapp/add/", {"name": "Shop platform"})
+    app = PlatformApp.objects.get()
+    made = browser.post(
+        f"/admin/tenants/platformapp/{app.pk}/new_key/",
+        {"_form_submitted": "on", "name": "server", "environment": "live"},
+    )
+    key = re.search(r"wb_live_\w{40}", made.content.decode())
+    assert key is not None
+    assert "no-store" in made["Cache-Control"]
+    assert ApiKey.objects.get().key_hash == keys.hash_of(key[0])
+    assert {entry.action for entry in AuditEntry.objects.all()} == {"app.create", "api_key.create"}
+
+
+def test_people_and_domain_rules_are_changed_by_superusers_and_audited(browser: Client) -> None:
+    browser.post(
+        "/admin/tenants/user/add/", {"email": "New@service.example", "is_staff": "on", "is_active": "on"}
+    )
+    person = User.objects.get(email="new@service.example")
+    assert not person.has_usable_password()
+    browser.post("/admin/tenants/emaildomainrule/add/", {"domain": "zoho.com", "verdict": "allow"})
+    assert EmailDomainRule.objects.get().verdict == "allow"
+    assert {entry.action for entry in AuditEntry.objects.all()} == {"user.create", "email_domain.rule"}
+
+
+def pages() -> list[str]:
+    return [f"{model._meta.app_label}_{model._meta.model_name}" for model in admin.site._registry]
+
+
+@pytest.mark.parametrize("name", pages())
+def test_every_list_opens_for_support(name: str) -> None:
+    client = member(roles.SUPPORT)
+    answer = client.get(reverse(f"admin:{name}_changelist"))
+    assert answer.status_code == 200
+    for term in (
+        "x",
+        "evt_01J00000000000000000000000",
+        "dlv_01J00000000000000000000000",
+        str(UUID(int=1)),
+        "a.b",
+    ):
+        assert client.get(reverse(f"admin:{name}_changelist"), {"q": term}).status_code == 200
+
+
+def test_history_has_no_change_or_delete(browser: Client, waiting: Tenant) -> None:
+    entry = AuditEntry.objects.latest("id")
+    path = f"/admin/tenants/auditentry/{entry.pk}"
+    assert browser.get(f"{path}/change/").status_code == 200
+    assert browser.post(f"{path}/change/", {"action": "x"}).status_code == 403
+    assert browser.post(f"{path}/delete/", {"post": "yes"}).status_code == 403
+    assert browser.get("/admin/tenants/auditentry/add/").status_code == 403
+
+
+def test_no_page_of_this_app_shows_a_secret(
+    browser: Client, staff: User, tenant: Tenant, waiting: Tenant
+) -> None:
+    key = keys.create(name="server", environment="live", tenant=tenant)
+    app = platform_apps.create_app(name="Shop platform")
+    token = sessions.open_session(staff).token
+    secrets = [
+        key.key,
+        key.row.key_hash,
+        token,
+        staff.password,
+        "the-hash-of-a-password",
+        User.objects.get(tenant=waiting).password,
+    ]
+    person = User.objects.get(tenant=waiting)
+    rows = (tenant, waiting, key.row, app, staff, person, AuditEntry.objects.latest("id"))
+    paths = [reverse(f"admin:{name}_changelist") for name in pages()] + [
+        reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_change", args=[row.pk]) for row in rows
+    ]
+    for path in paths:
+        page = browser.get(path).content.decode()
+        assert not [secret for secret in secrets if secret in page], path
+
+
+def test_the_overview_counts_what_needs_attention(browser: Client, waiting: Tenant) -> None:
+    cache.clear()
+    page = browser.get("/admin/").content.decode()
+    assert "Waiting for approval" in page
+    assert "Messages per hour" in page
+    assert "unsafe-eval" in browser.get("/admin/")["Content-Security-Policy"]
