@@ -15,6 +15,17 @@ import structlog
 _SECRET = re.compile(r"(wb_(?:live|test)_|wbc_|whsec_|EAA)[A-Za-z0-9+/=_\-.]{6,}")
 
 
+_NOISY = (
+    "django.server",
+    "urllib3",
+    "aiohttp.access",
+    "celery.beat",
+    "celery.app.trace",
+    "celery.worker.strategy",
+)
+"""Loggers whose lines below a warning say nothing that the service's own lines do not."""
+
+
 def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Cut credentials out of every text value, should one ever reach a logger."""
     for key, value in event.items():
@@ -55,6 +66,6 @@ def configure(config: Mapping[str, Any]) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(config["level"])
-    for noisy in ("django.request", "django.server", "urllib3", "aiohttp.access", "celery.worker.strategy"):
+    for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("django.request").setLevel(logging.CRITICAL)

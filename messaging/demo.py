@@ -5,7 +5,6 @@ simulator's inbox. `ready.json` holds what a script needs to use them.
 """
 
 import json
-import os
 import secrets
 from pathlib import Path
 from typing import Any
@@ -148,4 +147,4 @@ def _write(path: Path, ready: dict[str, str]) -> None:
     partial = path.with_suffix(".part")
     partial.touch(mode=0o600)
     partial.write_text(json.dumps(ready, indent=2) + "\n")
-    os.replace(partial, path)
+    partial.replace(path)

@@ -65,10 +65,10 @@ def test_the_upstream_receives_the_callers_bytes_less_from(
     api: Api, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
     raw = (
-        '{ "type":"location", "from" : "%s","to":"919812345678",'
+        '{ "type":"location", "from" : "PNID","to":"919812345678",'
         '"location":{"latitude":28.610,"longitude":7.72e1,"name":"caf\\u00e9 ☕"},'
-        '"biz_opaque_callback_data":"12345678901234567890123"}' % number.phone_number_id
-    )
+        '"biz_opaque_callback_data":"12345678901234567890123"}'
+    ).replace("PNID", number.phone_number_id)
     assert api.post("/v1/messages", raw.encode()).status_code == 200
     assert sent_bodies(simulator, number) == [
         '{"messaging_product":"whatsapp","type":"location","to":"919812345678",'

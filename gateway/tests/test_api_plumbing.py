@@ -1,0 +1,222 @@
+"""What every answer of the API has in common: error shape, headers, limits, version, rate limit, lists."""
+
+import time
+from typing import Any
+
+import orjson
+import pytest
+import redis
+from django.db import OperationalError, connection
+from django.test import Client
+
+from gateway import valkey as valkey_module
+from gateway.api import bodies
+from gateway.api.views import database_answers
+from gateway.wsgi import application
+from tenants import keys, lifecycle
+from tenants.models import PlatformApp, Tenant
+from tests.fixtures import Api, assert_error, assert_service_headers
+
+pytestmark = pytest.mark.django_db
+
+
+def test_an_unknown_path_and_a_wrong_method_have_the_error_shape(api: Api) -> None:
+    assert_error(api.get("/v1/nothing/here"), 404, "not_found")
+    assert_error(api.delete("/v1/tenant"), 405, "method_not_allowed")
+    assert_error(api.get("/upstream/nothing"), 404, "not_found")
+
+
+def test_a_page_that_does_not_exist_is_a_page_with_the_headers() -> None:
+    answer = Client().get("/no-such-page")
+    assert answer.status_code == 404
+    assert answer["Content-Type"].startswith("text/html")
+    assert_service_headers(answer)
+
+
+def test_a_crash_is_500_without_a_trace_of_its_cause(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(**_: Any) -> None:
+        raise RuntimeError("wb_live_secretsecretsecret")
+
+    monkeypatch.setattr(lifecycle, "change", explode)
+    answer = api.patch("/v1/tenant", {"name": "x"})
+    assert_error(answer, 500, "internal_error")
+    assert "secret" not in answer.content.decode()
+
+
+def test_an_unreachable_database_is_503_and_says_when_to_come_back(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(**_: Any) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(lifecycle, "change", unreachable)
+    answer = api.patch("/v1/tenant", {"name": "x"})
+    assert_error(answer, 503, "service_unavailable")
+    assert answer["Retry-After"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("token", "headers"),
+    [
+        (None, {}),
+        ("", {}),
+        ("wb_live_" + "x" * 40, {}),
+        ("x" * 5000, {}),
+        ("wbc_unknown", {}),
+        (None, {"Authorization": "Basic d2I6"}),
+        (None, {"Authorization": "Bearer"}),
+    ],
+)
+def test_missing_and_invalid_credentials_are_401(token: str | None, headers: dict[str, str]) -> None:
+    answer = Api(token, **headers).get("/v1/tenant")
+    assert_error(answer, 401, "unauthorized")
+    assert answer["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"null", b'{"a": NaN}', b"\xff{}"])
+def test_a_body_that_is_no_json_object_is_400(api: Api, body: bytes) -> None:
+    assert_error(api.post("/v1/api-keys", body), 400, "invalid_request")
+
+
+def test_another_content_type_is_415(api: Api) -> None:
+    answer = api.client.generic(
+        "POST",
+        "/v1/api-keys",
+        b"name=x",
+        content_type="application/x-www-form-urlencoded",
+        headers=api.headers,
+    )
+    assert_error(answer, 415, "unsupported_media_type")
+
+
+def test_a_body_over_the_limit_is_413_before_it_is_read(api: Api) -> None:
+    error = assert_error(api.post("/v1/api-keys", b" " * (1024 * 1024 + 1)), 413, "payload_too_large")
+    assert error["details"] == {"limit_bytes": 1024 * 1024}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("size", "status"), [(100, 400), (1024 * 1024 + 100, 413)])
+def test_a_chunked_body_is_read_and_limited_like_any_other(key: keys.NewKey, size: int, status: int) -> None:
+    import io
+
+    answered: list[str] = []
+    body = application(
+        {
+            "REQUEST_METHOD": "POST",
+            "PATH_INFO": "/v1/api-keys",
+            "SERVER_NAME": "testserver",
+            "SERVER_PORT": "80",
+            "wsgi.url_scheme": "http",
+            "wsgi.input": io.BytesIO(b'{"name":"","pad":"' + b"x" * size + b'"}'),
+            "wsgi.input_terminated": True,
+            "wsgi.errors": io.StringIO(),
+            "HTTP_TRANSFER_ENCODING": "chunked",
+            "HTTP_AUTHORIZATION": f"Bearer {key.key}",
+            "CONTENT_TYPE": "application/json",
+        },
+        lambda line, *_: answered.append(line),
+    )
+    assert answered[0].startswith(str(status)), b"".join(body)
+
+
+def test_limits_are_by_route() -> None:
+    assert bodies.limit_for("/v1/messages") == 1024 * 1024
+    assert bodies.limit_for("/v1/messages/batch") == 32 * 1024 * 1024
+    assert bodies.limit_for("/upstream/webhook") == 16 * 1024 * 1024
+    assert bodies.limit_for("/v1/media") > 100 * 1024 * 1024
+
+
+def test_the_version_can_be_pinned_and_an_unknown_one_is_400(api: Api) -> None:
+    assert api.get("/v1/tenant", X_Service_Version="2026-10-16").status_code == 200
+    error = assert_error(api.get("/v1/tenant", X_Service_Version="2025-01-01"), 400, "invalid_request")
+    assert "X-Service-Version" in error["details"]["fields"]
+
+
+def test_the_rate_limit_is_a_tenants_own_and_names_the_wait(api: Api, other_api: Api, settings: Any) -> None:
+    settings.API_RATE_PER_SECOND, settings.API_RATE_BURST = 0.5, 3
+    answers = [api.get("/v1/tenant") for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert [answer["RateLimit-Remaining"] for answer in answers[:3]] == ["2", "1", "0"]
+    assert answers[0]["RateLimit-Limit"] == "3"
+    assert_error(answers[3], 429, "rate_limited")
+    assert 1 <= int(answers[3]["Retry-After"]) <= 2
+    assert other_api.get("/v1/tenant").status_code == 200
+
+
+def test_without_valkey_calls_are_allowed(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = redis.Redis.from_url("unix:///nonexistent.sock", retry=None)
+    for module in ("gateway.token_bucket", "tenants.mirror", "tenants.keys"):
+        monkeypatch.setattr(f"{module}.valkey", lambda: gone)
+    assert api.get("/v1/tenant").status_code == 200
+    assert valkey_module.valkey() is not gone
+
+
+def test_health_needs_no_credentials_and_says_the_build(settings: Any) -> None:
+    settings.SERVICE_SHA = "abc123"
+    answer = Client().get("/v1/health")
+    assert (answer.status_code, answer.json()) == (200, {"ok": True, "sha": "abc123", "db": "ok"})
+    assert_service_headers(answer)
+
+
+@pytest.mark.parametrize("failure", ["refused", "hanging"])
+def test_health_without_a_database_is_503_within_two_seconds(
+    monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    def cursor(*_: Any, **__: Any) -> Any:
+        if failure == "hanging":
+            time.sleep(3)
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(type(connection._connections["default"]), "cursor", cursor)  # type: ignore[attr-defined]
+    started = time.monotonic()
+    answer = Client().get("/v1/health")
+    assert time.monotonic() - started < 2
+    assert answer.status_code == 503
+    assert answer.json() == {"ok": False, "sha": "unknown", "db": "error"}
+    assert_service_headers(answer)
+    monkeypatch.undo()
+    deadline = time.monotonic() + 10
+    while not database_answers():
+        assert time.monotonic() < deadline, "the check recovers when the database does"
+
+
+def make_tenants(app: PlatformApp, count: int) -> None:
+    for number in range(count):
+        lifecycle.create_for_app(
+            app_id=app.id, name=f"t{number}", external_ref=None, retention_days=90, sandbox=False
+        )
+
+
+def test_a_list_is_paged_newest_first_and_stable_while_rows_are_added(
+    platform_app: PlatformApp, app_key: keys.NewKey
+) -> None:
+    api = Api(app_key.key)
+    make_tenants(platform_app, 5)
+    first = api.get("/v1/tenants?limit=2").json()
+    make_tenants(platform_app, 1)
+    second = api.get(f"/v1/tenants?limit=2&cursor={first['next_cursor']}").json()
+    third = api.get(f"/v1/tenants?limit=2&cursor={second['next_cursor']}").json()
+    assert [row["name"] for page in (first, second, third) for row in page["data"]] == [
+        "t4", "t3", "t2", "t1", "t0",
+    ]  # fmt: skip
+    assert third["next_cursor"] is None
+
+
+@pytest.mark.parametrize("limit", ["0", "201", "-1", "x", "", "1.5", "٣", "9" * 30])
+def test_a_limit_out_of_range_is_400(app_key: keys.NewKey, limit: str) -> None:
+    error = assert_error(Api(app_key.key).get(f"/v1/tenants?limit={limit}"), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == ["limit"]
+
+
+@pytest.mark.parametrize("cursor", ["x", "!!!", "é", "AAAA", "%00", "MTIz"])
+def test_a_cursor_that_cannot_be_read_is_400(app_key: keys.NewKey, cursor: str) -> None:
+    error = assert_error(Api(app_key.key).get(f"/v1/tenants?cursor={cursor}"), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == ["cursor"]
+
+
+def test_server_timing_adds_up(api: Api, tenant: Tenant) -> None:
+    answer = api.get("/v1/tenant")
+    own = float(answer["Server-Timing"].split("wb;dur=")[1].split(",")[0])
+    assert answer["Server-Timing"].endswith("meta;dur=0.0")
+    assert answer["X-Service-Processing-Ms"] == str(round(own))
+    assert orjson.loads(answer.content)["id"] == str(tenant.id)

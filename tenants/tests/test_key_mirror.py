@@ -1,0 +1,110 @@
+"""The key mirror: no database on the hot path, bounded staleness, and a reconcile that repairs and counts."""
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+import redis
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from gateway import health
+from gateway.clock import now
+from tenants import keys, mirror
+from tenants.models import ApiKey, Tenant
+from tests.fixtures import Api, assert_error
+
+pytestmark = pytest.mark.django_db
+
+
+def use(api: Api) -> int:
+    return int(api.get("/v1/numbers").status_code)
+
+
+def age_process_cache(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """As if so much time had passed for this process's cache."""
+    moment = mirror.time.monotonic
+    monkeypatch.setattr(mirror.time, "monotonic", lambda: moment() + seconds)
+
+
+def test_a_known_key_is_authenticated_without_the_database(api: Api, key: keys.NewKey) -> None:
+    mirror.key_by_hash(key.row.key_hash)
+    mirror.forget_process_cache()
+    with CaptureQueriesContext(connection) as queries:
+        facts = mirror.key_by_hash(key.row.key_hash)
+    assert facts is not None
+    assert facts.id == key.row.id
+    assert len(queries) == 0, "from Valkey"
+
+
+def test_a_flushed_valkey_costs_one_look_into_the_database(api: Api, empty_valkey: redis.Redis) -> None:
+    assert use(api) == 200
+    empty_valkey.flushdb()
+    mirror.forget_process_cache()
+    assert use(api) == 200
+
+
+def test_a_revocation_that_valkey_missed_arrives_within_ten_seconds(
+    api: Api, key: keys.NewKey, empty_valkey: redis.Redis
+) -> None:
+    """The write never reached Valkey, and the process has just cached the key: 4 + 5 seconds later it is out."""
+    assert use(api) == 200
+    assert mirror.PROCESS_SECONDS + mirror.FRESH_SECONDS < 10
+    ApiKey.objects.update(revoked_at=now())
+    mirror.forget_process_cache()
+    name = f"key:{key.row.key_hash}"
+    entry = orjson.loads(empty_valkey.get(name))
+    entry["as_of"] -= mirror.FRESH_SECONDS + 0.1
+    empty_valkey.set(name, orjson.dumps(entry))
+    assert_error(api.get("/v1/numbers"), 401, "unauthorized")
+
+
+def test_a_suspension_that_valkey_missed_arrives_too(
+    api: Api, tenant: Tenant, empty_valkey: redis.Redis
+) -> None:
+    assert use(api) == 200
+    Tenant.objects.update(status="suspended")
+    mirror.forget_process_cache()
+    name = f"tenant:{tenant.id}"
+    entry = orjson.loads(empty_valkey.get(name))
+    entry["as_of"] -= mirror.FRESH_SECONDS + 0.1
+    empty_valkey.set(name, orjson.dumps(entry))
+    assert_error(api.get("/v1/numbers"), 403, "tenant_suspended")
+
+
+def test_an_entry_that_is_not_ours_is_not_believed(
+    api: Api, key: keys.NewKey, empty_valkey: redis.Redis
+) -> None:
+    for garbage in (b"", b"{}", b"[]", b"\xff", b'{"as_of": 1e18}'):
+        empty_valkey.set(f"key:{key.row.key_hash}", garbage)
+        mirror.forget_process_cache()
+        assert use(api) == 200
+
+
+def test_expiry_needs_no_write_at_all(api: Api, key: keys.NewKey) -> None:
+    assert use(api) == 200
+    ApiKey.objects.update(expires_at=now() - timedelta(seconds=1))
+    mirror.forget_process_cache()
+    key.row.refresh_from_db()
+    mirror.write_key(key.row)
+    assert_error(api.get("/v1/numbers"), 401, "unauthorized")
+
+
+def test_reconcile_rewrites_what_differs_and_reports_it(
+    tenant: Tenant, key: keys.NewKey, empty_valkey: redis.Redis
+) -> None:
+    mirror.reconcile()
+    assert mirror.reconcile() == 0, "nothing differs after a run"
+    revoked = keys.create(name="old", environment="live", tenant=tenant)
+    mirror.write_key(revoked.row)
+    ApiKey.objects.filter(pk=revoked.row.id).update(revoked_at=now())
+    empty_valkey.delete(f"key:{key.row.key_hash}")
+    Tenant.objects.filter(pk=tenant.id).update(status="suspended")
+    assert mirror.reconcile() == 3
+    report: dict[str, Any] = health.report()["kv_reconcile"]
+    assert report["keys_rewritten"] == 3
+    assert report["last_run_at"].endswith("Z")
+    facts = mirror.key_by_hash(revoked.row.key_hash)
+    assert facts is not None
+    assert facts.revoked

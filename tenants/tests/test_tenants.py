@@ -1,0 +1,177 @@
+"""`/v1/tenant` for every status, `/v1/tenants*` for platform keys, and acting on a tenant with X-Service-Tenant."""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tenants import keys, lifecycle, mirror, platform_apps
+from tenants.models import AuditEntry, PlatformApp, Tenant
+from tests.fixtures import Api, assert_error
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_tenant_reads_itself_with_its_checklist(api: Api, tenant: Tenant) -> None:
+    body = api.get("/v1/tenant").json()
+    assert list(body) == [
+        "id", "name", "external_ref", "status", "sandbox", "retention_days", "billing_status",
+        "trial_ends_at", "created_at", "checklist", "billing_email",
+    ]  # fmt: skip
+    assert body["id"] == str(tenant.id)
+    assert body["checklist"] == {
+        "number_connected": False,
+        "api_key_created": True,
+        "webhook_verified": False,
+        "test_message_sent": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ("pending_approval", "tenant_not_approved"),
+        ("rejected", "tenant_not_approved"),
+        ("suspended", "tenant_suspended"),
+    ],
+)
+def test_only_reading_the_tenant_is_open_to_every_status(
+    api: Api, tenant: Tenant, status: str, code: str
+) -> None:
+    Tenant.objects.filter(pk=tenant.id).update(status=status)
+    assert api.get("/v1/tenant").json()["status"] == status
+    assert_error(api.patch("/v1/tenant", {"name": "x"}), 403, code)
+    assert_error(api.get("/v1/api-keys"), 403, code)
+
+
+def test_a_tenant_changes_its_settings_and_the_change_is_audited(api: Api, tenant: Tenant) -> None:
+    answer = api.patch(
+        "/v1/tenant", {"name": "New", "retention_days": 30, "billing_email": "a@b.example", "status": "x"}
+    )
+    assert answer.status_code == 200
+    body = answer.json()
+    assert (body["name"], body["retention_days"], body["billing_email"]) == ("New", 30, "a@b.example")
+    assert body["status"] == "active", "what is not settable is ignored"
+    entry = AuditEntry.objects.get(action="tenant.update")
+    assert entry.details == {
+        "before": {"name": tenant.name, "retention_days": 90, "billing_email": None},
+        "after": {"name": "New", "retention_days": 30, "billing_email": "a@b.example"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"retention_days": 31}, "retention_days"),
+        ({"retention_days": None}, "retention_days"),
+        ({"billing_email": "no"}, "billing_email"),
+        ({"name": ""}, "name"),
+        ({"name": "a\0b"}, "name"),
+        ({"name": "x" * 201}, "name"),
+        ({"name": {"a": 1}}, "name"),
+    ],
+)
+def test_a_bad_setting_names_its_field(api: Api, body: dict[str, Any], field: str) -> None:
+    error = assert_error(api.patch("/v1/tenant", body), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == [field]
+
+
+def test_a_platform_key_creates_tenants_that_are_active_at_once(app_key: keys.NewKey) -> None:
+    answer = Api(app_key.key).post("/v1/tenants", {"name": "Shop", "external_ref": "s-1"})
+    assert answer.status_code == 201
+    body = answer.json()
+    assert (body["status"], body["sandbox"], body["billing_status"]) == ("active", False, "trialing")
+    assert (body["external_ref"], body["retention_days"]) == ("s-1", 90)
+    assert body["trial_ends_at"].endswith("18:30:00.000Z"), "a start of a month in IST"
+
+
+def test_a_test_platform_key_creates_sandbox_tenants(platform_app: PlatformApp) -> None:
+    key = platform_apps.create_app_key(app_id=platform_app.id, name="t", environment="test").key
+    body = Api(key).post("/v1/tenants", {"name": "Shop"}).json()
+    assert (body["sandbox"], body["billing_status"], body["trial_ends_at"]) == (True, "exempt", None)
+
+
+def test_an_external_ref_is_unique_per_app(app_key: keys.NewKey) -> None:
+    api = Api(app_key.key)
+    api.post("/v1/tenants", {"name": "Shop", "external_ref": "s-1"})
+    error = assert_error(
+        api.post("/v1/tenants", {"name": "Other", "external_ref": "s-1"}), 400, "invalid_request"
+    )
+    assert list(error["details"]["fields"]) == ["external_ref"]
+    other_app = platform_apps.create_app(name="Other platform")
+    other = Api(platform_apps.create_app_key(app_id=other_app.id, name="k", environment="live").key)
+    assert other.post("/v1/tenants", {"name": "Shop", "external_ref": "s-1"}).status_code == 201
+    assert [row["name"] for row in api.get("/v1/tenants?external_ref=s-1").json()["data"]] == ["Shop"]
+    assert api.get("/v1/tenants?external_ref=s-2").json()["data"] == []
+
+
+def test_an_app_sees_the_tenants_it_created_and_no_others(app_key: keys.NewKey, tenant: Tenant) -> None:
+    api = Api(app_key.key)
+    made = api.post("/v1/tenants", {"name": "Shop"}).json()
+    assert [row["id"] for row in api.get("/v1/tenants").json()["data"]] == [made["id"]]
+    assert api.get(f"/v1/tenants/{made['id']}").json() == made
+    assert_error(api.get(f"/v1/tenants/{tenant.id}"), 404, "not_found")
+    assert_error(api.get(f"/v1/tenants/{uuid4()}"), 404, "not_found")
+    assert_error(api.get("/v1/tenants/no-uuid"), 404, "not_found")
+
+
+def test_tenant_keys_and_strangers_have_no_business_with_tenants(api: Api, staff_api: Api) -> None:
+    assert_error(api.get("/v1/tenants"), 403, "forbidden")
+    assert_error(staff_api.post("/v1/tenants", {"name": "x"}), 403, "forbidden")
+    assert_error(Api(None).get("/v1/tenants"), 401, "unauthorized")
+
+
+def test_a_platform_key_acts_on_the_tenant_it_names(app_key: keys.NewKey, tenant: Tenant) -> None:
+    api = Api(app_key.key)
+    made = api.post("/v1/tenants", {"name": "Shop"}).json()
+    assert api.get("/v1/tenant", X_Service_Tenant=made["id"]).json()["id"] == made["id"]
+    assert_error(api.get("/v1/tenant"), 400, "invalid_request")
+    for foreign in (str(tenant.id), str(uuid4()), "no-uuid", ""):
+        assert_error(api.get("/v1/tenant", X_Service_Tenant=foreign), 404, "not_found")
+
+
+def test_a_tenant_key_may_name_only_its_own_tenant(api: Api, tenant: Tenant, other_tenant: Tenant) -> None:
+    assert api.get("/v1/tenant", X_Service_Tenant=str(tenant.id)).status_code == 200
+    assert_error(api.get("/v1/tenant", X_Service_Tenant=str(other_tenant.id)), 403, "forbidden")
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("2026-11-01T00:00:00", "2026-11-30T18:30:00"),
+        ("2026-11-16T12:00:00", "2026-11-30T18:30:00"),
+        ("2026-11-16T18:30:00", "2026-11-30T18:30:00"),
+        ("2026-11-16T18:30:01", "2026-12-31T18:30:00"),
+        ("2026-11-20T00:00:00", "2026-12-31T18:30:00"),
+    ],
+)
+def test_a_trial_lasts_14_days_and_on_to_the_next_month_in_ist(start: str, end: str) -> None:
+    def moment(text: str) -> datetime:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+    assert lifecycle.trial_end(moment(start)) == moment(end)
+
+
+def test_staff_make_apps_and_their_keys(staff_api: Api, api: Api, app_key: keys.NewKey) -> None:
+    made = staff_api.post("/v1/admin/apps", {"name": "Till"})
+    assert made.status_code == 201
+    assert set(made.json()) == {"id", "name"}
+    key = staff_api.post(
+        f"/v1/admin/apps/{made.json()['id']}/keys", {"name": "server", "environment": "test"}
+    )
+    assert key.status_code == 201
+    assert set(key.json()) == {"id", "app_id", "prefix", "key"}
+    assert Api(key.json()["key"]).post("/v1/tenants", {"name": "Shop"}).json()["sandbox"] is True
+    listed = {row["name"]: row["tenants"] for row in staff_api.get("/v1/admin/apps").json()["data"]}
+    assert listed["Till"] == 1
+    assert_error(staff_api.post(f"/v1/admin/apps/{uuid4()}/keys", {"name": "x"}), 404, "not_found")
+    for caller in (api, Api(app_key.key)):
+        assert_error(caller.get("/v1/admin/apps"), 403, "forbidden")
+
+
+def test_the_facts_of_a_sandbox_tenant_send_its_calls_to_the_simulator(tenant: Tenant) -> None:
+    Tenant.objects.filter(pk=tenant.id).update(sandbox=True)
+    facts = mirror.tenant_by_id(tenant.id)
+    assert facts is not None
+    assert facts.sandbox
