@@ -1,0 +1,58 @@
+"""`python -m benchmarks [NAME …]`: run benchmarks, each on fresh servers in a process of its own; print one table.
+
+Exits with 1 when a target was missed or anything was lost, doubled or refused.
+"""
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.harness import Harness
+from benchmarks.results import Result, table
+
+NAMES = ("incoming",)
+"""Modules of this package, in the order in which they run."""
+
+
+def main() -> int:
+    """Run what the command line names, or all; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(NAMES)}")
+    parser.add_argument("--into", type=Path, help="write the results of one benchmark there, as JSON")
+    options = parser.parse_args()
+    names = options.names or list(NAMES)
+    if unknown := [name for name in names if name not in NAMES]:
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    results = {name: _here(name) if len(names) == 1 else _apart(name) for name in names}
+    if options.into:
+        options.into.write_text(json.dumps([result.as_json() for result in results[names[0]]]))
+    else:
+        print(table(results))
+    return int(any(result.failures for many in results.values() for result in many))
+
+
+def _here(name: str) -> list[Result]:
+    print(f"{name} ...", file=sys.stderr, flush=True)
+    module = importlib.import_module(f"benchmarks.{name}")
+    with Harness() as harness:
+        results: list[Result] = module.run(harness)
+    return results
+
+
+def _apart(name: str) -> list[Result]:
+    """A benchmark in a process of its own: its servers, settings and memory are its own."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as into:
+        command = [sys.executable, "-m", "benchmarks", name, "--into", into.name]
+        code = subprocess.run(command, check=False).returncode
+        text = Path(into.name).read_text()
+    if not text:
+        return [Result("did not finish", 0, 0.0, failures=[f"ended with exit code {code}"])]
+    return [Result(**values) for values in json.loads(text)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""What a benchmark reports, and the one table that shows it.
+
+A rate says little by itself: it is read against the floor that the same run measured beside it.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+_HEADER = (
+    "what",
+    "count",
+    "rate/s",
+    "p50 ms",
+    "p95 ms",
+    "p99 ms",
+    "CPU µs a unit",
+    "floor/s",
+    "ratio",
+    "target",
+)
+
+
+@dataclass
+class Result:
+    """One measured line. `rate` counts units a second; `failures` names each target missed and each loss."""
+
+    what: str
+    count: int
+    rate: float
+    unit: str = "unit"
+    percentiles: Mapping[str, float] | None = None
+    """`p50`, `p95`, `p99` in milliseconds: see `percentiles`."""
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    """CPU microseconds a unit, by process."""
+    floor: float | None = None
+    """Units a second of the floor."""
+    target: str = ""
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float | None:
+        """The part of the floor's rate that was reached."""
+        return self.rate / self.floor if self.floor else None
+
+    def expect(self, holds: bool, otherwise: str) -> None:
+        """Note a failure unless a condition holds."""
+        if not holds:
+            self.failures.append(otherwise)
+
+    def as_json(self) -> dict[str, Any]:
+        """For the process that prints the table of several benchmarks."""
+        return asdict(self)
+
+
+def percentiles(milliseconds: Sequence[float]) -> dict[str, float] | None:
+    """p50, p95 and p99 of a sample; None for fewer than two values."""
+    if len(milliseconds) < 2:
+        return None
+    cuts = statistics.quantiles(milliseconds, n=100, method="inclusive")
+    return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98]}
+
+
+def table(results: Mapping[str, Sequence[Result]]) -> str:
+    """All results by benchmark, as aligned text; failures stand below it."""
+    rows = [_HEADER, *(_row(name, result) for name, many in results.items() for result in many)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines += [
+        f"FAILED {name}, {result.what}: {failure}"
+        for name, many in results.items()
+        for result in many
+        for failure in result.failures
+    ]
+    return "\n".join(lines)
+
+
+def _row(name: str, result: Result) -> tuple[str, ...]:
+    p = result.percentiles or {}
+    return (
+        f"{name}: {result.what}",
+        f"{result.count:,}",
+        f"{result.rate:,.0f} {result.unit}",
+        *(f"{p[key]:.1f}" if key in p else "" for key in ("p50", "p95", "p99")),
+        " ".join(f"{process} {microseconds:,.0f}" for process, microseconds in result.cpu.items()),
+        f"{result.floor:,.0f}" if result.floor else "",
+        f"{result.ratio:.2f}" if result.ratio is not None else "",
+        result.target,
+    )

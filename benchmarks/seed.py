@@ -1,0 +1,65 @@
+"""Rows that a benchmark starts from: a business with a connected number, and endpoints that are verified already."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+
+@dataclass(frozen=True)
+class Business:
+    """A tenant with an account, a number and a live key."""
+
+    tenant_id: UUID
+    waba_id: str
+    phone_number_id: str
+    display_phone_number: str
+    api_key: str
+
+
+def business(number: int = 1, *, access_token: str = "EAAbench", **values: Any) -> Business:  # noqa: S107 - no secret
+    """The business of that number (1, 2, …), active, its number connected; `values` are the tenant's."""
+    from phone_numbers.models import BusinessAccount, PhoneNumber
+    from tenants import keys
+    from tenants.models import Tenant
+
+    tenant = Tenant.objects.create(name=f"Business {number}", status=Tenant.Status.ACTIVE, **values)
+    digits = f"9198{number:08d}"
+    account = BusinessAccount.objects.create(
+        tenant=tenant,
+        environment="live",
+        waba_id=f"1002003004{number:05d}",
+        access_token=access_token,
+        subscribed=True,
+    )
+    row = PhoneNumber.objects.create(
+        account=account,
+        tenant=tenant,
+        environment="live",
+        phone_number_id=f"2003004005{number:05d}",
+        display_phone_number=f"+{digits}",
+        digits=digits,
+        registered=True,
+        connection_state=PhoneNumber.State.CONNECTED,
+        ever_connected=True,
+    )
+    key = keys.create(name="bench", environment="live", tenant=tenant)
+    return Business(tenant.id, account.waba_id, row.phone_number_id, digits, key.key)
+
+
+def endpoint(tenant_id: UUID, url: str, *, event_types: list[str] | None = None) -> tuple[UUID, str]:
+    """An active endpoint of a tenant at a URL; returns its id and its secret."""
+    from gateway.clock import now
+    from webhooks import signing
+    from webhooks.models import Endpoint
+
+    secret = signing.new_secret()
+    row = Endpoint.objects.create(
+        tenant_id=tenant_id,
+        url=url,
+        event_types=event_types or ["*"],
+        status=Endpoint.Status.ACTIVE,
+        verified_at=now(),
+        secret=secret,
+        secret_prefix=signing.shown_prefix(secret),
+    )
+    return row.id, secret
