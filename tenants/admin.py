@@ -1,287 +1,29 @@
-"""The staff admin of this app: approval queue, tenants, platform apps, keys, people, audit.
+"""The staff admin of this app besides the queue (`approval_admin.py`): platform apps, keys, people, audit."""
 
-Decisions are the functions of `approval.py`, the same that `/v1/admin` calls.
-"""
-
-from collections.abc import Callable
 from typing import Any, cast
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
-from django.utils.html import format_html, format_html_join
-from django.utils.timesince import timesince
 from unfold.admin import ModelAdmin
-from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
-from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from gateway.api.errors import Conflict
-from tenants import approval, audit, email_domains, gstin, platform_apps
-from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, SignUp, Tenant, User
-from tenants.read_only_admin import HistoryAdmin, ReadOnlyAdmin, action, display, tenant_link
-
-STATUS_LABELS = {
-    "active": "success",
-    "pending_approval": "warning",
-    "rejected": "danger",
-    "suspended": "danger",
-}
-CANNED_REJECTIONS = (
-    ("", "Write your own below"),
-    (
-        "The website does not show the company that signed up. Please write to us with a page that does.",
-        "Website shows another business",
-    ),
-    (
-        "The tax id does not belong to the company named. Please sign up again with the company's own tax id.",
-        "Tax id of another company",
-    ),
-    ("We cannot serve this kind of business under the messaging platform's policies.", "Business not served"),
+from tenants import (
+    approval_admin,  # noqa: F401 - registers the queue
+    audit,
+    platform_apps,
 )
-
-
-class RejectForm(BaseDialogForm):  # type: ignore[misc]
-    canned = forms.ChoiceField(
-        label="Usual reasons", choices=CANNED_REJECTIONS, required=False, widget=UnfoldAdminSelectWidget
-    )
-    reason = forms.CharField(
-        label="Reason (mailed to the business)",
-        required=False,
-        max_length=2000,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-    )
-
-    def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or {}
-        cleaned["reason"] = cleaned.get("reason", "").strip() or cleaned.get("canned", "")
-        if not cleaned["reason"]:
-            self.add_error("reason", "Say why: the business reads it.")
-        return cleaned
-
-
-class SuspendForm(BaseDialogForm):  # type: ignore[misc]
-    reason = forms.ChoiceField(
-        choices=[("abuse", "Abuse"), ("admin", "Administrative")], widget=UnfoldAdminSelectWidget
-    )
-    note = forms.CharField(
-        label="Note (for staff)",
-        required=False,
-        max_length=2000,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-    )
+from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
+from tenants.read_only_admin import HistoryAdmin, ReadOnlyAdmin, action, dialog, display, tenant_link
 
 
 class AppKeyForm(BaseDialogForm):  # type: ignore[misc]
     name = forms.CharField(max_length=200, widget=UnfoldAdminTextInputWidget)
     environment = forms.ChoiceField(choices=ApiKey.Environment.choices, widget=UnfoldAdminSelectWidget)
-
-
-def _dialog(title: str, description: str, submit: str, form: type[BaseDialogForm] | None = None) -> Any:
-    return {"title": title, "description": description, "form_submit_text": submit, "form_class": form}
-
-
-@admin.register(Tenant)
-class TenantAdmin(ReadOnlyAdmin):
-    """The queue (`?status__exact=pending_approval`, oldest first) and all tenants."""
-
-    list_display = (
-        "name",
-        "shown_status",
-        "waiting",
-        "shown_website",
-        "shown_tax_id",
-        "shown_flags",
-        "created_at",
-    )
-    list_filter = ("status", "sandbox", "created_via", "billing_status")
-    search_fields = ("name", "contact_email", "website", "tax_id", "=id", "external_ref")
-    search_help_text = "Name, e-mail, website, tax id, external reference or id"
-    change_form_before_template = "admin/tenant_evidence.html"
-    actions_detail = ("approve", "reject", "suspend", "reinstate")
-    fieldsets = (
-        (
-            "Business",
-            {
-                "fields": (
-                    "name",
-                    "shown_status",
-                    "contact_email",
-                    "website",
-                    "tax_id",
-                    "tax_id_type",
-                    "email_domain",
-                )
-            },
-        ),
-        ("Decisions", {"fields": ("approved_at", "rejected_reason", "suspended_reason")}),
-        (
-            "Account",
-            {
-                "fields": (
-                    "id",
-                    "app",
-                    "external_ref",
-                    "created_via",
-                    "created_at",
-                    "sandbox",
-                    "retention_days",
-                )
-            },
-        ),
-        ("Billing", {"fields": ("billing_status", "trial_ends_at", "billing_email")}),
-        (
-            "First steps",
-            {"fields": ("api_key_created", "number_connected", "webhook_verified", "test_message_sent")},
-        ),
-    )
-    readonly_fields = ("shown_status",)
-
-    def get_ordering(self, request: HttpRequest) -> tuple[str]:
-        return ("id",) if request.GET.get("status__exact") == "pending_approval" else ("-id",)
-
-    @display(description="Status", label=STATUS_LABELS, ordering="status")
-    def shown_status(self, tenant: Tenant) -> tuple[str, str]:
-        return tenant.status, tenant.get_status_display()
-
-    @display(description="Waiting")
-    def waiting(self, tenant: Tenant) -> str:
-        return timesince(tenant.created_at, depth=1) if tenant.status == "pending_approval" else ""
-
-    @display(description="Website")
-    def shown_website(self, tenant: Tenant) -> str:
-        if not tenant.website:
-            return ""
-        same = email_domains.website_domain(tenant.website) == tenant.email_domain
-        return format_html(
-            "{}<br><small>{} {}</small>",
-            tenant.website.removeprefix("https://"),
-            "✓ same domain:" if same else "≠ e-mail at",
-            tenant.email_domain or "",
-        )
-
-    @display(description="Tax id")
-    def shown_tax_id(self, tenant: Tenant) -> str:
-        if not tenant.tax_id:
-            return ""
-        return format_html(
-            "{}<br><small>{}</small>", tenant.tax_id, gstin.parse(tenant.tax_id).holder or "no PAN"
-        )
-
-    @display(description="Flags")
-    def shown_flags(self, tenant: Tenant) -> str:
-        return format_html_join(" ", '<span title="{}">{}{}</span><br>', _flag_rows(tenant))
-
-    def has_decide_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return request.user.has_perm("tenants.decide_tenant")
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Only what the tenant's status allows; the decision itself checks again."""
-        status = Tenant.objects.filter(pk=object_id).values_list("status", flat=True).first()
-        possible = {
-            "pending_approval": {"approve", "reject", "suspend"},
-            "active": {"suspend"},
-            "rejected": {"approve", "suspend"},
-            "suspended": {"reinstate"},
-        }.get(status or "", set())
-        offered = super().get_actions_detail(request, object_id)
-        return [entry for entry in offered if entry.method.original_function_name in possible]
-
-    @action(
-        description="Approve",
-        permissions=["decide"],
-        icon="check_circle",
-        variant=ActionVariant.SUCCESS,
-        dialog=_dialog("Approve this business?", "Its trial begins and it gets a mail.", "Approve"),
-    )
-    def approve(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
-        return _decide(request, object_id, "approved", approval.approve)
-
-    @action(
-        description="Reject",
-        permissions=["decide"],
-        icon="cancel",
-        variant=ActionVariant.DANGER,
-        dialog=_dialog("Reject this business?", "It gets a mail with the reason.", "Reject", RejectForm),
-    )
-    def reject(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
-        return _decide(request, object_id, "rejected", approval.reject, reason=form.cleaned_data["reason"])
-
-    @action(
-        description="Suspend",
-        permissions=["decide"],
-        icon="block",
-        variant=ActionVariant.WARNING,
-        dialog=_dialog(
-            "Suspend this business?",
-            "Nothing is sent for it any more. It gets a mail.",
-            "Suspend",
-            SuspendForm,
-        ),
-    )
-    def suspend(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
-        reason, note = form.cleaned_data["reason"], form.cleaned_data["note"]
-        return _decide(request, object_id, "suspended", approval.suspend, reason=reason, note=note)
-
-    @action(
-        description="Reinstate",
-        permissions=["decide"],
-        icon="restart_alt",
-        variant=ActionVariant.SUCCESS,
-        dialog=_dialog("End the suspension?", "What waited goes out. It gets a mail.", "Reinstate"),
-    )
-    def reinstate(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
-        return _decide(request, object_id, "reinstated", approval.reinstate)
-
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        sign_up = SignUp.objects.filter(tenant_id=object_id).first()
-        tenant = Tenant.objects.filter(pk=object_id).first()
-        evidence = {
-            "sign_up": sign_up,
-            "state": gstin.STATES.get(sign_up.state_code, "") if sign_up else "",
-            "tax": gstin.parse(tenant.tax_id) if tenant and tenant.tax_id else None,
-            "trail": AuditEntry.objects.filter(tenant_id=object_id).order_by("-id")[:8],
-            "actors": {user.pk: user.email for user in User.objects.filter(is_staff=True)},
-        }
-        return cast(
-            "HttpResponse",
-            super().change_view(request, object_id, form_url, {**(extra_context or {}), **evidence}),
-        )
-
-
-def _flag_rows(tenant: Tenant) -> list[tuple[str, str, str]]:
-    marks = {"high": "● ", "warning": "◐ ", "info": "○ "}
-    return [(flag["detail"], marks.get(flag["severity"], ""), flag["code"]) for flag in tenant.flags]
-
-
-def _decide(
-    request: HttpRequest, object_id: str, done: str, decide: Callable[..., Tenant], **arguments: Any
-) -> HttpResponse:
-    """Decide, say what came of it, and lead on: to the next in the queue, or back to a tenant that was another's."""
-    try:
-        tenant = decide(tenant_id=object_id, actor_user_id=request.user.pk, **arguments)
-    except Conflict as error:
-        messages.error(request, f"Somebody else was here first. {error.text}")
-        return _to(reverse("admin:tenants_tenant_change", args=[object_id]))
-    messages.success(request, f"{tenant.name} is {done}.")
-    waiting = Tenant.objects.filter(status=Tenant.Status.PENDING_APPROVAL).order_by("id").first()
-    if done in {"approved", "rejected"} and waiting is not None:
-        return _to(reverse("admin:tenants_tenant_change", args=[waiting.pk]))
-    return _to(reverse("admin:tenants_tenant_change", args=[tenant.pk]))
-
-
-def _to(url: str) -> HttpResponse:
-    return HttpResponse(headers={"HX-Redirect": url})
 
 
 @admin.register(PlatformApp)
@@ -319,7 +61,7 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
         description="New key",
         permissions=["create_key"],
         icon="key",
-        dialog=_dialog("New key of this app", "The key is shown once, here.", "Create", AppKeyForm),
+        dialog=dialog("New key of this app", "The key is shown once, here.", "Create", AppKeyForm),
     )
     def new_key(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
         new = platform_apps.create_app_key(

@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from unfold import decorators
 from unfold.admin import ModelAdmin
+from unfold.forms import BaseDialogForm
 from unfold.paginator import InfinitePaginator
 
 from gateway import ids
@@ -32,6 +33,11 @@ def display(**options: Any) -> Callable[[Method], Method]:
 def action(**options: Any) -> Callable[[Method], Method]:
     """The theme's `action`, typed: `description`, `permissions`, `icon`, `variant`, `dialog`."""
     return cast("Callable[[Method], Method]", decorators.action(**options))
+
+
+def dialog(title: str, description: str, submit: str, form: type[BaseDialogForm] | None = None) -> Any:
+    """The theme's dialog in front of an action."""
+    return {"title": title, "description": description, "form_submit_text": submit, "form_class": form}
 
 
 def tenant_link(tenant_id: UUID | None, name: str | None = None) -> str:
