@@ -56,6 +56,14 @@ META_GRAPH_VERSION: str = env.str("META_GRAPH_VERSION", "v25.0")
 SANDBOX_GRAPH_URL: str = env.str("SANDBOX_GRAPH_URL", f"http://127.0.0.1:{SIMULATOR_PORT}").rstrip("/")
 SANDBOX_APP_ID: str = env.str("SANDBOX_APP_ID", SIMULATOR_APP_ID)
 SANDBOX_APP_SECRET: str = env.str("SANDBOX_APP_SECRET", SIMULATOR_APP_SECRET)
+EMBEDDED_SIGNUP_SDK_URL: str = env.str("EMBEDDED_SIGNUP_SDK_URL", "https://connect.facebook.net/en_US/sdk.js")
+"""The script that the hosted connect page runs the embedded sign-up with."""
+SANDBOX_SIGNUP_SDK_URL: str = env.str("SANDBOX_SIGNUP_SDK_URL", f"{SANDBOX_GRAPH_URL}/sdk.js")
+"""Its stand-in for sandbox tenants and test keys, as the customer's browser reaches it."""
+META_CONFIG_ID: str = env.str("META_CONFIG_ID", "")
+"""The login configuration of the embedded sign-up (Facebook Login for Business)."""
+EMBEDDED_SIGNUP_FEATURE_TYPE: str = env.str("EMBEDDED_SIGNUP_FEATURE_TYPE", "")
+"""`whatsapp_business_app_onboarding` offers customers to keep using the WhatsApp Business app (coexistence)."""
 UPSTREAM_TIMEOUT_MS: int = env.int("UPSTREAM_TIMEOUT_MS", 15_000)
 """How long a call to the upstream may take in all (section 8 of the specification)."""
 

@@ -36,6 +36,7 @@ urlpatterns = [
         name="docs",
     ),
     path("admin/", admin.site.urls),
+    path("", include("phone_numbers.page_urls")),
     path("", include("tenants.console_urls")),
 ]
 

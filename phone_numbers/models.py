@@ -7,8 +7,10 @@ away) are written only inside `connection.facts_change`, which draws the connect
 from typing import ClassVar, Self
 from uuid import UUID
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+from gateway import ids
 from gateway.clock import now
 from gateway.encryption import EncryptedTextField
 from gateway.ids import uuid7
@@ -142,3 +144,54 @@ class RedeemedCode(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+
+class ConnectSessionQuerySet(models.QuerySet["ConnectSession"]):
+    def for_tenant(self, tenant_id: UUID) -> Self:
+        """A tenant's own sessions."""
+        return self.filter(tenant_id=tenant_id)
+
+
+class ConnectSession(models.Model):
+    """A hosted connect page for one customer (section 2). Written by `connect_sessions.py`."""
+
+    class Status(models.TextChoices):
+        OPEN = "open"
+        CONNECTED = "connected"
+        FAILED = "failed"
+
+    EXPIRED = "expired"
+    """Shown for an open session past its end; never stored."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="connect_sessions")
+    environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
+    return_url = models.CharField(max_length=2048)
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.OPEN)
+    expires_at = models.DateTimeField()
+    finishing_until = models.DateTimeField(null=True, blank=True)
+    """While somebody's answer is being worked on; a second answer waits for the first."""
+    completed_at = models.DateTimeField(null=True, blank=True)
+    waba_id = models.CharField(max_length=64, null=True, blank=True)
+    phone_number_ids = ArrayField(models.CharField(max_length=64), default=list, blank=True)
+    error = models.JSONField(null=True, blank=True)
+    created_at = models.DateTimeField(default=now, editable=False)
+
+    objects = ConnectSessionQuerySet.as_manager()
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["tenant", "-id"], name="connect_session_by_tenant")]
+
+    def __str__(self) -> str:
+        return self.public_id
+
+    @property
+    def public_id(self) -> str:
+        return ids.encode(ids.CONNECT_SESSION, self.id)
+
+    @property
+    def shown_status(self) -> str:
+        """The status with `expired` in it."""
+        if self.status == self.Status.OPEN and self.expires_at <= now():
+            return self.EXPIRED
+        return self.status

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from phone_numbers.views import BusinessProfileView, NumbersView
+from phone_numbers.views import BusinessProfileView, ConnectSessionsView, NumbersView
 
 _NUMBER = "numbers/<str:phone_number_id>"
 
@@ -26,5 +26,11 @@ urlpatterns = [
         f"{_NUMBER}/business-profile",
         BusinessProfileView.as_view({"get": "retrieve", "post": "update"}),
         name="number-business-profile",
+    ),
+    path("connect-sessions", ConnectSessionsView.as_view({"post": "create"}), name="connect-sessions"),
+    path(
+        "connect-sessions/<str:session_id>",
+        ConnectSessionsView.as_view({"get": "retrieve"}),
+        name="connect-session",
     ),
 ]

@@ -1,4 +1,7 @@
-"""`/v1/numbers*` (section 4 of the specification). A number of the other environment is 404 like a foreign one."""
+"""`/v1/numbers*` and `/v1/connect-sessions*` (section 4 of the specification).
+
+What belongs to the caller's other environment is 404, as what belongs to somebody else.
+"""
 
 from typing import Any
 
@@ -13,15 +16,18 @@ from rest_framework.viewsets import ViewSet
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.errors import passed_through, unreachable
-from phone_numbers import onboarding, operations
+from phone_numbers import connect_sessions, onboarding, operations
 from phone_numbers.graph_calls import Refused
 from phone_numbers.models import PhoneNumber
 from phone_numbers.serializers import (
     ConnectedAccountOut,
     ConnectIn,
     ConnectionOut,
+    ConnectSessionIn,
+    ConnectSessionOut,
     EmbeddedSignupIn,
     MigrateIn,
+    NewConnectSessionOut,
     NumberOut,
     RefreshedNumberOut,
     RefreshIn,
@@ -158,6 +164,26 @@ class BusinessProfileView(UpstreamCallsView):
         body = request._request.body
         _ = request.data  # refuses what is no JSON object
         return _verbatim(operations.set_business_profile(_number(request, phone_number_id), body=body))
+
+
+class ConnectSessionsView(ViewSet):
+    """Hosted links on which a customer connects an account."""
+
+    @extend_schema(
+        operation_id="create_connect_session",
+        tags=["Connect sessions"],
+        request=ConnectSessionIn,
+        responses={201: NewConnectSessionOut},
+    )
+    def create(self, request: Request) -> Response:
+        body = _checked(ConnectSessionIn(data=request.data))
+        session = connect_sessions.create(**_owner(request), **body)
+        return Response(NewConnectSessionOut(session).data, status=201)
+
+    @extend_schema(operation_id="get_connect_session", tags=["Connect sessions"], responses=ConnectSessionOut)
+    def retrieve(self, request: Request, session_id: str) -> Response:
+        session = connect_sessions.find(**_owner(request), session_id=session_id)
+        return Response(ConnectSessionOut(session).data)
 
 
 def _owner(request: Request) -> dict[str, Any]:

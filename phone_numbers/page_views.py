@@ -1,0 +1,152 @@
+"""The hosted connect page at `{APP_URL}/connect/<token>`: embedded sign-up in the customer's browser.
+
+GET shows the page, or sends the browser on when the session is over. POST takes what the sign-up gave, guarded by
+Django's CSRF check and by a state made for this session; its answer tells the page where to go. The upstream's SDK is
+the only foreign script that the page's policy allows.
+"""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import structlog
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import ensure_csrf_cookie
+from django.views.decorators.http import require_POST, require_safe
+from rest_framework.exceptions import ParseError
+
+from gateway.api.errors import Conflict, MetaUnreachable
+from gateway.api.json import parse_object
+from gateway.upstream.client import UpstreamUnreachable, platform
+from phone_numbers import connect_sessions
+from phone_numbers.graph_calls import Refused
+from phone_numbers.models import ConnectSession
+from phone_numbers.serializers import ConnectAnswerIn
+from tenants.models import Tenant
+
+log = structlog.get_logger(__name__)
+
+META_SDK_ORIGIN = "https://connect.facebook.net"
+META_ORIGINS = "https://*.facebook.com"
+
+
+@require_safe
+@never_cache
+@ensure_csrf_cookie
+def connect_page(request: HttpRequest, token: str) -> HttpResponse:
+    """The page of an open session; over: on to the return_url; expired, unknown or suspended: a page that says so."""
+    session = connect_sessions.by_link(token)
+    if session is None:
+        return _page(request, "connect/unknown.html", status=404)
+    if session.status != ConnectSession.Status.OPEN:
+        return HttpResponseRedirect(connect_sessions.return_address(session))
+    context: dict[str, Any] = {
+        "tenant": session.tenant,
+        "return_address": connect_sessions.return_address(session),
+    }
+    if session.shown_status == ConnectSession.EXPIRED:
+        return _page(request, "connect/expired.html", context, status=410)
+    if session.tenant.status != Tenant.Status.ACTIVE:
+        return _page(request, "connect/unavailable.html", context, status=403)
+    sdk_url = sdk_url_for(session.environment)
+    context |= {
+        "session": session,
+        "state": connect_sessions.state_of(session),
+        "token": token,
+        "sdk_url": sdk_url,
+        "sdk_origin": _origin(sdk_url),
+        "app_id": platform(session.environment).app_id,
+        "config_id": settings.META_CONFIG_ID,
+        "feature_type": settings.EMBEDDED_SIGNUP_FEATURE_TYPE,
+        "graph_version": settings.META_GRAPH_VERSION,
+    }
+    return _page(request, "connect/open.html", context, sdk_origin=_origin(sdk_url))
+
+
+@require_POST
+@never_cache
+def connect_answer(request: HttpRequest, token: str) -> JsonResponse:
+    """What the sign-up gave: {state, code, waba_id, phone_number_id?}, or {state, reason?} when it was left.
+
+    200 {status, redirect}; 409 while another answer is in work and 503 when the upstream was silent or busy, both
+    {retry: true}: the same answer may be sent again; 400 and 403 for what this page never sends.
+    """
+    session = connect_sessions.by_link(token)
+    if session is None:
+        return JsonResponse({"error": "unknown"}, status=404)
+    try:
+        answer = ConnectAnswerIn(data=parse_object(request.body))
+    except ParseError:
+        return JsonResponse({"error": "invalid"}, status=400)
+    if not answer.is_valid():
+        return JsonResponse({"error": "invalid", "fields": list(answer.errors)}, status=400)
+    given = answer.validated_data
+    if not connect_sessions.is_state_of(session, given["state"]):
+        return JsonResponse({"error": "state"}, status=403)
+    if session.tenant.status != Tenant.Status.ACTIVE:
+        return JsonResponse({"error": "unavailable"}, status=403)
+    try:
+        session = _apply(session, given)
+    except Conflict:
+        return JsonResponse({"retry": True}, status=409)
+    except (MetaUnreachable, UpstreamUnreachable, Refused) as error:
+        log.warning("connect_session_put_off", session=session.public_id, error=type(error).__name__)
+        return JsonResponse({"retry": True}, status=503)
+    if session.shown_status == ConnectSession.EXPIRED:
+        return JsonResponse({"error": "expired"}, status=410)
+    return JsonResponse({"status": session.status, "redirect": connect_sessions.return_address(session)})
+
+
+def _apply(session: ConnectSession, given: dict[str, Any]) -> ConnectSession:
+    if given["code"] is None:
+        return connect_sessions.give_up(session, reason=given["reason"])
+    return connect_sessions.finish(
+        session,
+        code=given["code"],
+        waba_id=given["waba_id"],
+        phone_number_id=given["phone_number_id"],
+    )
+
+
+def sdk_url_for(environment: str) -> str:
+    """The script of the embedded sign-up: the upstream's own, or the simulator's stand-in."""
+    return settings.SANDBOX_SIGNUP_SDK_URL if environment == "test" else settings.EMBEDDED_SIGNUP_SDK_URL
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _page(
+    request: HttpRequest,
+    template: str,
+    context: dict[str, Any] | None = None,
+    *,
+    status: int = 200,
+    sdk_origin: str = "",
+) -> HttpResponse:
+    response = render(request, template, context, status=status)
+    response["Content-Security-Policy"] = _policy(sdk_origin)
+    # The sign-up's window answers its opener: it must keep one.
+    response["Cross-Origin-Opener-Policy"] = "same-origin-allow-popups"
+    return response
+
+
+def _policy(sdk_origin: str) -> str:
+    """Nothing inline, nothing foreign but the SDK and what it talks to."""
+    foreign = f"{sdk_origin} {META_ORIGINS}" if sdk_origin == META_SDK_ORIGIN else sdk_origin
+    sources = {
+        "default-src": "'none'",
+        "script-src": f"'self' {sdk_origin}",
+        "style-src": "'self'",
+        "img-src": f"'self' data: {foreign}",
+        "connect-src": f"'self' {foreign}",
+        "frame-src": foreign or "'none'",
+        "form-action": "'none'",
+        "base-uri": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return "; ".join(f"{directive} {allowed.strip()}" for directive, allowed in sources.items())

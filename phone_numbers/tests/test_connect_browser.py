@@ -1,0 +1,164 @@
+"""The hosted connect page in a real browser, with the simulator's stand-in of the embedded sign-up."""
+
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from gateway.clock import now
+from phone_numbers import connect_sessions
+from phone_numbers.models import ConnectSession, PhoneNumber
+from tenants.models import Tenant
+from tests.simulated import RunningSimulator
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
+
+RETURN_PATH = "/v1/health"
+"""Any page will do as the place to go back to."""
+
+
+@pytest.fixture
+def link(tenant: Tenant, simulator: RunningSimulator, live_server: Any, settings: Any) -> str:
+    """The hosted link of a new session of a sandbox tenant."""
+    settings.APP_URL = live_server.url
+    settings.SANDBOX_SIGNUP_SDK_URL = f"{simulator.url}/sdk.js"
+    session = connect_sessions.create(
+        tenant_id=tenant.id, environment="test", return_url=f"{live_server.url}{RETURN_PATH}"
+    )
+    return connect_sessions.url_of(session)
+
+
+@pytest.fixture
+def drive(link: str) -> Callable[[Callable[[Page], None]], list[str]]:
+    """Open the link on a small phone and play a customer; gives what the browser complained about.
+
+    The database is not touched meanwhile: the browser's driver runs an event loop in this thread.
+    """
+
+    def run(play: Callable[[Page], None]) -> list[str]:
+        complaints: list[str] = []
+        with sync_playwright() as driver:
+            browser = _chromium(driver)
+            page = browser.new_page(viewport={"width": 360, "height": 740})
+            page.set_default_timeout(10_000)
+            page.on("console", lambda said: _note(said, complaints))
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.goto(link)
+            assert fits(page)
+            play(page)
+            browser.close()
+        return complaints
+
+    return run
+
+
+def _note(said: ConsoleMessage, complaints: list[str]) -> None:
+    """Errors count, but for the icon that the place to go back to does not have."""
+    if said.type == "error" and not said.location["url"].endswith("/favicon.ico"):
+        complaints.append(said.text)
+
+
+def fits(page: Page) -> bool:
+    """Whether nothing sticks out to the side."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+def _chromium(driver: Any) -> Browser:
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert path is not None, "the browser tests need Chromium (make browser)"
+    launched: Browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    return launched
+
+
+def came_back(page: Page) -> dict[str, list[str]]:
+    page.wait_for_url(f"**{RETURN_PATH}?*")
+    return parse_qs(urlsplit(page.url).query)
+
+
+def test_a_customer_connects_a_number(drive: Callable[..., list[str]], simulator: RunningSimulator) -> None:
+    account = simulator.account(name="Bazaar")
+
+    def play(page: Page) -> None:
+        with page.expect_popup() as opened:
+            page.get_by_role("button", name="Connect my number").click()
+        dialog = opened.value
+        assert fits(page)
+        dialog.get_by_label("Business account").select_option(account.waba_id)
+        dialog.get_by_label("Phone number").select_option(account.phone_number_id)
+        dialog.get_by_role("button", name="Finish").click()
+        back = came_back(page)
+        assert back["status"] == ["connected"]
+        assert list(back) == ["session_id", "status"]
+        page.go_back()
+        assert came_back(page)["status"] == ["connected"]
+
+    assert drive(play) == []
+    session = ConnectSession.objects.get()
+    assert (session.status, session.phone_number_ids) == ("connected", [account.phone_number_id])
+    assert PhoneNumber.objects.get().registered
+
+
+def test_a_refused_token_goes_back_failed(
+    drive: Callable[..., list[str]], simulator: RunningSimulator
+) -> None:
+    account = simulator.account(name="Bazaar")
+
+    def play(page: Page) -> None:
+        with page.expect_popup() as opened:
+            page.get_by_role("button", name="Connect my number").click()
+        dialog = opened.value
+        dialog.get_by_label("Business account").select_option(account.waba_id)
+        dialog.get_by_label("Token that the app gets").select_option("no_messaging")
+        dialog.get_by_role("button", name="Finish").click()
+        assert came_back(page)["status"] == ["failed"]
+
+    assert drive(play) == []
+    session = ConnectSession.objects.get()
+    assert session.status == "failed"
+    assert (session.error or {})["code"] == "invalid_request"
+
+
+def test_a_cancelled_dialog_can_be_tried_again_or_left(
+    drive: Callable[..., list[str]], simulator: RunningSimulator
+) -> None:
+    def play(page: Page) -> None:
+        with page.expect_popup() as opened:
+            page.get_by_role("button", name="Connect my number").click()
+        opened.value.get_by_role("button", name="Cancel").click()
+        page.get_by_text("Nothing was connected").wait_for()
+        page.get_by_role("button", name="Try again").wait_for()
+        assert fits(page)
+        page.get_by_role("button", name="Go back without connecting").click()
+        assert came_back(page)["status"] == ["failed"]
+
+    assert drive(play) == []
+    assert (ConnectSession.objects.get().error or {})["code"] == "cancelled"
+
+
+def test_an_error_reported_in_the_dialog_goes_back_failed(
+    drive: Callable[..., list[str]], simulator: RunningSimulator
+) -> None:
+    def play(page: Page) -> None:
+        with page.expect_popup() as opened:
+            page.get_by_role("button", name="Connect my number").click()
+        opened.value.get_by_role("button", name="Report error").click()
+        assert came_back(page)["status"] == ["failed"]
+
+    assert drive(play) == []
+    assert "verified name" in (ConnectSession.objects.get().error or {})["message"]
+
+
+def test_an_expired_link_says_so(drive: Callable[..., list[str]]) -> None:
+    ConnectSession.objects.update(expires_at=now() - timedelta(seconds=1))
+
+    def play(page: Page) -> None:
+        page.get_by_role("heading", name="This link has expired").wait_for()
+        page.get_by_role("button", name="Go back").click()
+        assert came_back(page)["status"] == ["failed"]
+
+    complaints = drive(play)
+    assert [text for text in complaints if "410" not in text] == []

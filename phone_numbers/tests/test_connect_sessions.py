@@ -1,0 +1,318 @@
+"""`/v1/connect-sessions` and the hosted page behind the link, without a browser."""
+
+import json
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.api.errors import Conflict
+from gateway.clock import now
+from phone_numbers import connect_sessions
+from phone_numbers.models import BusinessAccount, ConnectSession
+from phone_numbers.return_urls import problem_of, with_result
+from phone_numbers.tests.test_connection import in_threads
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from tests.simulated import RunningSimulator
+
+RETURN_URL = "https://shop.example/connected?order=7"
+
+
+def make(api: Api, return_url: str = RETURN_URL) -> dict[str, Any]:
+    answer = api.post("/v1/connect-sessions", {"return_url": return_url})
+    assert answer.status_code == 201, answer.content
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def shown(api: Api, made: dict[str, Any]) -> dict[str, Any]:
+    body: dict[str, Any] = api.get(f"/v1/connect-sessions/{made['id']}").json()
+    return body
+
+
+class Browser:
+    """A customer's browser on the hosted page, as far as HTTP goes: cookies, CSRF token, the page's state."""
+
+    def __init__(self, made: dict[str, Any]) -> None:
+        self.client = Client(enforce_csrf_checks=True)
+        self.path = urlsplit(made["url"]).path
+        self.opened: Any = self.client.get(self.path)
+        context = self.opened.context
+        self.state = context["state"] if context and "state" in context else None
+        self.csrf = str(context["csrf_token"]) if context and "csrf_token" in context else ""
+
+    def answer(self, *, csrf: str | None = None, **body: Any) -> Any:
+        return self.client.post(
+            f"{self.path}/answer",
+            json.dumps({"state": self.state, **body}),
+            content_type="application/json",
+            headers={"X-CSRFToken": self.csrf if csrf is None else csrf},
+        )
+
+
+@pytest.mark.django_db
+def test_a_session_is_open_for_an_hour(api: Api) -> None:
+    made = make(api)
+    assert list(made) == ["id", "url", "expires_at", "status"]
+    assert made["id"].startswith("cs_")
+    assert made["url"].startswith("http://127.0.0.1:8000/connect/")
+    body = shown(api, made)
+    assert body == {
+        **made,
+        "return_url": RETURN_URL,
+        "created_at": body["created_at"],
+        "completed_at": None,
+        "waba_id": None,
+        "phone_number_ids": [],
+        "error": None,
+    }
+    session = ConnectSession.objects.get()
+    assert session.expires_at - session.created_at == pytest.approx(
+        timedelta(hours=1), abs=timedelta(seconds=1)
+    )
+
+
+@pytest.mark.django_db
+def test_sessions_of_others_do_not_exist(api: Api, other_api: Api) -> None:
+    made = make(api)
+    assert_error(other_api.get(f"/v1/connect-sessions/{made['id']}"), 404, "not_found")
+    assert_error(api.get("/v1/connect-sessions/cs_nonsense"), 404, "not_found")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "return_url",
+    [
+        None,
+        "",
+        "/relative",
+        "//shop.example/x",
+        "http://shop.example/x",
+        "javascript:alert(1)",
+        "https:///x",
+        "https://user@shop.example/",
+        "https://shop.example\\@evil.example/",
+        "https://shop.example/\r\nSet-Cookie:x",
+        "https://shop.example:port/",
+        "https://bücher.example/",
+        "https://shop.example/" + "x" * 2048,
+        7,
+    ],
+)
+def test_a_bad_return_url_is_refused(api: Api, return_url: Any) -> None:
+    answer = api.post("/v1/connect-sessions", {"return_url": return_url})
+    error = assert_error(answer, 400, "invalid_request")
+    assert list(error["details"]["fields"]) == ["return_url"]
+
+
+@given(st.text(max_size=40), st.text(max_size=10))
+def test_an_accepted_address_never_changes_its_host(path: str, query: str) -> None:
+    url = f"https://shop.example/{path}?{query}"
+    if problem_of(url) is None:
+        sent = with_result(url, session_id="cs_1", status="connected")
+        assert sent.startswith("https://shop.example/")
+        assert urlsplit(sent).query.endswith("session_id=cs_1&status=connected")
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://a.example", "https://a.example?session_id=cs_1&status=failed"),
+        ("https://a.example/x?a=1&b=", "https://a.example/x?a=1&b=&session_id=cs_1&status=failed"),
+        ("https://a.example/?status=connected", "https://a.example/?session_id=cs_1&status=failed"),
+        ("http://localhost:3000/#part", "http://localhost:3000/?session_id=cs_1&status=failed#part"),
+    ],
+)
+def test_the_result_joins_the_query(url: str, expected: str) -> None:
+    assert problem_of(url) is None
+    assert with_result(url, session_id="cs_1", status="failed") == expected
+
+
+@pytest.mark.django_db
+def test_the_page_allows_nothing_inline_and_nothing_foreign_but_the_sdk(api: Api) -> None:
+    page = Browser(make(api)).opened
+    assert page.status_code == 200
+    policy = page["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "script-src 'self' https://connect.facebook.net;" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert page["Cross-Origin-Opener-Policy"] == "same-origin-allow-popups"
+    assert "no-store" in page["Cache-Control"]
+    text = page.content.decode()
+    assert "Asha Traders" in text
+    assert " style=" not in text
+    assert "<style" not in text
+    assert "onclick" not in text
+
+
+@pytest.mark.django_db
+def test_a_finished_sign_up_goes_back_connected(api: Api, simulator: RunningSimulator) -> None:
+    account, made = simulator.account(), make(api)
+    browser = Browser(made)
+    answer = browser.answer(
+        code=account.code, waba_id=account.waba_id, phone_number_id=account.phone_number_id
+    )
+    back = f"https://shop.example/connected?order=7&session_id={made['id']}&status=connected"
+    assert (answer.status_code, answer.json()) == (200, {"status": "connected", "redirect": back})
+    body = shown(api, made)
+    assert (body["status"], body["waba_id"]) == ("connected", account.waba_id)
+    assert body["phone_number_ids"] == [account.phone_number_id]
+    assert body["completed_at"] is not None
+    assert body["error"] is None
+    again = browser.client.get(browser.path)
+    assert (again.status_code, again["Location"]) == (302, back)
+    repeated = browser.answer(code="another", waba_id="1")
+    assert repeated.json() == {"status": "connected", "redirect": back}
+    assert api.get(f"/v1/numbers/{account.phone_number_id}").status_code == 200
+
+
+@pytest.mark.django_db
+def test_a_sign_up_without_a_number_imports_the_accounts_numbers(
+    api: Api, simulator: RunningSimulator
+) -> None:
+    account, made = simulator.account(2), make(api)
+    assert Browser(made).answer(code=account.code, waba_id=account.waba_id).json()["status"] == "connected"
+    assert shown(api, made)["phone_number_ids"] == account.phone_number_ids
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("variant", "source", "code"),
+    [("no_messaging", "whabuzz", "invalid_request"), (None, "meta", 100)],
+)
+def test_a_refused_sign_up_goes_back_failed(
+    api: Api, simulator: RunningSimulator, variant: str | None, source: str, code: Any
+) -> None:
+    account, made = simulator.account(variant=variant or "default"), make(api)
+    given_code = account.code if variant else "nonsense"
+    answer = Browser(made).answer(
+        code=given_code, waba_id=account.waba_id, phone_number_id=account.phone_number_id
+    )
+    assert answer.json()["status"] == "failed"
+    assert answer.json()["redirect"].endswith(f"session_id={made['id']}&status=failed")
+    body = shown(api, made)
+    assert body["status"] == "failed"
+    assert (body["error"]["source"], body["error"]["code"]) == (source, code)
+
+
+@pytest.mark.django_db
+def test_a_silent_upstream_leaves_it_open_and_the_same_answer_finishes_it(
+    api: Api, simulator: RunningSimulator
+) -> None:
+    account, made = simulator.account(), make(api)
+    simulator.faults({"action": "reset", "match": {"path": "/subscribed_apps"}, "times": 1})
+    browser = Browser(made)
+    given_answer = {
+        "code": account.code,
+        "waba_id": account.waba_id,
+        "phone_number_id": account.phone_number_id,
+    }
+    first = browser.answer(**given_answer)
+    assert (first.status_code, first.json()) == (503, {"retry": True})
+    assert shown(api, made)["status"] == "open"
+    assert browser.answer(**given_answer).json()["status"] == "connected"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("body", "code"), [({}, "cancelled"), ({"reason": "Name not allowed"}, "signup_error")]
+)
+def test_leaving_goes_back_failed(api: Api, body: dict[str, str], code: str) -> None:
+    made = make(api)
+    assert Browser(made).answer(**body).json()["status"] == "failed"
+    assert shown(api, made)["error"]["code"] == code
+
+
+@pytest.mark.django_db
+def test_an_expired_link_shows_a_clear_page_and_takes_nothing(api: Api) -> None:
+    made = make(api)
+    browser = Browser(made)
+    ConnectSession.objects.update(expires_at=now() - timedelta(seconds=1))
+    page = browser.client.get(browser.path)
+    assert page.status_code == 410
+    assert "This link has expired" in page.content.decode()
+    assert browser.answer(code="c", waba_id="1").status_code == 410
+    body = shown(api, made)
+    assert (body["status"], body["error"]) == ("expired", None)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("link", ["nonsense", "cs_01M7YD7S84EEG9GNJDG03D6N7Z.signature"])
+def test_a_link_that_is_none_of_ours_is_unknown(link: str) -> None:
+    client = Client()
+    assert client.get(f"/connect/{link}").status_code == 404
+    assert client.post(f"/connect/{link}/answer", {}).status_code == 404
+
+
+@pytest.mark.django_db
+def test_another_sessions_link_cannot_be_made_from_ones_own(api: Api, other_api: Api) -> None:
+    mine, theirs = make(api), make(other_api)
+    forged = mine["url"].replace(mine["id"], theirs["id"])
+    assert Client().get(urlsplit(forged).path).status_code == 404
+
+
+@pytest.mark.django_db
+def test_a_forged_state_or_csrf_token_is_refused(api: Api) -> None:
+    one, two = make(api), make(api)
+    browser = Browser(one)
+    assert browser.answer(csrf="x" * 64).status_code == 403
+    assert browser.answer(state=Browser(two).state).status_code == 403
+    assert browser.answer(state="cs_1.x").status_code == 403
+    stranger = Browser(one)
+    stranger.client.cookies.clear()
+    assert stranger.answer().status_code == 403
+    assert shown(api, one)["status"] == "open"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "body", [{"code": "c"}, {"code": "c", "waba_id": "../x"}, {"code": 5.5, "waba_id": []}]
+)
+def test_an_answer_that_the_page_never_sends_is_refused(api: Api, body: dict[str, Any]) -> None:
+    made = make(api)
+    assert Browser(made).answer(**body).status_code == 400
+    assert shown(api, made)["status"] == "open"
+
+
+@pytest.mark.django_db
+def test_a_suspended_business_connects_nothing(api: Api, tenant: Tenant) -> None:
+    made = make(api)
+    browser = Browser(made)
+    Tenant.objects.filter(pk=tenant.pk).update(status=Tenant.Status.SUSPENDED)
+    assert browser.client.get(browser.path).status_code == 403
+    assert browser.answer().status_code == 403
+    assert ConnectSession.objects.get().status == "open"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_answers_at_once_are_worked_on_one_after_the_other(
+    tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    account = simulator.account()
+    session = connect_sessions.create(tenant_id=tenant.id, environment="live", return_url=RETURN_URL)
+    outcomes: list[str] = []
+
+    def finish() -> None:
+        try:
+            ended = connect_sessions.finish(
+                session,
+                code=account.code,
+                waba_id=account.waba_id,
+                phone_number_id=account.phone_number_id,
+            )
+            outcomes.append(ended.status)
+        except Conflict:
+            outcomes.append("conflict")
+
+    in_threads(*[finish] * 4)
+    session.refresh_from_db()
+    assert session.status == "connected"
+    assert "connected" in outcomes
+    assert set(outcomes) <= {"connected", "conflict"}
+    assert BusinessAccount.objects.count() == 1
+    assert simulator.calls(account.phone_number_id).count("POST register") == 1
