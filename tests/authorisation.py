@@ -1,0 +1,205 @@
+"""The authorisation matrix as data: one row for every route, and what each kind of caller gets by its permission.
+
+A new route needs one line in `ROWS`. `Row()` will do when its path names no object; otherwise `ids` makes one that
+belongs to `world.tenant`, and `body` is what gets a request past validation as far as the look-up of that object.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from django.urls import get_resolver
+
+from gateway import ids as public_ids
+from gateway.api.authentication import AppCaller, ConsoleCaller, StaffCaller, TenantCaller
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants import keys, platform_apps
+from tenants.models import PlatformApp, Tenant
+from webhooks.models import Delivery, Endpoint, Event
+
+Kind = Literal["open", "tenant", "app", "staff", "console"]
+Ids = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class World:
+    """Who is there: `tenant` owns the objects, `app` acts for `app_tenant` alone."""
+
+    tenant: Tenant
+    app: PlatformApp
+    app_tenant: Tenant
+
+
+@dataclass(frozen=True)
+class Row:
+    """How a route is called. See the module's first lines."""
+
+    ids: Callable[[World], Ids] | None = None
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _key(world: World) -> Ids:
+    return {"key_id": keys.create(name="server", environment="live", tenant=world.tenant).row.id}
+
+
+def _endpoint(world: World) -> Ids:
+    endpoint = Endpoint.objects.create(
+        tenant=world.tenant,
+        url="http://127.0.0.1:9/",
+        event_types=["*"],
+        secret="whsec_c2VjcmV0",
+        secret_prefix="whsec_c2Vj",
+    )
+    return {"endpoint_id": endpoint.id}
+
+
+def _event(world: World) -> Event:
+    return Event.objects.create(
+        tenant_id=world.tenant.id,
+        type="message.inbound",
+        dedupe_key=str(public_ids.uuid7()),
+        payload_expires_on="2030-01-01",
+    )
+
+
+def _delivery(world: World) -> Ids:
+    delivery = Delivery.objects.create(
+        tenant_id=world.tenant.id,
+        endpoint_id=_endpoint(world)["endpoint_id"],
+        event_id=_event(world).id,
+        event_type="message.inbound",
+        status="dead",
+    )
+    return {"delivery_id": delivery.public_id}
+
+
+def _number(world: World) -> Ids:
+    unique = str(public_ids.uuid7().int)[-12:]
+    account = BusinessAccount.objects.create(
+        tenant=world.tenant, environment="live", waba_id=f"2{unique}", access_token="EAAx"
+    )
+    number = PhoneNumber.objects.create(
+        tenant=world.tenant, account=account, environment="live", phone_number_id=f"1{unique}"
+    )
+    return {"phone_number_id": number.phone_number_id}
+
+
+def _tenant_of_app(world: World) -> Ids:
+    return {"tenant_id": world.app_tenant.id}
+
+
+def _any_tenant(world: World) -> Ids:
+    return {"tenant_id": world.tenant.id}
+
+
+def _app(world: World) -> Ids:
+    return {"app_id": platform_apps.create_app(name="Another").id}
+
+
+PIN = {"pin": "123456"}
+
+ROWS: dict[str, Row] = {
+    "GET /v1/health": Row(),
+    "GET /v1/openapi.json": Row(),
+    "GET /v1/tenant": Row(),
+    "PATCH /v1/tenant": Row(),
+    "GET /v1/tenants": Row(),
+    "POST /v1/tenants": Row(),
+    "GET /v1/tenants/{tenant_id}": Row(_tenant_of_app),
+    "GET /v1/api-keys": Row(),
+    "POST /v1/api-keys": Row(),
+    "DELETE /v1/api-keys/{key_id}": Row(_key),
+    "POST /v1/api-keys/{key_id}/rotate": Row(_key),
+    "POST /v1/console/sessions": Row(),
+    "GET /v1/console/sessions/current": Row(),
+    "DELETE /v1/console/sessions/current": Row(),
+    "GET /v1/admin/tenants": Row(),
+    "POST /v1/admin/tenants/{tenant_id}/approve": Row(_any_tenant),
+    "POST /v1/admin/tenants/{tenant_id}/reject": Row(_any_tenant, {"reason": "x"}),
+    "POST /v1/admin/tenants/{tenant_id}/suspend": Row(_any_tenant, {"reason": "admin"}),
+    "POST /v1/admin/tenants/{tenant_id}/reinstate": Row(_any_tenant),
+    "GET /v1/admin/health": Row(),
+    "GET /v1/admin/audit": Row(),
+    "GET /v1/admin/mail/last": Row(),
+    "GET /v1/admin/apps": Row(),
+    "POST /v1/admin/apps": Row(),
+    "POST /v1/admin/apps/{app_id}/keys": Row(_app, {"name": "x"}),
+    "GET /v1/webhooks": Row(),
+    "POST /v1/webhooks": Row(),
+    "GET /v1/webhooks/{endpoint_id}": Row(_endpoint),
+    "PATCH /v1/webhooks/{endpoint_id}": Row(_endpoint, {"description": "x"}),
+    "DELETE /v1/webhooks/{endpoint_id}": Row(_endpoint),
+    "POST /v1/webhooks/{endpoint_id}/verify": Row(_endpoint),
+    "POST /v1/webhooks/{endpoint_id}/rotate-secret": Row(_endpoint),
+    "GET /v1/webhook-deliveries": Row(),
+    "GET /v1/webhook-deliveries/{delivery_id}": Row(_delivery),
+    "GET /v1/numbers": Row(),
+    "POST /v1/numbers/embedded-signup": Row(),
+    "POST /v1/numbers/connect": Row(),
+    "POST /v1/numbers/migrate": Row(),
+    "GET /v1/numbers/{phone_number_id}": Row(_number),
+    "POST /v1/numbers/{phone_number_id}/register": Row(_number, PIN),
+    "POST /v1/numbers/{phone_number_id}/deregister": Row(_number),
+    "POST /v1/numbers/{phone_number_id}/two-step": Row(_number, PIN),
+    "POST /v1/numbers/{phone_number_id}/request-code": Row(_number, {"code_method": "SMS", "language": "en"}),
+    "POST /v1/numbers/{phone_number_id}/verify-code": Row(_number, {"code": "123456"}),
+    "POST /v1/numbers/{phone_number_id}/subscribe": Row(_number),
+    "GET /v1/numbers/{phone_number_id}/business-profile": Row(_number),
+    "POST /v1/numbers/{phone_number_id}/business-profile": Row(_number, {"about": "x"}),
+    "POST /v1/messages": Row(),
+    "POST /v1/messages/read": Row(),
+}
+
+KINDS: dict[tuple[type, ...], Kind] = {
+    (): "open",
+    (TenantCaller,): "tenant",
+    (AppCaller,): "app",
+    (StaffCaller,): "staff",
+    (ConsoleCaller,): "console",
+}
+
+
+@dataclass(frozen=True)
+class Route:
+    """A registered route: how the URLs name it, and what its view says about callers."""
+
+    method: str
+    path: str
+    kind: Kind
+    view: Any
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def open_to_any_status(self) -> bool:
+        """Whether the view lets tenants in every status in; some views say so for one method."""
+        declared = getattr(self.view, "open_to_any_status", False)
+        if not isinstance(declared, property):
+            return bool(declared)
+        view = self.view()
+        view.request = type("Request", (), {"method": self.method})()
+        return bool(view.open_to_any_status)
+
+
+def registered_routes() -> list[Route]:
+    """Every method of every path under /v1."""
+    return sorted(_walk(get_resolver(), ""), key=lambda route: (route.path, route.method))
+
+
+def _walk(resolver: Any, prefix: str) -> Iterator[Route]:
+    for pattern in resolver.url_patterns:
+        path = prefix + str(pattern.pattern)
+        if hasattr(pattern, "url_patterns"):
+            yield from _walk(pattern, path)
+        elif path.startswith("v1/"):
+            view = pattern.callback.cls
+            given = getattr(pattern.callback, "initkwargs", {})
+            permissions = tuple(given.get("permission_classes", view.permission_classes))
+            actions = getattr(pattern.callback, "actions", None)
+            for method in actions or [name for name in ("get", "post") if hasattr(view, name)]:
+                yield Route(
+                    method.upper(), "/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", path), KINDS[permissions], view
+                )
