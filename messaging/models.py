@@ -1,11 +1,14 @@
 """Rows of the message flows."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
+from uuid import UUID
 
 from django.db import models
 
+from gateway import ids
 from gateway.clock import now
 from gateway.ids import uuid7
+from tenants.models import Tenant
 
 
 class KeptNotification(models.Model):
@@ -49,3 +52,94 @@ class IdempotencyRecord(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+
+class BatchQuerySet(models.QuerySet["Batch"]):
+    def for_tenant(self, tenant_id: UUID) -> Self:
+        """A tenant's own batches."""
+        return self.filter(tenant_id=tenant_id)
+
+
+class Batch(models.Model):
+    """Messages that are sent one after another at the number's pace (section 2, Batch).
+
+    Written by `batches.py` (creation, cancel) and, while a runner holds it, by `batch_items.py`. It is open until
+    `completed_at` is set; `lease_token` names the runner that holds it.
+    """
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        COMPLETED = "completed"
+        CANCELLED = "cancelled"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="batches")
+    environment = models.CharField(max_length=4)
+    phone_number_id = models.CharField(max_length=64)
+    client_ref = models.CharField(max_length=255, null=True)
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.QUEUED)
+    total = models.PositiveIntegerField()
+    accepted = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    rate_per_sec = models.PositiveIntegerField()
+    lease_token = models.UUIDField(null=True)
+    lease_until = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(default=now, editable=False)
+    started_at = models.DateTimeField(null=True)
+    completed_at = models.DateTimeField(null=True)
+
+    objects = BatchQuerySet.as_manager()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["tenant", "client_ref"], name="batch_once_per_client_ref"),
+            models.UniqueConstraint(
+                fields=["phone_number_id"],
+                condition=models.Q(lease_token__isnull=False),
+                name="batch_one_at_a_time_per_number",
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["phone_number_id", "id"],
+                condition=models.Q(completed_at__isnull=True),
+                name="batch_open",
+            ),
+            models.Index(fields=["completed_at"], name="batch_by_age"),
+        ]
+
+    def __str__(self) -> str:
+        return self.public_id
+
+    @property
+    def public_id(self) -> str:
+        return ids.encode(ids.BATCH, self.id)
+
+
+class BatchItem(models.Model):
+    """One message of a batch (section 2, Batch item). `body` is what the upstream receives, byte for byte.
+
+    `claimed_by` is the lease of the runner that set out to send it; it is set once, before the message is sent. An
+    item that is claimed and pending while nobody holds that lease was interrupted: it is never sent again.
+    """
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        ACCEPTED = "accepted"
+        FAILED = "failed"
+        SKIPPED = "skipped"
+
+    pk = models.CompositePrimaryKey("batch_id", "idx")
+    batch = models.ForeignKey(Batch, on_delete=models.CASCADE, related_name="items", db_index=False)
+    idx = models.PositiveIntegerField()
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
+    body = models.BinaryField()
+    claimed_by = models.UUIDField(null=True)
+    http_status = models.PositiveSmallIntegerField(null=True)
+    wamid = models.TextField(null=True)
+    response = models.BinaryField(null=True)
+    event_id = models.UUIDField(null=True)
+    sent_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.batch_id} {self.idx}"

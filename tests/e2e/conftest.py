@@ -1,0 +1,153 @@
+"""The whole service as `make run` starts it, on free ports in a temporary directory; and a browser."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import which
+from typing import Any, TypeVar
+
+import pytest
+import requests
+from playwright.sync_api import Browser, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+
+Found = TypeVar("Found")
+
+
+def until(look: Callable[[], Found | None], what: str, *, seconds: float = 20) -> Found:
+    """What `look` finds, as soon as it does; fails when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"{what} did not come within {seconds} s"
+        time.sleep(0.05)
+    return found
+
+
+@dataclass
+class Stack:
+    """A run of the service."""
+
+    data_dir: Path
+    environment: dict[str, str]
+    process: subprocess.Popen[str] | None = None
+    ready: dict[str, str] = field(default_factory=dict)
+    printed: str = ""
+
+    def start(self) -> None:
+        """Start it and wait until it has printed where everything is."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gateway.supervisor", "run"],
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if line.lstrip().startswith("-d "):
+                break
+        self.printed = "".join(lines)
+        assert self.process.poll() is None, self.printed
+        self.ready = json.loads((self.data_dir / "ready.json").read_text())
+
+    def stop(self) -> None:
+        """Ctrl-C; fails when any process of the run is left."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=40)
+        assert self.processes() == [], "a process was left behind"
+
+    def processes(self) -> list[str]:
+        """The command lines of processes that belong to this run: its directory is in their environment."""
+        marker = f"DATA_DIR={self.data_dir}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                try:
+                    if marker in (entry / "environ").read_bytes().split(b"\0"):
+                        found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                except OSError:
+                    continue
+        return found
+
+    def api(self, method: str, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> Any:
+        """A call of the gateway as the demo customer."""
+        return requests.request(
+            method,
+            self.ready["base_url"] + path,
+            json=body,
+            headers={"Authorization": f"Bearer {key or self.ready['api_key']}", **headers},
+            timeout=30,
+        )
+
+    def simulator(self, method: str, path: str, body: Any = None) -> Any:
+        """A call of the simulator's control API."""
+        answer = requests.request(method, self.ready["simulator_url"] + path, json=body, timeout=30)
+        assert answer.ok, answer.text
+        return answer.json()
+
+    def manage(self, *command: str) -> str:
+        """A `manage.py` command beside the run."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *command],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One run for all end-to-end tests."""
+    data_dir = tmp_path_factory.mktemp("run")
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE", "MAKELEVEL"}
+    }
+    running = Stack(
+        data_dir,
+        {
+            **inherited,
+            "DATA_DIR": str(data_dir),
+            "PORT": str(free_port()),
+            "SIMULATOR_PORT": str(free_port()),
+        },
+    )
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium as the system has it."""
+    path = which("chromium") or which("chromium-browser") or which("google-chrome")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
+        yield chromium
+        chromium.close()

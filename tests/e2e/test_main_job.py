@@ -1,0 +1,128 @@
+"""The main job over real HTTP: the printed curl, the phone page, the answer, the signed deliveries."""
+
+import shlex
+import subprocess
+from typing import Any
+
+import pytest
+import requests
+from playwright.sync_api import Browser, expect
+from standardwebhooks.webhooks import Webhook
+
+from tests.e2e.conftest import Stack, until
+
+pytestmark = pytest.mark.e2e
+
+CUSTOMER = "919812345678"
+
+
+def printed_curl(stack: Stack) -> list[str]:
+    command = stack.printed[stack.printed.index("curl ") :].replace("\\\n", " ")
+    return shlex.split(command)
+
+
+def inbox(stack: Stack) -> list[dict[str, Any]]:
+    """The deliveries at the demo inbox, oldest first."""
+    rows: list[dict[str, Any]] = stack.simulator("GET", "/sim/inboxes/demo?limit=500")["deliveries"]
+    return rows[::-1]
+
+
+def test_the_printed_curl_sends_and_everything_comes_back_signed(stack: Stack, browser: Browser) -> None:
+    done = subprocess.run(
+        [*printed_curl(stack), "--silent", "--show-error"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert '"messaging_product":"whatsapp"' in done.stdout, done.stdout
+    wamid = done.stdout.split('"id":"')[1].split('"')[0]
+
+    page = browser.new_page()
+    page.goto(f"{stack.ready['simulator_url']}/phone?phone_number_id={stack.ready['phone_number_id']}")
+    expect(page.get_by_text("Hello").first).to_be_visible()
+    until(
+        lambda: [row for row in inbox(stack) if row["event_type"] == "message.status"][2:], "three statuses"
+    )
+    box = page.get_by_role("textbox").last
+    box.fill("Thank you ☕ / <b>")
+    box.press("Enter")
+    until(lambda: [row for row in inbox(stack) if row["event_type"] == "message.inbound"], "the answer")
+    page.close()
+
+    rows = [row for row in inbox(stack) if row["event_type"].startswith("message.")]
+    assert [row["event_type"] for row in rows].count("message.outbound") == 1
+    assert sorted(
+        row["envelope"]["data"]["status"]["status"] for row in rows if row["event_type"] == "message.status"
+    ) == ["delivered", "read", "sent"]
+    assert {row["signature"] for row in rows} == {"valid"}
+    by_type = {row["event_type"]: row["envelope"] for row in rows}
+    assert by_type["message.outbound"]["wamid"] == by_type["message.status"]["wamid"] == wamid
+    inbound = by_type["message.inbound"]
+    assert inbound["data"]["message"]["text"]["body"] == "Thank you ☕ / <b>"
+    assert inbound["tenant_id"] == stack.ready["tenant_id"]
+    assert inbound["raw_path"] == "entry[0].changes[0].value.messages[0]"
+    assert inbound["raw"]["entry"][0]["changes"][0]["value"]["messages"][0] == inbound["data"]["message"]
+
+
+def test_a_second_receiver_verifies_with_the_public_library(stack: Stack) -> None:
+    """A customer's endpoint made over the API, its secret rotated: both secrets verify what arrives."""
+    url = f"{stack.ready['simulator_url']}/inbox/second"
+    made = stack.api("POST", "/v1/webhooks", {"url": url, "event_types": ["message.outbound"]})
+    assert made.status_code == 201, made.text
+    rotated = stack.api("POST", f"/v1/webhooks/{made.json()['id']}/rotate-secret").json()
+    sent = stack.api(
+        "POST",
+        "/v1/messages",
+        {
+            "from": stack.ready["phone_number_id"],
+            "to": CUSTOMER,
+            "type": "reaction",
+            "reaction": {"message_id": "wamid.X", "emoji": "👍"},
+        },
+    )
+    assert sent.status_code == 200, sent.text
+    row = until(
+        lambda: next(
+            (
+                row
+                for row in stack.simulator("GET", "/sim/inboxes/second?limit=10")["deliveries"]
+                if row["event_type"] == "message.outbound"
+            ),
+            None,
+        ),
+        "the delivery",
+    )
+    headers = {name.lower(): value for name, value in row["headers"].items()}
+    for secret in (made.json()["secret"], rotated["secret"]):
+        assert Webhook(secret).verify(row["body"], headers)["type"] == "message.outbound"
+    assert stack.api("DELETE", f"/v1/webhooks/{made.json()['id']}").json()["deleted"] is True
+
+
+def test_commands_beside_the_run_reach_its_servers(stack: Stack) -> None:
+    app_id = stack.manage("create_app", "Platform")
+    app_key = stack.manage("create_key", "--app", app_id, "--environment", "test")
+    made = stack.api("POST", "/v1/tenants", {"name": "Shop"}, key=app_key)
+    assert made.status_code == 201, made.text
+    assert made.json()["sandbox"] is True
+    token = stack.manage("console_token", stack.ready["staff_email"])
+    apps = stack.api("GET", "/v1/admin/apps", key=token).json()["data"]
+    assert {"id": app_id, "name": "Platform", "tenants": 1} in apps
+
+
+def test_every_printed_page_answers(stack: Stack) -> None:
+    addresses = [word for word in stack.printed.split() if word.startswith("http") and "/v1" not in word]
+    assert len(addresses) >= 5
+    for address in addresses:
+        assert requests.get(address, timeout=10).status_code == 200, address
+
+
+def test_a_second_start_keeps_the_data(stack: Stack) -> None:
+    before = stack.ready
+    events = stack.api("GET", "/v1/webhook-deliveries?limit=200").json()["data"]
+    stack.stop()
+    stack.start()
+    assert stack.ready == before
+    assert stack.api("GET", "/v1/webhook-deliveries?limit=200").json()["data"][-len(events) :] == events
+    number = stack.api("GET", f"/v1/numbers/{stack.ready['phone_number_id']}").json()
+    assert number["connection_state"] == "connected"
