@@ -20,7 +20,7 @@ from django.db import transaction
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.clock import now
 from gateway.upstream import numbers as upstream
-from gateway.upstream import oauth
+from gateway.upstream import oauth, reading
 from gateway.upstream.client import platform
 from gateway.upstream.numbers import Graph
 from phone_numbers import connection
@@ -178,7 +178,7 @@ def list_numbers(graph: Graph, waba_id: str) -> list[dict[str, Any]]:
     return [
         view
         for page in graph.number_pages(waba_id)
-        for view in upstream.rows(accepted(page))
+        for view in reading.rows(accepted(page))
         if view.get("id")
     ]
 

@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError
 
 from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
-from gateway.upstream import numbers as upstream
+from gateway.upstream import reading
 from gateway.upstream.client import UpstreamUnreachable
 from phone_numbers import connection, tokens
 from phone_numbers.graph_calls import Refused, accepted_for, graph_of
@@ -136,7 +136,7 @@ class _Run:
         }
         read_at = now()
         for page in graph_of(account).number_pages(account.waba_id):
-            for view in upstream.rows(accepted_for(account, page)):
+            for view in reading.rows(accepted_for(account, page)):
                 if number := known.pop(str(view.get("id")), None):
                     store_view(number, view, read_at=read_at)
             self.renew()

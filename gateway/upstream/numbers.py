@@ -1,15 +1,15 @@
 """Business accounts and phone numbers of the Graph API (upstream fact sheet 1.5 to 1.7): one function a call.
 
 Each returns the upstream's answer as it is; `number_columns` reads a number's fields into the columns of the
-service's own view. Reads ask for every field by name, because the upstream's default is a few.
+service's own view.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from gateway.upstream import reading
 from gateway.upstream.client import Answer, platform, request
 
 NUMBER_FIELDS = (
@@ -44,10 +44,7 @@ PROFILE_FIELDS = (
     "websites",
     "vertical",
 )
-PAGE_SIZE = 100
-MAX_PAGES = 50
 
-_UNKNOWN_FIELD = re.compile(r"nonexisting field \((\w+)\)")
 _REGISTERED = frozenset({"CONNECTED", "FLAGGED", "RESTRICTED", "RATE_LIMITED"})
 """Registered, the last three with limits that the upstream itself enforces a message at a time."""
 _NOT_REGISTERED = frozenset({"DISCONNECTED", "UNVERIFIED", "BANNED", "DELETED", "MIGRATED"})
@@ -69,21 +66,13 @@ class Graph:
         return self._read(waba_id, ACCOUNT_FIELDS)
 
     def number_pages(self, waba_id: str) -> Iterator[Answer]:
-        """`GET /{WABA}/phone_numbers`, page by page; ends after the last page or the first error.
-
-        The `next` link is never followed: its cursor goes into an address of our own (upstream fact 1.0).
-        """
-        after: str | None = None
-        for _ in range(MAX_PAGES):
-            paging = {"limit": str(PAGE_SIZE)} | ({"after": after} if after else {})
-            answer = self._read(f"{waba_id}/phone_numbers", NUMBER_FIELDS, paging)
-            yield answer
-            position = answer.json().get("paging")
-            position = position if isinstance(position, dict) else {}
-            cursors = position.get("cursors")
-            after = cursors.get("after") if isinstance(cursors, dict) else None
-            if not answer.ok or not position.get("next") or not isinstance(after, str):
-                return
+        """`GET /{WABA}/phone_numbers`, page by page; ends after the last page or the first error."""
+        return reading.pages(
+            environment=self.environment,
+            token=self.token,
+            path=f"{waba_id}/phone_numbers",
+            fields=NUMBER_FIELDS,
+        )
 
     def subscribe(self, waba_id: str) -> Answer:
         """`POST /{WABA}/subscribed_apps`: the account's notifications come to the service's app."""
@@ -164,23 +153,8 @@ class Graph:
             json=json,
         )
 
-    def _read(self, path: str, fields: tuple[str, ...], params: Mapping[str, str] | None = None) -> Answer:
-        """A read by field names. A field that the upstream retired (error 100 names it) is left out."""
-        wanted = list(fields)
-        while True:
-            answer = self._call("GET", path, params={"fields": ",".join(wanted), **(params or {})})
-            error = answer.json().get("error")
-            message = str(error.get("message", "")) if not answer.ok and isinstance(error, dict) else ""
-            retired = _UNKNOWN_FIELD.search(message)
-            if retired is None or retired[1] not in wanted or len(wanted) == 1:
-                return answer
-            wanted.remove(retired[1])
-
-
-def rows(answer: Answer) -> list[dict[str, Any]]:
-    """The objects of a list answer."""
-    data = answer.json().get("data")
-    return [row for row in (data if isinstance(data, list) else []) if isinstance(row, dict)]
+    def _read(self, path: str, fields: tuple[str, ...]) -> Answer:
+        return reading.read(environment=self.environment, token=self.token, path=path, fields=fields)
 
 
 def digits_of(text: str) -> str:

@@ -1,0 +1,114 @@
+"""Message templates of the Graph API (upstream fact sheet 1.3) and the upload of their header samples (1.4).
+
+One function a call; each returns the upstream's answer as it is. Nothing is retried here.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import IO
+
+from gateway.upstream import reading
+from gateway.upstream.client import Answer, platform, prepare, request, send
+
+TEMPLATE_FIELDS = (
+    "id",
+    "name",
+    "status",
+    "category",
+    "sub_category",
+    "language",
+    "components",
+    "parameter_format",
+    "previous_category",
+    "correct_category",
+    "rejected_reason",
+    "quality_score",
+    "message_send_ttl_seconds",
+    "cta_url_link_tracking_opted_out",
+    "library_template_name",
+)
+GONE = 33
+"""The subcode of error 100 for an object that does not exist, or that the token may not see."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateGraph:
+    """The Graph API's templates as one account's token opens them."""
+
+    environment: str
+    token: str = field(repr=False)
+
+    def pages(self, waba_id: str) -> Iterator[Answer]:
+        """`GET /{WABA}/message_templates` with every field, page by page, newest first."""
+        return reading.pages(
+            environment=self.environment,
+            token=self.token,
+            path=f"{waba_id}/message_templates",
+            fields=TEMPLATE_FIELDS,
+        )
+
+    def template(self, template_id: str) -> Answer:
+        """`GET /{TEMPLATE}` with every field."""
+        return reading.read(
+            environment=self.environment, token=self.token, path=template_id, fields=TEMPLATE_FIELDS
+        )
+
+    def create(self, waba_id: str, body: bytes) -> Answer:
+        """`POST /{WABA}/message_templates` with the caller's own bytes."""
+        return self._call("POST", f"{waba_id}/message_templates", body=body)
+
+    def edit(self, template_id: str, body: bytes) -> Answer:
+        """`POST /{TEMPLATE}` with the caller's own bytes."""
+        return self._call("POST", template_id, body=body)
+
+    def delete(self, waba_id: str, *, name: str, template_id: str | None) -> Answer:
+        """`DELETE /{WABA}/message_templates`: one language (`hsm_id` with the name), or the whole name."""
+        one = {"hsm_id": template_id} if template_id else {}
+        return self._call("DELETE", f"{waba_id}/message_templates", params={**one, "name": name})
+
+    def library(self, params: Mapping[str, str]) -> Answer:
+        """`GET /message_template_library`: the same for every account."""
+        return self._call("GET", "message_template_library", params=params)
+
+    def start_upload(self, *, name: str, length: int, mime_type: str) -> Answer:
+        """`POST /{APP}/uploads`: a session for so many bytes; its id is the `upload:…` of `continue_upload`."""
+        return self._call(
+            "POST",
+            f"{platform(self.environment).app_id}/uploads",
+            params={"file_name": name, "file_length": str(length), "file_type": mime_type},
+        )
+
+    def upload_offset(self, session: str) -> Answer:
+        """`GET /upload:…`: how many bytes of an interrupted upload arrived, in `file_offset`."""
+        return self._upload("GET", session, {})
+
+    def continue_upload(self, session: str, content: IO[bytes], *, offset: int) -> Answer:
+        """`POST /upload:…`: the file from where it stands, streamed; the handle is in `h`."""
+        return self._upload("POST", session, {"file_offset": str(offset)}, content)
+
+    def _upload(
+        self, method: str, session: str, headers: Mapping[str, str], content: IO[bytes] | None = None
+    ) -> Answer:
+        """A call on an upload session: `OAuth` in the place of `Bearer`, the session's own signature kept."""
+        path, _, signature = session.partition("?")
+        call = prepare(environment=self.environment, method=method, path=path, token=self.token)
+        return send(
+            replace(
+                call,
+                url=f"{call.url}&{signature}" if signature else call.url,
+                headers={**call.headers, **headers, "Authorization": f"OAuth {self.token}"},
+                body=content,
+            )
+        )
+
+    def _call(
+        self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> Answer:
+        return request(
+            environment=self.environment,
+            method=method,
+            path=path,
+            token=self.token,
+            params=params,
+            body=body,
+        )
