@@ -40,11 +40,12 @@ def test_the_printed_curl_sends_and_everything_comes_back_signed(stack: Stack, b
 
     page = browser.new_page()
     page.goto(f"{stack.ready['simulator_url']}/phone?phone_number_id={stack.ready['phone_number_id']}")
-    expect(page.get_by_text("Hello").first).to_be_visible()
+    page.locator("#chats").get_by_text("Hello").click()
+    expect(page.get_by_role("log").get_by_text("Hello")).to_be_visible()
     until(
         lambda: [row for row in inbox(stack) if row["event_type"] == "message.status"][2:], "three statuses"
     )
-    box = page.get_by_role("textbox").last
+    box = page.get_by_label("Message", exact=True)
     box.fill("Thank you ☕ / <b>")
     box.press("Enter")
     until(lambda: [row for row in inbox(stack) if row["event_type"] == "message.inbound"], "the answer")
