@@ -1,14 +1,14 @@
 """Encryption of what must be read back: upstream tokens and PINs (Fernet keys in `ENCRYPTION_KEYS`).
 
-The first key encrypts, all decrypt; `manage.py rotate_encryption` re-encrypts with the first. Each purpose has
-its own key derived by HKDF, so a ciphertext copied into another column does not open there.
+The first key encrypts, all decrypt; `manage.py rotate_encryption` (`rotation.py`) re-encrypts with the first. Each
+purpose has its own key derived by HKDF, so a ciphertext copied into another column does not open there.
 """
 
 import base64
 from functools import cache
 from typing import Any
 
-from cryptography.fernet import Fernet, MultiFernet
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
@@ -33,6 +33,16 @@ def encrypt(text: str, *, purpose: str) -> str:
 def decrypt(ciphertext: str, *, purpose: str) -> str:
     """The secret behind a ciphertext. Raises `cryptography.fernet.InvalidToken` when no key opens it."""
     return _cipher(purpose, tuple(settings.ENCRYPTION_KEYS)).decrypt(ciphertext.encode()).decode()
+
+
+def rotated(ciphertext: str, *, purpose: str) -> str | None:
+    """The ciphertext under the first key, or None when it is already. Raises InvalidToken when no key opens it."""
+    keys = tuple(settings.ENCRYPTION_KEYS)
+    try:
+        _cipher(purpose, keys[:1]).decrypt(ciphertext.encode())
+    except InvalidToken:
+        return _cipher(purpose, keys).rotate(ciphertext.encode()).decode()
+    return None
 
 
 class EncryptedTextField(models.TextField):  # type: ignore[type-arg]

@@ -164,3 +164,34 @@ class ConnectAnswerIn(serializers.Serializer[dict[str, Any]]):
         if attrs["code"] is not None and attrs["waba_id"] is None:
             raise serializers.ValidationError({"waba_id": ["This field is required with a code."]})
         return attrs
+
+
+class AdminNumbersIn(serializers.Serializer[dict[str, Any]]):
+    connection_state = serializers.ChoiceField(required=False, choices=PhoneNumber.State.choices)
+
+
+class AdminNumberOut(serializers.ModelSerializer[PhoneNumber]):
+    tenant_name = serializers.CharField(source="tenant.name")
+
+    COLUMNS = (
+        "tenant__name",
+        "phone_number_id",
+        "display_phone_number",
+        "connection_state",
+        "quality_rating",
+        "messaging_limit_tier",
+        "last_event_at",
+    )
+
+    class Meta:
+        model = PhoneNumber
+        fields = [
+            "tenant_id",
+            "tenant_name",
+            "phone_number_id",
+            "display_phone_number",
+            "connection_state",
+            "quality_rating",
+            "messaging_limit_tier",
+            "last_event_at",
+        ]

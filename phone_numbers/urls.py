@@ -1,5 +1,6 @@
 from django.urls import path
 
+from phone_numbers.admin_api import AdminNumbersView
 from phone_numbers.views import BusinessProfileView, ConnectSessionsView, NumbersView
 
 _NUMBER = "numbers/<str:phone_number_id>"
@@ -33,4 +34,5 @@ urlpatterns = [
         ConnectSessionsView.as_view({"get": "retrieve"}),
         name="connect-session",
     ),
+    path("admin/numbers", AdminNumbersView.as_view({"get": "list"}), name="admin-numbers"),
 ]

@@ -10,6 +10,7 @@ class TenantsConfig(AppConfig):
 
     def ready(self) -> None:
         from tenants import (
+            console_account,  # noqa: F401 - adds its secrets to the rotation of encryption keys
             mirror,  # noqa: F401 - adds its section to the health report
             roles,
         )

@@ -10,11 +10,13 @@ from allauth.account.adapter import DefaultAccountAdapter
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
 from django.conf import settings
+from django.db import transaction
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
 
-from gateway.encryption import decrypt, encrypt
+from gateway import rotation
+from gateway.encryption import decrypt, encrypt, rotated
 from tenants import mail
 from tenants.models import User
 
@@ -67,6 +69,25 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
     def can_delete_authenticator(self, authenticator: Authenticator) -> bool:
         return not (authenticator.user.is_staff and settings.STAFF_SECOND_FACTOR)
+
+
+@rotation.register
+def rotate_second_factors() -> int:
+    """Encrypt authenticator secrets and the seeds of recovery codes anew (`manage.py rotate_encryption`)."""
+    changed = 0
+    for key in Authenticator.objects.values_list("pk", flat=True):
+        with transaction.atomic():
+            authenticator = Authenticator.objects.select_for_update().get(pk=key)
+            fresh = {
+                name: anew
+                for name in ("secret", "seed")
+                if (stored := authenticator.data.get(name)) and (anew := rotated(stored, purpose=PURPOSE))
+            }
+            if fresh:
+                authenticator.data |= fresh
+                authenticator.save(update_fields=["data"])
+                changed += len(fresh)
+    return changed
 
 
 def has_second_factor(user: User) -> bool:

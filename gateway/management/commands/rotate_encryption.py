@@ -1,0 +1,15 @@
+"""`manage.py rotate_encryption`: encrypt every stored secret anew under the first of ENCRYPTION_KEYS."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from gateway import rotation
+
+
+class Command(BaseCommand):
+    help = "Encrypt every stored token, PIN and secret anew under the first of ENCRYPTION_KEYS."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        count = rotation.rotate_all()
+        self.stdout.write(f"{count} secrets encrypted anew. The older keys can go once this says 0.")

@@ -1,0 +1,108 @@
+"""`manage.py rotate_encryption`: everything stored opens with the new key alone afterwards."""
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from cryptography.fernet import Fernet, InvalidToken
+from django.core.management import call_command
+from django.db import connection
+
+from gateway import rotation
+from gateway.encryption import encrypt
+from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
+from tenants.console_account import PURPOSE, SecondFactorAdapter
+from tenants.models import Tenant, User
+from webhooks.models import Endpoint
+
+pytestmark = pytest.mark.django_db
+
+OLD, NEW = Fernet.generate_key().decode(), Fernet.generate_key().decode()
+
+
+def rotate() -> str:
+    out = StringIO()
+    call_command("rotate_encryption", stdout=out)
+    return out.getvalue()
+
+
+@pytest.fixture
+def secrets(settings: Any, tenant: Tenant, staff: User) -> None:
+    """One of everything that is encrypted, under the old key; some columns empty."""
+    settings.ENCRYPTION_KEYS = [OLD]
+    account = BusinessAccount.objects.create(
+        tenant=tenant, environment="live", waba_id="1", access_token="EAAaccount"
+    )
+    for phone_number_id, pin in (("2", "271828"), ("3", None)):
+        PhoneNumber.objects.create(
+            account=account, tenant=tenant, environment="live", phone_number_id=phone_number_id, pin=pin
+        )
+    RedeemedCode.objects.create(tenant=tenant, environment="live", code_hash="h", access_token="EAAcode")
+    Endpoint.objects.create(
+        tenant=tenant,
+        url="https://a.example",
+        event_types=["*"],
+        secret="whsec_new",
+        previous_secret="whsec_old",
+        secret_prefix="whsec_",
+    )
+    Authenticator.objects.create(
+        user=staff, type=Authenticator.Type.TOTP, data={"secret": encrypt("BASE32", purpose=PURPOSE)}
+    )
+
+
+def assert_readable(staff: User) -> None:
+    assert BusinessAccount.objects.get().access_token == "EAAaccount"
+    assert list(PhoneNumber.objects.order_by("phone_number_id").values_list("pin", flat=True)) == [
+        "271828",
+        None,
+    ]
+    assert RedeemedCode.objects.get().access_token == "EAAcode"
+    endpoint = Endpoint.objects.get()
+    assert (endpoint.secret, endpoint.previous_secret) == ("whsec_new", "whsec_old")
+    stored = Authenticator.objects.get(user=staff).data["secret"]
+    assert SecondFactorAdapter().decrypt(stored) == "BASE32"
+
+
+def test_the_old_key_can_go_after_the_rotation(settings: Any, secrets: None, staff: User) -> None:
+    settings.ENCRYPTION_KEYS = [NEW, OLD]
+    assert_readable(staff)
+    assert rotate().startswith("6 secrets")
+    assert rotate().startswith("0 secrets")
+    settings.ENCRYPTION_KEYS = [NEW]
+    assert_readable(staff)
+
+
+def test_a_key_that_is_missing_stops_it_and_loses_nothing(settings: Any, secrets: None, staff: User) -> None:
+    settings.ENCRYPTION_KEYS = [NEW]
+    with pytest.raises(InvalidToken):
+        rotate()
+    settings.ENCRYPTION_KEYS = [OLD]
+    assert_readable(staff)
+
+
+def test_every_row_of_more_than_one_batch_is_turned(
+    settings: Any, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ENCRYPTION_KEYS = [OLD]
+    for index in range(7):
+        BusinessAccount.objects.create(
+            tenant=tenant, environment="live", waba_id=str(index), access_token=f"EAA{index}"
+        )
+    monkeypatch.setattr(rotation, "BATCH", 3)
+    settings.ENCRYPTION_KEYS = [NEW, OLD]
+    assert rotation.rotate_all() == 7
+    settings.ENCRYPTION_KEYS = [NEW]
+    tokens = BusinessAccount.objects.order_by("waba_id").values_list("access_token", flat=True)
+    assert list(tokens) == [f"EAA{index}" for index in range(7)]
+
+
+def test_secrets_are_stored_as_ciphertext_alone(secrets: None) -> None:
+    stored = []
+    with connection.cursor() as cursor:
+        for field in rotation.encrypted_fields():
+            cursor.execute(f"SELECT {field.column} FROM {field.model._meta.db_table}")  # noqa: S608
+            stored += [value for (value,) in cursor.fetchall() if value]
+    assert len(stored) == 5
+    assert all(value.startswith("gAAAA") for value in stored)

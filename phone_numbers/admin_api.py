@@ -1,0 +1,33 @@
+"""`/v1/admin/numbers`: every tenant's numbers, for service staff."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import ViewSet
+
+from gateway.api.authentication import StaffCaller
+from phone_numbers.models import PhoneNumber
+from phone_numbers.serializers import AdminNumberOut, AdminNumbersIn
+
+
+class AdminNumbersView(ViewSet):
+    """All numbers, newest first, optionally of one connection state."""
+
+    permission_classes = [StaffCaller]
+
+    @extend_schema(
+        operation_id="admin_list_numbers",
+        tags=["Admin"],
+        parameters=[AdminNumbersIn],
+        responses=AdminNumberOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        query = AdminNumbersIn(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        rows = (
+            PhoneNumber.objects.filter(**query.validated_data)
+            .select_related("tenant")
+            .only(*AdminNumberOut.COLUMNS)
+            .order_by("-id")
+        )
+        return Response({"data": AdminNumberOut(rows, many=True).data})
