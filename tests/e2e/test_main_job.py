@@ -1,5 +1,6 @@
 """The main job over real HTTP: the printed curl, the phone page, the answer, the signed deliveries."""
 
+import json
 import shlex
 import subprocess
 from typing import Any
@@ -24,7 +25,7 @@ def printed_curl(stack: Stack) -> list[str]:
 def inbox(stack: Stack) -> list[dict[str, Any]]:
     """The deliveries at the demo inbox, oldest first."""
     rows: list[dict[str, Any]] = stack.simulator("GET", "/sim/inboxes/demo?limit=500")["deliveries"]
-    return rows[::-1]
+    return [{**row, "envelope": json.loads(row["body"])} for row in rows[::-1]]
 
 
 def test_the_printed_curl_sends_and_everything_comes_back_signed(stack: Stack, browser: Browser) -> None:
