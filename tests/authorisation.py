@@ -119,6 +119,7 @@ ROWS: dict[str, Row] = {
     "POST /v1/admin/tenants/{tenant_id}/reject": Row(_any_tenant, {"reason": "x"}),
     "POST /v1/admin/tenants/{tenant_id}/suspend": Row(_any_tenant, {"reason": "admin"}),
     "POST /v1/admin/tenants/{tenant_id}/reinstate": Row(_any_tenant),
+    "GET /v1/admin/numbers": Row(),
     "GET /v1/admin/health": Row(),
     "GET /v1/admin/audit": Row(),
     "GET /v1/admin/mail/last": Row(),
