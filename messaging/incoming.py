@@ -8,32 +8,21 @@ What belongs to nobody, and what is malformed, is kept and answered 200 (section
 import hashlib
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
 from django.db import transaction
 
+from gateway import ids
 from gateway.upstream.normalise import Change, EventDraft, normalise
-from gateway.upstream.splice import Splitter, rebase
+from gateway.upstream.splice import Place, Splitter, rebase
+from messaging import side_effects
 from messaging.models import KeptNotification
+from messaging.owners import Owner, owners
 from phone_numbers import connection as number_connection
-from phone_numbers import lookup
 from webhooks.publish import NewEvent, publish
 
 log = structlog.get_logger(__name__)
-
-Place = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose change it is, and which number it concerns as far as the gateway knows."""
-
-    tenant_id: UUID
-    waba_id: str
-    phone_number_id: str | None
-    display_phone_number: str | None
 
 
 def accept(body: bytes, *, environments: Collection[str]) -> None:
@@ -42,11 +31,11 @@ def accept(body: bytes, *, environments: Collection[str]) -> None:
     if not normalised.changes:
         _keep(body, reason="malformed", error=normalised.error or "no changes")
         return
-    routes = _routes(normalised.changes, environments)
     owned: defaultdict[UUID, list[tuple[Change, Owner]]] = defaultdict(list)
     unrouted: list[Change] = []
-    for change in normalised.changes:
-        owner = _owner(change, routes)
+    for change, owner in zip(
+        normalised.changes, owners(normalised.changes, environments=environments), strict=True
+    ):
         if owner is None:
             unrouted.append(change)
         else:
@@ -56,64 +45,36 @@ def accept(body: bytes, *, environments: Collection[str]) -> None:
     with transaction.atomic():
         for tenant_id in sorted(owned):
             _publish(tenant_id, owned[tenant_id], body, splitter)
-        if unrouted or normalised.error is not None:
+        if normalised.error is not None:
+            _keep(body, reason="malformed", error=normalised.error)
+        elif unrouted and splitter is not None:
             _keep(
-                splitter.split({(c.entry, c.change) for c in unrouted})[0] if splitter and unrouted else body,
-                reason="unroutable" if unrouted else "malformed",
-                error=normalised.error,
-                waba_id=unrouted[0].route.entry_id if unrouted else None,
+                splitter.split({(change.entry, change.change) for change in unrouted})[0],
+                reason="unroutable",
+                waba_id=unrouted[0].route.entry_id,
             )
-
-
-def _routes(changes: Collection[Change], environments: Collection[str]) -> lookup.Routes:
-    routes = [change.route for change in changes]
-    return lookup.route(
-        waba_ids={waba_id for route in routes for waba_id in (route.waba_info_id, route.entry_id) if waba_id},
-        phone_number_ids={route.phone_number_id for route in routes if route.phone_number_id},
-        environments=environments,
-        digits={route.display_phone_number for route in routes if route.display_phone_number},
-    )
-
-
-def _owner(change: Change, routes: lookup.Routes) -> Owner | None:
-    """The first hit of: the account named in the value, the number, the entry as account (upstream fact 3.2)."""
-    route = change.route
-    account = routes.accounts.get(route.waba_info_id or "")
-    number = None
-    if account is None:
-        number = routes.numbers.get(route.phone_number_id or "")
-        if number is None:
-            account = routes.accounts.get(route.entry_id or "")
-            if account is None:
-                return None
-    if number is None and account is not None:
-        number = routes.by_digits.get((account.waba_id, route.display_phone_number or ""))
-    if number is not None:
-        return Owner(
-            number.tenant_id, number.waba_id, number.phone_number_id, _digits(number.display_phone_number)
-        )
-    assert account is not None  # noqa: S101 - one of the two was found
-    return Owner(account.tenant_id, account.waba_id, None, None)
 
 
 def _publish(
     tenant_id: UUID, changes: list[tuple[Change, Owner]], body: bytes, splitter: Splitter | None
 ) -> None:
+    """One tenant's part of a notification: its events, then what the new ones among them change here."""
     raw, moved = body, None
     if splitter is not None:
         raw, moved = splitter.split({(change.entry, change.change) for change, _ in changes})
-    publish(
-        tenant_id=tenant_id,
-        raw=raw,
-        events=[_event(draft, owner, moved) for change, owner in changes for draft in change.drafts],
+    by_change = [[_event(draft, owner, moved) for draft in change.drafts] for change, owner in changes]
+    fresh = set(
+        publish(tenant_id=tenant_id, raw=raw, events=[event for events in by_change for event in events])
     )
-    number_connection.touch_last_event(
-        {owner.phone_number_id for _, owner in changes if owner.phone_number_id}
-    )
+    for (change, owner), events in zip(changes, by_change, strict=True):
+        if any(event.id in fresh for event in events):
+            side_effects.apply(change, owner)
+    number_connection.touch_last_event(owner.number for _, owner in changes if owner.number)
 
 
 def _event(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None) -> NewEvent:
     return NewEvent(
+        id=ids.uuid7(),
         type=draft.type,
         dedupe_key=draft.dedupe_key,
         data=draft.data,
@@ -129,7 +90,7 @@ def _event(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None) ->
     )
 
 
-def _keep(body: bytes, *, reason: str, error: str | None, waba_id: str | None = None) -> None:
+def _keep(body: bytes, *, reason: str, error: str | None = None, waba_id: str | None = None) -> None:
     """Keep what became nobody's event, once however often the upstream repeats it."""
     KeptNotification.objects.bulk_create(
         [
@@ -144,7 +105,3 @@ def _keep(body: bytes, *, reason: str, error: str | None, waba_id: str | None = 
         ignore_conflicts=True,
     )
     log.warning("notification_kept", reason=reason, error=error)
-
-
-def _digits(display: str) -> str:
-    return "".join(filter(str.isdigit, display))

@@ -18,6 +18,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from gateway.clock import isoformat, now
+from phone_numbers.lookup import NumberRoute
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import checklist
 from tenants.models import Tenant
@@ -214,12 +215,17 @@ def _seal(account: BusinessAccount) -> str:
     return hashlib.sha256(account.access_token.encode()).hexdigest()[:12]
 
 
-def touch_last_event(phone_number_ids: Iterable[str]) -> None:
+def touch_last_event(numbers: Iterable[NumberRoute]) -> None:
     """Note that events of these numbers arrived, once the transaction of their notification commits.
 
     Rows that another process holds are passed over: it is noting the same thing.
     """
-    touched = set(phone_number_ids)
+    stale_before = now() - LAST_EVENT_GRAIN
+    touched = {
+        number.phone_number_id
+        for number in numbers
+        if number.last_event_at is None or number.last_event_at < stale_before
+    }
     if touched:
         transaction.on_commit(lambda: _touch(touched), robust=True)
 

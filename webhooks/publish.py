@@ -13,12 +13,14 @@ from django.db import connection, transaction
 from gateway import ids
 from webhooks import wake
 from webhooks.event_types import ALL
-from webhooks.models import expires_on
 
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event to publish: the envelope's members (section 6) without ids and times. `data` is JSON bytes."""
+    """An event to publish: the envelope's members (section 6) without ids and times. `data` is JSON bytes.
+
+    `id` is for a caller that keeps the event's id beside its own row; otherwise publishing makes one.
+    """
 
     type: str
     dedupe_key: str
@@ -30,17 +32,13 @@ class NewEvent:
     wamid: str | None = None
     wa_id: str | None = None
     user_id: str | None = None
+    id: UUID | None = None
 
-
-_RECIPIENTS = """
-SELECT t.retention_days, e.id, e.event_types
-FROM tenants_tenant t LEFT JOIN webhooks_endpoint e ON e.tenant_id = t.id AND e.status = 'active'
-WHERE t.id = %(tenant_id)s
-"""
 
 # One round trip: the key decides what is new, and everything else is written for that alone. Keys are inserted in
 # their order, so two processes with overlapping notifications wait for each other instead of deadlocking; the
 # second then sees the first one's keys. Primary-key inserts only, plus three small indexes: no scan anywhere.
+# A delivery's id is a UUIDv7 of its event's millisecond: Postgres before 18 cannot make one itself.
 _PUBLISH = """
 WITH draft AS (
     SELECT * FROM unnest(
@@ -49,34 +47,39 @@ WITH draft AS (
         %(wamids)s::text[], %(wa_ids)s::text[], %(user_ids)s::text[]
     ) AS d (id, type, dedupe_key, data, raw_path, waba_id, phone_number_id, display_phone_number,
             wamid, wa_id, user_id)
+), kept AS (
+    SELECT %(created_on)s::date + retention_days + 1 AS expires_on
+    FROM tenants_tenant WHERE id = %(tenant_id)s::uuid
 ), new_key AS (
     INSERT INTO event_keys (tenant_id, dedupe_key, created_at)
-    SELECT %(tenant_id)s, dedupe_key, now() FROM draft ORDER BY dedupe_key
+    SELECT %(tenant_id)s::uuid, dedupe_key, now() FROM draft ORDER BY dedupe_key
     ON CONFLICT DO NOTHING
     RETURNING dedupe_key
 ), fresh AS (
-    SELECT draft.* FROM draft JOIN new_key USING (dedupe_key)
+    SELECT draft.*, kept.expires_on FROM draft JOIN new_key USING (dedupe_key), kept
 ), new_event AS (
     INSERT INTO events (id, tenant_id, type, waba_id, phone_number_id, display_phone_number, wamid, wa_id,
                         user_id, dedupe_key, raw_path, raw_id, payload_expires_on)
-    SELECT id, %(tenant_id)s, type, waba_id, phone_number_id, display_phone_number, wamid, wa_id, user_id,
-           dedupe_key, raw_path, %(raw_id)s, %(expires_on)s
+    SELECT id, %(tenant_id)s::uuid, type, waba_id, phone_number_id, display_phone_number, wamid, wa_id, user_id,
+           dedupe_key, raw_path, %(raw_id)s::uuid, expires_on
     FROM fresh
 ), new_payload AS (
     INSERT INTO event_payloads (expires_on, id, tenant_id, body)
-    SELECT %(expires_on)s, id, %(tenant_id)s, data FROM fresh
+    SELECT expires_on, id, %(tenant_id)s::uuid, data FROM fresh
     UNION ALL
-    SELECT %(expires_on)s, %(raw_id)s, %(tenant_id)s, %(raw)s
-    WHERE %(raw_id)s IS NOT NULL AND EXISTS (SELECT FROM fresh)
+    SELECT expires_on, %(raw_id)s::uuid, %(tenant_id)s::uuid, %(raw)s::bytea FROM kept
+    WHERE %(raw_id)s::uuid IS NOT NULL AND EXISTS (SELECT FROM fresh)
 ), new_delivery AS (
     INSERT INTO webhook_deliveries (id, tenant_id, endpoint_id, event_id, event_type, status, attempts,
                                     next_attempt_at, attempt_log, is_replay)
-    SELECT d.id, %(tenant_id)s, d.endpoint_id, fresh.id, fresh.type, 'pending', 0, now(), '[]', false
-    FROM unnest(%(delivery_ids)s::uuid[], %(delivery_endpoints)s::uuid[], %(delivery_events)s::uuid[])
-        AS d (id, endpoint_id, event_id)
-    JOIN fresh ON fresh.id = d.event_id
+    SELECT (substr(fresh.id::text, 1, 13) || '-7' || substr(gen_random_uuid()::text, 16))::uuid,
+           %(tenant_id)s::uuid, e.id, fresh.id, fresh.type, 'pending', 0, now(), '[]', false
+    FROM fresh, webhooks_endpoint e
+    WHERE e.tenant_id = %(tenant_id)s::uuid AND e.status = 'active'
+      AND e.event_types && ARRAY[%(all)s::text, fresh.type]::varchar[]
+    RETURNING event_id
 )
-SELECT id FROM fresh
+SELECT id, EXISTS (SELECT FROM new_delivery) FROM fresh
 """
 
 
@@ -91,21 +94,14 @@ def publish(*, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = 
     drafts = list({event.dedupe_key: event for event in reversed(events)}.values())[::-1]
     if not drafts:
         return []
-    event_ids = [ids.uuid7() for _ in drafts]
+    event_ids = [event.id or ids.uuid7() for event in drafts]
     with connection.cursor() as cursor:
-        cursor.execute(_RECIPIENTS, {"tenant_id": tenant_id})
-        recipients = cursor.fetchall()
-        deliveries = [
-            (ids.uuid7(), endpoint_id, event_id)
-            for event_id, event in zip(event_ids, drafts, strict=True)
-            for _, endpoint_id, wanted in recipients
-            if endpoint_id is not None and (ALL in wanted or event.type in wanted)
-        ]
         cursor.execute(
             _PUBLISH,
             {
                 "tenant_id": tenant_id,
-                "expires_on": expires_on(ids.created_at(event_ids[0]), recipients[0][0]),
+                "created_on": ids.created_at(event_ids[0]).date(),
+                "all": ALL,
                 "raw_id": ids.uuid7() if raw is not None else None,
                 "raw": raw,
                 "ids": event_ids,
@@ -119,12 +115,9 @@ def publish(*, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = 
                 "wamids": [event.wamid for event in drafts],
                 "wa_ids": [event.wa_id for event in drafts],
                 "user_ids": [event.user_id for event in drafts],
-                "delivery_ids": [delivery[0] for delivery in deliveries],
-                "delivery_endpoints": [delivery[1] for delivery in deliveries],
-                "delivery_events": [delivery[2] for delivery in deliveries],
             },
         )
-        fresh = [event_id for (event_id,) in cursor.fetchall()]
-    if fresh and deliveries:
+        fresh = cursor.fetchall()
+    if any(has_delivery for _, has_delivery in fresh):
         wake.after_commit()
-    return fresh
+    return [event_id for event_id, _ in fresh]

@@ -15,6 +15,9 @@ SIGNAL = "deliveries:wake"
 """A list of at most one element: the dispatcher waits on it."""
 ALIVE = "deliveries:alive"
 """Set while some dispatcher is running or lingering: then no task is needed."""
+CALLED = "deliveries:called"
+"""Set for a second once a task was sent for: a burst of events calls one, not one each."""
+CALL_MILLISECONDS = 1_000
 
 
 def after_commit() -> None:
@@ -28,7 +31,7 @@ def wake() -> None:
         with valkey().pipeline(transaction=False) as pipeline:
             pipeline.rpush(SIGNAL, 1).ltrim(SIGNAL, 0, 0).exists(ALIVE)
             alive = pipeline.execute()[-1]
-        if not alive:
+        if not alive and valkey().set(CALLED, 1, nx=True, px=CALL_MILLISECONDS):
             from webhooks.tasks import deliver_due
 
             deliver_due.apply_async(expires=5)

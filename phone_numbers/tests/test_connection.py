@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.clock import now
-from phone_numbers import connection
+from phone_numbers import connection, lookup
 from phone_numbers.connection import Facts, connection_of
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
@@ -206,12 +207,23 @@ def test_a_token_that_was_replaced_meanwhile_is_left_alone(
 def test_events_touch_their_numbers(
     tenant: Tenant, number: PhoneNumber, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
-    with django_capture_on_commit_callbacks(execute=True):
-        connection.touch_last_event([number.phone_number_id, "0"])
-    number.refresh_from_db()
-    first = number.last_event_at
+    def touch() -> datetime | None:
+        routes = lookup.route(
+            waba_ids=[], phone_number_ids=[number.phone_number_id], environments=[number.environment]
+        )
+        with django_capture_on_commit_callbacks(execute=True):
+            connection.touch_last_event(routes.numbers.values())
+        number.refresh_from_db()
+        return number.last_event_at
+
+    first = touch()
     assert first is not None
     assert (now() - first).total_seconds() < 5
+    assert touch() == first, "within a second the row is left alone"
+    PhoneNumber.objects.update(last_event_at=first - timedelta(seconds=2))
+    again = touch()
+    assert again is not None
+    assert again > first
 
 
 def in_threads(*jobs: Callable[[], object]) -> None:

@@ -1,0 +1,60 @@
+"""What a notification changes in the service itself, besides becoming events (rule 7 of the upstream facts, 3.3).
+
+Called by the incoming flow inside its transaction, once for each change that brought something new: a repeat that
+comes days later must not undo a repair. To add an effect: a function, and its fields in `EFFECTS`.
+"""
+
+from collections.abc import Callable, Mapping
+
+import structlog
+from django.db import transaction
+
+from gateway.api.errors import UNAVAILABLE
+from gateway.upstream.normalise import Change
+from messaging import template_events
+from messaging.owners import Owner
+from phone_numbers import sync, upstream_events
+
+log = structlog.get_logger(__name__)
+
+Effect = Callable[[Change, Owner], None]
+
+
+def apply(change: Change, owner: Owner) -> None:
+    """Apply what the change's field means for accounts, numbers and templates.
+
+    An effect that fails takes nothing with it: the event stays, and the account is read anew from the upstream.
+    Raises only what an unreachable database raises.
+    """
+    effect = EFFECTS.get(change.field)
+    if effect is None or change.value is None:
+        return
+    try:
+        with transaction.atomic():
+            effect(change, owner)
+    except UNAVAILABLE:
+        raise
+    except Exception:
+        # The upstream would repeat the whole notification for days, for its tenant and all others in it.
+        log.exception("side_effect_failed", field=change.field, waba_id=owner.waba_id)
+        sync.hint(waba_id=owner.waba_id)
+
+
+def _numbers(change: Change, owner: Owner) -> None:
+    upstream_events.apply(
+        field=change.field,
+        value=change.value or {},
+        waba_id=owner.waba_id,
+        phone_number_id=owner.phone_number_id,
+    )
+
+
+def _templates(change: Change, owner: Owner) -> None:
+    template_events.apply(field=change.field, value=change.value or {}, waba_id=owner.waba_id)
+
+
+EFFECTS: Mapping[str, Effect] = {
+    **dict.fromkeys(upstream_events.HANDLERS, _numbers),
+    **dict.fromkeys(template_events.HANDLERS, _templates),
+}
+"""Upstream field → what it changes here."""
