@@ -13,6 +13,7 @@ from django.urls import get_resolver
 
 from gateway import ids as public_ids
 from gateway.api.authentication import AppCaller, ConsoleCaller, StaffCaller, TenantCaller
+from phone_numbers import connect_sessions
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import keys, platform_apps
 from tenants.models import PlatformApp, Tenant
@@ -43,15 +44,18 @@ def _key(world: World) -> Ids:
     return {"key_id": keys.create(name="server", environment="live", tenant=world.tenant).row.id}
 
 
-def _endpoint(world: World) -> Ids:
-    endpoint = Endpoint.objects.create(
+def _new_endpoint(world: World) -> Endpoint:
+    return Endpoint.objects.create(
         tenant=world.tenant,
         url="http://127.0.0.1:9/",
         event_types=["*"],
         secret="whsec_c2VjcmV0",
         secret_prefix="whsec_c2Vj",
     )
-    return {"endpoint_id": endpoint.id}
+
+
+def _endpoint(world: World) -> Ids:
+    return {"endpoint_id": _new_endpoint(world).id}
 
 
 def _event(world: World) -> Event:
@@ -66,7 +70,7 @@ def _event(world: World) -> Event:
 def _delivery(world: World) -> Ids:
     delivery = Delivery.objects.create(
         tenant_id=world.tenant.id,
-        endpoint_id=_endpoint(world)["endpoint_id"],
+        endpoint_id=_new_endpoint(world).id,
         event_id=_event(world).id,
         event_type="message.inbound",
         status="dead",
@@ -83,6 +87,13 @@ def _number(world: World) -> Ids:
         tenant=world.tenant, account=account, environment="live", phone_number_id=f"1{unique}"
     )
     return {"phone_number_id": number.phone_number_id}
+
+
+def _connect_session(world: World) -> Ids:
+    session = connect_sessions.create(
+        tenant_id=world.tenant.id, environment="live", return_url="https://shop.example/done"
+    )
+    return {"session_id": session.public_id}
 
 
 def _tenant_of_app(world: World) -> Ids:
@@ -148,6 +159,8 @@ ROWS: dict[str, Row] = {
     "POST /v1/numbers/{phone_number_id}/subscribe": Row(_number),
     "GET /v1/numbers/{phone_number_id}/business-profile": Row(_number),
     "POST /v1/numbers/{phone_number_id}/business-profile": Row(_number, {"about": "x"}),
+    "POST /v1/connect-sessions": Row(),
+    "GET /v1/connect-sessions/{session_id}": Row(_connect_session),
     "POST /v1/messages": Row(),
     "POST /v1/messages/read": Row(),
 }
