@@ -19,7 +19,7 @@ class MessagesView(ViewSet):
         tags=["Messages"],
         parameters=[OpenApiParameter(idempotency.HEADER, str, OpenApiParameter.HEADER)],
         request=OpenApiTypes.OBJECT,
-        responses=OpenApiTypes.OBJECT,
+        responses={200: OpenApiTypes.OBJECT},
     )
     def create(self, request: Request) -> HttpResponse:
         raw = request._request.body
@@ -36,7 +36,7 @@ class MessagesView(ViewSet):
         operation_id="mark_message_read",
         tags=["Messages"],
         request=OpenApiTypes.OBJECT,
-        responses=OpenApiTypes.OBJECT,
+        responses={200: OpenApiTypes.OBJECT},
     )
     def read(self, request: Request) -> HttpResponse:
         return sending.mark_read(

@@ -116,7 +116,7 @@ class ApiKeysView(ViewSet):
         )
         return Response(_with_key(ApiKeyOut(new.row).data, new), status=201)
 
-    @extend_schema(operation_id="revoke_api_key", tags=["API keys"], responses=RevokedKeyOut)
+    @extend_schema(operation_id="revoke_api_key", tags=["API keys"], responses={200: RevokedKeyOut})
     def destroy(self, request: Request, key_id: UUID) -> Response:
         key = keys.revoke(
             tenant_id=tenant_of(request).id, key_id=key_id, actor_user_id=caller_of(request).user_id

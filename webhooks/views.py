@@ -61,7 +61,7 @@ class EndpointsView(ViewSet):
         endpoint = endpoints.change(tenant_id=tenant_id, endpoint_id=endpoint_id, changes=body.validated_data)
         return Response(EndpointOut(endpoint).data)
 
-    @extend_schema(operation_id="delete_webhook", tags=["Webhooks"], responses=DeletedOut)
+    @extend_schema(operation_id="delete_webhook", tags=["Webhooks"], responses={200: DeletedOut})
     def destroy(self, request: Request, endpoint_id: UUID) -> Response:
         endpoints.delete(tenant_id=tenant_of(request).id, endpoint_id=endpoint_id)
         return Response({"id": endpoint_id, "deleted": True})

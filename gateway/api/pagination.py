@@ -43,7 +43,7 @@ class NewestFirst(BasePagination):
             "type": "object",
             "required": ["data", "next_cursor"],
             "properties": {
-                "data": {"type": "array", "items": schema.get("items", schema)},
+                "data": schema,
                 "next_cursor": {"type": ["string", "null"]},
             },
         }

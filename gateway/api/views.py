@@ -9,6 +9,7 @@ from django.db import Error as DatabaseError
 from django.db import connection
 from drf_spectacular.utils import extend_schema
 from psycopg_pool import PoolTimeout
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -39,6 +40,12 @@ def _probe() -> bool:
     return True
 
 
+class HealthOut(serializers.Serializer[dict[str, Any]]):
+    ok = serializers.BooleanField()
+    sha = serializers.CharField()
+    db = serializers.ChoiceField(choices=["ok", "error"])
+
+
 class HealthView(APIView):
     """No credentials; 200 while the database answers, 503 when it does not, in under two seconds."""
 
@@ -46,7 +53,9 @@ class HealthView(APIView):
     permission_classes: list[Any] = []
     throttle_classes: list[Any] = []
 
-    @extend_schema(operation_id="health", tags=["Health"], auth=[])
+    @extend_schema(
+        operation_id="health", tags=["Health"], auth=[], responses={200: HealthOut, 503: HealthOut}
+    )
     def get(self, request: Request) -> Response:
         ok = database_answers()
         return Response(

@@ -1,0 +1,163 @@
+"""The OpenAPI document: what drf-spectacular cannot see in the views, added in one place.
+
+Every operation gets the bearer scheme, X-Service-Tenant for platform keys, the service's headers and the error
+answers of section 7; operations that call the upstream get its errors as well. Served at `/v1/openapi.json`,
+committed as `docs/openapi.json`, compared by a test.
+"""
+
+from typing import Any, Literal
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import ResolvedComponent
+
+from gateway.api.authentication import TENANT_HEADER
+from gateway.api.pagination import NewestFirst
+
+UPSTREAM_TAGS = frozenset({"Numbers", "Messages", "Media", "Templates"})
+"""Operations that call the upstream: its errors pass through with its status."""
+PLATFORM_TAGS = frozenset({"Tenants", "Admin", "Console", "Health"})
+"""Operations that act on no tenant chosen by header."""
+
+UNPAGED_LISTS = frozenset(
+    {"list_api_keys", "list_numbers", "list_webhooks", "admin_list_numbers", "admin_list_apps"}
+)
+"""Lists that the specification gives as {data} without a cursor."""
+
+ERRORS = {
+    "400": "`invalid_request`: the request fails validation; `details.fields` names each field.",
+    "401": "`unauthorized`: missing or invalid credentials.",
+    "403": "`forbidden`, `tenant_not_approved` or `tenant_suspended`.",
+    "404": "`not_found`: unknown, or another tenant's.",
+    "409": "`conflict`, `number_not_connected`, `idempotency_conflict` or `invoice_not_payable`.",
+    "413": "`payload_too_large`.",
+    "415": "`unsupported_media_type`.",
+    "422": "`idempotency_conflict` or `webhook_verify_failed`.",
+    "429": "`rate_limited`, or the upstream's own throttling; wait as `Retry-After` says.",
+    "500": "`internal_error`.",
+    "502": "`meta_unreachable`: no usable answer of the upstream; the outcome is unknown.",
+    "503": "`service_unavailable`: the database cannot be reached. `billing_disabled` on `/v1/billing`.",
+}
+
+_SERVICE_ERROR = {
+    "type": "object",
+    "required": ["source", "error", "request_id"],
+    "properties": {
+        "source": {"type": "string", "description": "The service's own name.", "not": {"const": "meta"}},
+        "error": {
+            "type": "object",
+            "required": ["code", "message", "details"],
+            "properties": {
+                "code": {"type": "string"},
+                "message": {"type": "string"},
+                "details": {"type": ["object", "null"], "additionalProperties": True},
+            },
+        },
+        "request_id": {"type": ["string", "null"], "pattern": "^req_"},
+    },
+}
+_UPSTREAM_ERROR = {
+    "type": "object",
+    "description": "The upstream's own error body with `source` added.",
+    "required": ["source"],
+    "properties": {
+        "source": {"const": "meta"},
+        "error": {
+            "type": "object",
+            "additionalProperties": True,
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "code": {"type": "integer"},
+                "error_subcode": {"type": "integer"},
+                "error_data": {},
+                "fbtrace_id": {"type": "string"},
+            },
+        },
+    },
+    "additionalProperties": True,
+}
+
+
+class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """API keys and console tokens as the document's one security scheme."""
+
+    target_class = "gateway.api.authentication.BearerTokens"
+    match_subclasses = True
+    name = "bearer"
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, Any]:
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key (`wb_live_…`, `wb_test_…`) or a console session token (`wbc_…`).",
+        }
+
+
+class ServiceSchema(AutoSchema):
+    """An operation with what all operations share."""
+
+    def _get_parameters(self) -> list[dict[str, Any]]:
+        parameters: list[dict[str, Any]] = super()._get_parameters()
+        if self._is_page():
+            known = {parameter["name"] for parameter in parameters}
+            paging = NewestFirst().get_schema_operation_parameters(self.view)
+            parameters += [parameter for parameter in paging if parameter["name"] not in known]
+        if self.get_auth() and not PLATFORM_TAGS.intersection(self.get_tags()):
+            parameters.append(
+                {
+                    "in": "header",
+                    "name": TENANT_HEADER,
+                    "schema": {"type": "string", "format": "uuid"},
+                    "description": "The tenant to act on; required with a platform key.",
+                }
+            )
+        return parameters
+
+    def _is_page(self) -> bool:
+        return getattr(self.view, "action", None) == "list" and self.get_operation_id() not in UNPAGED_LISTS
+
+    def _get_response_bodies(self, direction: Literal["request", "response"] = "response") -> dict[str, Any]:
+        responses: dict[str, Any] = super()._get_response_bodies(direction)
+        for answer in responses.values():
+            for content in answer.get("content", {}).values():
+                if content.get("schema", {}).get("type") == "array":
+                    content["schema"] = self._list_of(content["schema"])
+        if not self.get_auth():
+            statuses = {"500"}
+        else:
+            statuses = {"400", "401", "403", "404", "413", "429", "500", "503"}
+            if self.method in {"POST", "PUT", "PATCH", "DELETE"}:
+                statuses |= {"409", "415", "422"}
+        upstream = bool(UPSTREAM_TAGS.intersection(self.get_tags()))
+        service_error = self._component("ServiceError", _SERVICE_ERROR)
+        body: dict[str, Any] = service_error.ref
+        if upstream:
+            statuses |= {"502"}
+            body = {"anyOf": [service_error.ref, self._component("UpstreamError", _UPSTREAM_ERROR).ref]}
+        for status in sorted(statuses):
+            responses.setdefault(
+                status,
+                {"description": ERRORS[status], "content": {"application/json": {"schema": body}}},
+            )
+        if upstream:
+            for statuses_of_upstream in ("4XX", "5XX"):
+                responses[statuses_of_upstream] = {
+                    "description": "The upstream's own error, passed through with its status.",
+                    "content": {"application/json": {"schema": body}},
+                }
+        return responses
+
+    def _list_of(self, items: dict[str, Any]) -> dict[str, Any]:
+        """Lists are objects: {data}, and `next_cursor` where they are paged (section 4)."""
+        if self._is_page():
+            return NewestFirst().get_paginated_response_schema(items)
+        return {"type": "object", "required": ["data"], "properties": {"data": items}}
+
+    def _component(self, name: str, schema: dict[str, Any]) -> ResolvedComponent:
+        component = ResolvedComponent(  # type: ignore[no-untyped-call]
+            name=name, type=ResolvedComponent.SCHEMA, object=name, schema=schema
+        )
+        if component not in self.registry:
+            self.registry.register(component)
+        return self.registry[component]
