@@ -30,6 +30,14 @@ def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
     return problems
 
 
+def without(raw: bytes, *names: str) -> bytes:
+    """A caller's JSON object with members left out; the same bytes when it has none of them."""
+    members = root_members(raw)
+    if not members.keys() & set(names):
+        return raw
+    return b"{" + b",".join(cut(raw, member) for name, member in members.items() if name not in names) + b"}"
+
+
 def outgoing(raw: bytes) -> bytes:
     """The upstream's body for a caller's body, which is a JSON object: bytes kept, `from` left out."""
     members = root_members(raw)

@@ -1,0 +1,155 @@
+"""The only writer of the template mirror: what a list, a single read, a command or an event says is stored here.
+
+Every write first locks the account's mirror row. Whatever says something carries the moment at which it was so, and
+older news never undoes newer: two syncs at once, or a sync that began before a deletion, do no harm.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Least
+
+from gateway.clock import now
+from gateway.upstream.lossless import text
+from messaging.template_models import MessageTemplate, TemplateMirror
+from phone_numbers.models import BusinessAccount
+
+SOON = timedelta(seconds=30)
+"""How long a hint waits, so that many of them (a burst of events) are one read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What storing a list changed."""
+
+    synced: int
+    added: int = 0
+    updated: int = 0
+    removed: int = 0
+
+
+@contextmanager
+def locked(account: BusinessAccount) -> Iterator[TemplateMirror]:
+    """A transaction that holds the account's mirror."""
+    with transaction.atomic():
+        TemplateMirror.objects.bulk_create([TemplateMirror(account=account)], ignore_conflicts=True)
+        yield TemplateMirror.objects.select_for_update(no_key=True).get(account=account)
+
+
+def hint(mirror: TemplateMirror) -> None:
+    """Have the account's templates read again soon. Under `locked`."""
+    TemplateMirror.objects.filter(pk=mirror.pk).update(next_sync_at=Least(F("next_sync_at"), now() + SOON))
+
+
+def store_list(account: BusinessAccount, views: Sequence[dict[str, Any]], *, read_at: datetime) -> Changes:
+    """Make the mirror equal to a complete list of the account's templates (newest first) read from `read_at` on.
+
+    What changed here after `read_at` stands; a list older than the one stored last changes nothing.
+    """
+    listed = {id_: view for view in views if (id_ := text(view.get("id")))}
+    with locked(account) as mirror:
+        if mirror.read_at is not None and mirror.read_at >= read_at:
+            return Changes(synced=len(listed))
+        known = {row.template_id: row for row in MessageTemplate.objects.filter(account=account)}
+        added = [
+            _described(_new(account, template_id), view, at=read_at)
+            for template_id, view in reversed(listed.items())
+            if template_id not in known
+        ]
+        current = [row for row in known.values() if row.changed_at < read_at]
+        updated = []
+        for row in current:
+            view = listed.get(row.template_id)
+            if view is not None and (row.document != _json(view) or row.deleted_at is not None):
+                updated.append(_described(row, view, at=read_at))
+        gone = [row for row in current if row.template_id not in listed]
+        MessageTemplate.objects.bulk_create(added, batch_size=500)
+        MessageTemplate.objects.bulk_update(updated, _DESCRIBED, batch_size=500)
+        MessageTemplate.objects.filter(pk__in=[row.pk for row in gone]).delete()
+        mirror.read_at = read_at
+        mirror.save(update_fields=["read_at"])
+    removed = sum(1 for row in gone if row.deleted_at is None)
+    return Changes(synced=len(listed), added=len(added), updated=len(updated), removed=removed)
+
+
+def store_one(
+    account: BusinessAccount, view: Mapping[str, Any], *, since: datetime, at: datetime | None = None
+) -> None:
+    """Store what a call that began at `since` said of one template; what became known after that stands.
+
+    `at` is when it is known to be so: the beginning of a read (the default), the end of a command.
+    """
+    template_id = text(view.get("id"))
+    if template_id is None:
+        return
+    with locked(account):
+        row = _row(account, template_id)
+        if row is None or row.changed_at < since:
+            _described(row or _new(account, template_id), view, at=at or since).save()
+
+
+def change(
+    account: BusinessAccount, template_id: str, members: Mapping[str, Any], *, since: datetime | None = None
+) -> None:
+    """Put members over a template's own, as an event or a command (begun at `since`) says; read it again soon."""
+    with locked(account) as mirror:
+        row = _row(account, template_id)
+        if row is not None and row.deleted_at is None and (since is None or row.changed_at < since):
+            _described(row, {**orjson.loads(row.document), **members}, at=now()).save()
+        hint(mirror)
+
+
+def delete(account: BusinessAccount, *, name: str | None = None, template_id: str | None = None) -> None:
+    """Note that a template, or all languages of a name, are deleted; the next list has the last word."""
+    chosen = MessageTemplate.objects.filter(account=account, deleted_at__isnull=True)
+    chosen = chosen.filter(template_id=template_id) if template_id else chosen.filter(name=name)
+    with locked(account) as mirror:
+        chosen.update(deleted_at=now(), changed_at=now())
+        hint(mirror)
+
+
+def reread_soon(account: BusinessAccount) -> None:
+    """Have the account's templates read again soon: the outcome of a command is unknown, or news only hinted at."""
+    with locked(account) as mirror:
+        hint(mirror)
+
+
+def language_of(value: object) -> str:
+    """A language as the mirror writes it: events say `en-US` where the API says `en_US` (upstream fact 3.8)."""
+    return (text(value) or "").replace("-", "_")[:32]
+
+
+_DESCRIBED = ["name", "language", "status", "category", "document", "changed_at", "deleted_at"]
+
+
+def _row(account: BusinessAccount, template_id: str) -> MessageTemplate | None:
+    return MessageTemplate.objects.filter(account=account, template_id=template_id).first()
+
+
+def _new(account: BusinessAccount, template_id: str) -> MessageTemplate:
+    return MessageTemplate(
+        account=account,
+        tenant_id=account.tenant_id,
+        environment=account.environment,
+        template_id=template_id,
+    )
+
+
+def _described(row: MessageTemplate, view: Mapping[str, Any], *, at: datetime) -> MessageTemplate:
+    row.name = (text(view.get("name")) or "")[:512]
+    row.language = language_of(view.get("language"))
+    row.status = (text(view.get("status")) or "")[:32]
+    row.category = (text(view.get("category")) or "")[:32]
+    row.document = _json(view)
+    row.changed_at, row.deleted_at = at, None
+    return row
+
+
+def _json(view: Mapping[str, Any]) -> str:
+    return orjson.dumps(view).decode()

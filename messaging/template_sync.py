@@ -1,0 +1,118 @@
+"""Reading an account's templates from the upstream into the mirror: at first sight, every six hours, after hints.
+
+Beat calls `start_due`, which claims accounts and hands each to a task of its own, so a slow or failing account holds
+up nobody else. The claim is the row's own next time, moved ahead: after a crash the account is due again. The caller's
+`POST /v1/templates/sync` reads at once; that another sync may be running does no harm (`template_mirror.py`).
+"""
+
+import random
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import structlog
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+from gateway.api.errors import MetaUnreachable
+from gateway.clock import now
+from gateway.upstream import reading
+from gateway.upstream.client import UpstreamUnreachable
+from gateway.upstream.templates import TemplateGraph
+from messaging import template_mirror
+from messaging.template_mirror import Changes
+from messaging.template_models import TemplateMirror
+from phone_numbers.graph_calls import Refused, accepted_for
+from phone_numbers.models import BusinessAccount
+
+log = structlog.get_logger(__name__)
+
+INTERVAL = timedelta(hours=6)
+LEASE = timedelta(minutes=10)
+"""How long a claimed account may wait in the queue and be read, before it is due again."""
+FIRST_RETRY = timedelta(minutes=1)
+BATCH = 200
+FAILURES = (Refused, MetaUnreachable, UpstreamUnreachable)
+"""What a read may raise: refused, no usable answer, no answer."""
+
+
+def read(account: BusinessAccount) -> Changes:
+    """Read every template of an account and store the list. Raises one of FAILURES; then nothing is stored."""
+    read_at = now()
+    graph = TemplateGraph(account.environment, account.access_token)
+    views = [
+        view for page in graph.pages(account.waba_id) for view in reading.rows(accepted_for(account, page))
+    ]
+    return template_mirror.store_list(account, views, read_at=read_at)
+
+
+def start_due() -> int:
+    """Claim what is due and enqueue a task for each account. Returns how many; called by beat."""
+    from messaging.tasks import sync_templates
+
+    _begin_new_mirrors()
+    started = 0
+    for account_id, lease in _claim():
+        try:
+            sync_templates.delay(account_id=str(account_id), lease=lease.isoformat())
+        except OperationalError as error:
+            log.warning("template_sync_not_queued", error=type(error).__name__)
+            return started
+        started += 1
+    return started
+
+
+def run(*, account_id: UUID, lease: datetime) -> None:
+    """Read one claimed account, if the claim still holds; a failure is tried again with back-off."""
+    mirror = (
+        TemplateMirror.objects.select_related("account").filter(pk=account_id, next_sync_at=lease).first()
+    )
+    if mirror is None:
+        return
+    try:
+        read(mirror.account)
+    except FAILURES as error:
+        _put_off(mirror, error)
+    else:
+        _schedule(mirror, failures=0, wait=INTERVAL * random.uniform(0.9, 1))  # noqa: S311
+
+
+def _begin_new_mirrors() -> None:
+    """Accounts that were never read get their row, due at once: what is approved on them already is imported."""
+    new = BusinessAccount.objects.filter(template_mirror__isnull=True).values_list("pk", flat=True)[:BATCH]
+    TemplateMirror.objects.bulk_create(
+        [TemplateMirror(account_id=account_id) for account_id in new], ignore_conflicts=True
+    )
+
+
+def _claim() -> list[tuple[UUID, datetime]]:
+    """Due accounts whose token works; the others stay due until it does."""
+    moment = now()
+    lease = moment + LEASE
+    with transaction.atomic():
+        due = TemplateMirror.objects.filter(
+            next_sync_at__lte=moment,
+            account__token_invalid_at__isnull=True,
+            account__taken_away__isnull=True,
+        )
+        rows = due.select_for_update(of=("self",), skip_locked=True, no_key=True).order_by("next_sync_at")
+        claimed = list(rows.values_list("pk", flat=True)[:BATCH])
+        TemplateMirror.objects.filter(pk__in=claimed).update(next_sync_at=lease)
+    return [(account_id, lease) for account_id in claimed]
+
+
+def _put_off(mirror: TemplateMirror, error: Exception) -> None:
+    """Try again after a minute, doubling up to the interval; not before a throttling answer allows it."""
+    failures = min(mirror.failures + 1, 20)
+    wait = min(FIRST_RETRY * 2 ** (failures - 1), INTERVAL) * random.uniform(0.8, 1.2)  # noqa: S311
+    if isinstance(error, Refused) and error.verdict.retry_after:
+        wait = max(wait, timedelta(seconds=error.verdict.retry_after))
+    _schedule(mirror, failures=failures, wait=wait)
+    code = error.verdict.code if isinstance(error, Refused) else None
+    log.warning("template_sync_failed", account=str(mirror.account_id), error=type(error).__name__, code=code)
+
+
+def _schedule(mirror: TemplateMirror, *, failures: int, wait: timedelta) -> None:
+    """The next time, unless a hint has set an earlier one meanwhile."""
+    mine = TemplateMirror.objects.filter(pk=mirror.pk, next_sync_at=mirror.next_sync_at)
+    if not mine.update(failures=failures, next_sync_at=now() + wait):
+        TemplateMirror.objects.filter(pk=mirror.pk).update(failures=failures)

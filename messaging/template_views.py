@@ -1,0 +1,208 @@
+"""`/v1/templates*` (section 4 of the specification). What belongs to the caller's other environment is 404."""
+
+import re
+from typing import Any
+
+from django.conf import settings
+from django.core.files.uploadedfile import UploadedFile
+from django.db.models import Q, QuerySet
+from django.http import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from gateway.api import query
+from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.errors import InvalidRequest, PayloadTooLarge
+from gateway.api.json import object_of
+from gateway.api.pagination import NewestFirst
+from gateway.upstream.errors import passed_through
+from messaging import bodies, templates
+from messaging.template_mirror import language_of
+from messaging.template_models import MessageTemplate
+from messaging.template_serializers import SampleIn, SyncOut, TemplateListOut
+from messaging.templates import Choice
+from phone_numbers.views import UpstreamCallsView
+
+VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="The upstream's answer, verbatim.")
+ACCOUNT = [
+    OpenApiParameter("waba_id", str, description="The business account; needed when there are several."),
+    OpenApiParameter("from", str, description="Names the account by one of its numbers instead."),
+]
+_WORDS = re.compile(r"[A-Za-z_]{1,64}(,[A-Za-z_]{1,64}){0,19}")
+
+
+class TemplatesView(UpstreamCallsView):
+    """A tenant's message templates: the list from the mirror, everything else the upstream's own answers."""
+
+    @extend_schema(
+        operation_id="list_templates",
+        tags=["Templates"],
+        parameters=[
+            *ACCOUNT,
+            OpenApiParameter("name", str, description="A part of the name."),
+            OpenApiParameter("status", str, description="One or several, with commas: `APPROVED,PAUSED`."),
+            OpenApiParameter("category", str, description="One or several, with commas."),
+            OpenApiParameter("language", str, description="`en_US` or `en-US`."),
+            OpenApiParameter("limit", int, description="1 to 200, default 50."),
+            OpenApiParameter("cursor", str, description="`next_cursor` of the previous result."),
+        ],
+        responses=TemplateListOut,
+    )
+    def list(self, request: Request) -> Response:
+        choice = _choice(request)
+        rows = MessageTemplate.objects.for_tenant(choice.tenant_id).filter(environment=choice.environment)
+        if choice.waba_id is not None or choice.from_ is not None:
+            rows = rows.filter(account__in=choice.accounts())
+        paginator = NewestFirst()
+        page = paginator.paginate_queryset(_filtered(rows, request), request)
+        return paginator.get_paginated_response([templates.rendered(row) for row in page])
+
+    @extend_schema(
+        operation_id="create_template",
+        tags=["Templates"],
+        parameters=ACCOUNT,
+        request=OpenApiTypes.OBJECT,
+        responses={200: VERBATIM},
+        description="The body is the upstream's template body. `waba_id` or `from` may stand in it as well; "
+        "they are left out of what the upstream gets.",
+    )
+    def create(self, request: Request) -> HttpResponseBase:
+        raw = request._request.body or b"{}"
+        members = object_of(request)
+        account = _choice(request, members).account()
+        body = bodies.without(raw, "waba_id", "from")
+        return passed_through(templates.create(account, body=body, members=members))
+
+    @extend_schema(operation_id="get_template", tags=["Templates"], responses={200: VERBATIM})
+    def retrieve(self, request: Request, template_id: str) -> HttpResponseBase:
+        return passed_through(templates.get(_template(request, template_id)))
+
+    @extend_schema(
+        operation_id="edit_template",
+        tags=["Templates"],
+        request=OpenApiTypes.OBJECT,
+        responses={200: VERBATIM},
+    )
+    def edit(self, request: Request, template_id: str) -> HttpResponseBase:
+        raw = request._request.body or b"{}"
+        members = object_of(request)
+        template = _template(request, template_id)
+        return passed_through(templates.edit(template, body=raw, members=members))
+
+    @extend_schema(
+        operation_id="delete_template",
+        tags=["Templates"],
+        parameters=[
+            OpenApiParameter("all_languages", bool, description="Delete every language of this name.")
+        ],
+        responses={200: VERBATIM},
+    )
+    def destroy(self, request: Request, template_id: str) -> HttpResponseBase:
+        all_languages = query.flag(request, "all_languages")
+        template = _template(request, template_id)
+        return passed_through(templates.delete(template, all_languages=all_languages))
+
+    @extend_schema(
+        operation_id="sync_templates",
+        tags=["Templates"],
+        parameters=ACCOUNT,
+        request=None,
+        responses=SyncOut,
+        description="Reads every template of the chosen account, or of all accounts.",
+    )
+    def sync(self, request: Request) -> Response:
+        return Response(templates.sync(_choice(request, object_of(request))))
+
+    @extend_schema(
+        operation_id="browse_template_library",
+        tags=["Templates"],
+        parameters=[*ACCOUNT, *(OpenApiParameter(name, str) for name in templates.LIBRARY_PARAMETERS)],
+        responses={200: VERBATIM},
+    )
+    def library(self, request: Request) -> HttpResponseBase:
+        account = _choice(request).any_account()
+        return passed_through(templates.library(account, request.query_params.dict()))
+
+
+class TemplateSamplesView(UpstreamCallsView):
+    """Header samples: a file in, a handle out."""
+
+    parser_classes = [MultiPartParser]
+
+    @extend_schema(
+        operation_id="upload_template_sample",
+        tags=["Templates"],
+        parameters=ACCOUNT,
+        request={"multipart/form-data": SampleIn},
+        responses={200: VERBATIM},
+    )
+    def create(self, request: Request) -> HttpResponseBase:
+        form = {name: value for name, value in request.POST.items() if isinstance(value, str)}
+        file = request.FILES.get("file")
+        if not isinstance(file, UploadedFile) or file.file is None:
+            raise InvalidRequest.of(file="Required: the sample as a file of a multipart form.")
+        if not file.size:
+            raise InvalidRequest.of(file="The file is empty.")
+        if file.size > settings.MAX_MEDIA_BODY_BYTES:
+            raise PayloadTooLarge(details={"limit_bytes": settings.MAX_MEDIA_BODY_BYTES})
+        mime_type = form.get("type") or file.content_type
+        if not mime_type:
+            raise InvalidRequest.of(type="Required: the file's media type, e.g. image/jpeg.")
+        answer = templates.upload_sample(
+            _choice(request, form).any_account(),
+            name=file.name or "sample",
+            mime_type=mime_type,
+            length=file.size,
+            content=file.file,
+        )
+        return passed_through(answer)
+
+
+def _choice(request: Request, members: dict[str, Any] | None = None) -> Choice:
+    """The account that the caller named, in the query or else in the body."""
+    named = {}
+    for name in ("waba_id", "from"):
+        value = query.text(request, name, longest=100)
+        if value is None and members is not None:
+            value = members.get(name)
+        if value is not None and (not isinstance(value, str) or not value.strip() or "\0" in value):
+            raise InvalidRequest.of(**{name: "Must be a text that is not empty."})
+        named[name] = value.strip() if value else None
+    return Choice(
+        tenant_id=tenant_of(request).id,
+        environment=caller_of(request).effective_environment,
+        waba_id=named["waba_id"],
+        from_=named["from"],
+    )
+
+
+def _template(request: Request, template_id: str) -> MessageTemplate:
+    return templates.find(
+        tenant_id=tenant_of(request).id,
+        environment=caller_of(request).effective_environment,
+        template_id=template_id,
+    )
+
+
+def _filtered(rows: "QuerySet[MessageTemplate]", request: Request) -> "QuerySet[MessageTemplate]":
+    if name := query.text(request, "name", longest=512):
+        rows = rows.filter(name__icontains=name)
+    for column in ("status", "category"):
+        if words := _words(request, column):
+            rows = rows.filter(**{f"{column}__in": words})
+    if language := query.text(request, "language", longest=32):
+        rows = rows.filter(Q(language__iexact=language_of(language)))
+    return rows
+
+
+def _words(request: Request, name: str) -> list[str] | None:
+    """Words with commas between them, upper case as the upstream writes them; its list of them is open."""
+    text = query.text(request, name)
+    if not text:
+        return None
+    if not _WORDS.fullmatch(text):
+        raise InvalidRequest.of(**{name: "Must be one word of the upstream, or several with commas."})
+    return text.upper().split(",")

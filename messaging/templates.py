@@ -1,0 +1,254 @@
+"""The template operations (section 4, Templates): a call upstream, what it changes in the mirror, its own answer.
+
+A template is the tenant's when the mirror has it, else it is 404; no id is ever tried upstream with somebody's token.
+Refusals of the upstream come as `Refused` with the answer to pass through. A command without an answer may have
+worked, so the account's templates are read again soon.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import IO, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+from uuid import UUID
+
+import orjson
+import structlog
+from django.conf import settings
+from django.db.models import QuerySet
+
+from gateway.api.errors import InvalidRequest, MetaUnreachable, NotFound
+from gateway.clock import now
+from gateway.json_spans import members_at, root_members
+from gateway.upstream.client import Answer, UpstreamUnreachable
+from gateway.upstream.templates import GONE, TEMPLATE_FIELDS, TemplateGraph
+from messaging import template_mirror, template_sync
+from messaging.template_models import MessageTemplate
+from phone_numbers.graph_calls import Refused, accepted_for
+from phone_numbers.lookup import sender
+from phone_numbers.models import BusinessAccount
+
+log = structlog.get_logger(__name__)
+
+EDITABLE = frozenset(TEMPLATE_FIELDS) - {"id", "name", "language", "status"}
+LIBRARY_PARAMETERS = (
+    "search",
+    "topic",
+    "usecase",
+    "industry",
+    "language",
+    "category",
+    "name",
+    "limit",
+    "after",
+    "before",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Whose account a call is about: the tenant and environment, and what the caller named of `waba_id`, `from`."""
+
+    tenant_id: UUID
+    environment: str
+    waba_id: str | None = None
+    from_: str | None = None
+
+    def accounts(self) -> QuerySet[BusinessAccount]:
+        """The accounts that fit, newest first. Raises InvalidRequest for a named one that is not the tenant's."""
+        accounts = BusinessAccount.objects.for_tenant(self.tenant_id).filter(environment=self.environment)
+        if self.from_ is not None:
+            number = sender(tenant_id=self.tenant_id, environment=self.environment, from_=self.from_)
+            if number is None:
+                raise InvalidRequest.of(
+                    **{
+                        "from": f"Not one of this tenant's {self.environment} numbers (phone_number_id or E.164)."
+                    }
+                )
+            if self.waba_id not in {None, number.waba_id}:
+                raise InvalidRequest.of(waba_id="The number in `from` belongs to another business account.")
+            accounts = accounts.filter(waba_id=number.waba_id)
+        elif self.waba_id is not None:
+            accounts = accounts.filter(waba_id=self.waba_id)
+            if not accounts.exists():
+                raise InvalidRequest.of(
+                    waba_id=f"Not one of this tenant's {self.environment} business accounts."
+                )
+        return accounts.order_by("-id")
+
+    def account(self) -> BusinessAccount:
+        """The one account that fits. Raises InvalidRequest when there is none, or several to choose from."""
+        found = list(self.accounts()[:2])
+        if not found:
+            raise InvalidRequest.of(
+                waba_id=f"There is no {self.environment} business account: connect a number."
+            )
+        if len(found) > 1:
+            raise InvalidRequest.of(
+                waba_id="There are several business accounts: name one by `waba_id` or `from`."
+            )
+        return found[0]
+
+    def any_account(self) -> BusinessAccount:
+        """An account for what is the same for all of them, one whose token works first. Raises InvalidRequest."""
+        found = list(self.accounts())
+        working = [account for account in found if account.token_invalid_at is None]
+        return (working or found or [self.account()])[0]
+
+
+def find(*, tenant_id: UUID, environment: str, template_id: str) -> MessageTemplate:
+    """The tenant's template with its account, by the upstream's id. Raises NotFound."""
+    rows = MessageTemplate.objects.for_tenant(tenant_id).select_related("account")
+    named = rows.filter(template_id=template_id, environment=environment)
+    row = named.first() if "\0" not in template_id else None
+    if row is None:
+        raise NotFound("There is no such template. POST /v1/templates/sync imports what was made elsewhere.")
+    return row
+
+
+def create(account: BusinessAccount, *, body: bytes, members: Mapping[str, Any]) -> Answer:
+    """Submit a template. `body` is what the upstream gets, `members` the same parsed."""
+    since = now()
+    with _rereading_unknown(account):
+        answer = accepted_for(account, _graph(account).create(account.waba_id, body))
+    template_mirror.store_one(account, {**_described(members), **answer.json()}, since=since, at=now())
+    template_mirror.reread_soon(account)
+    return answer
+
+
+def get(template: MessageTemplate) -> Answer:
+    """The upstream's view of a template, which the mirror takes over."""
+    account, since = template.account, now()
+    try:
+        answer = accepted_for(account, _graph(account).template(template.template_id))
+    except Refused as refusal:
+        if _is_gone(refusal):
+            template_mirror.delete(account, template_id=template.template_id)
+        raise
+    template_mirror.store_one(account, answer.json(), since=since)
+    return answer
+
+
+def edit(template: MessageTemplate, *, body: bytes, members: Mapping[str, Any]) -> Answer:
+    """Change a template; the upstream reviews it again."""
+    account, since = template.account, now()
+    with _rereading_unknown(account):
+        answer = accepted_for(account, _graph(account).edit(template.template_id, body))
+    edited = {name: value for name, value in _described(members).items() if name in EDITABLE}
+    template_mirror.change(account, template.template_id, {**edited, "status": "PENDING"}, since=since)
+    return answer
+
+
+def delete(template: MessageTemplate, *, all_languages: bool) -> Answer:
+    """Delete one language of a template, or its whole name."""
+    account = template.account
+    chosen = None if all_languages else template.template_id
+    with _rereading_unknown(account):
+        answer = accepted_for(
+            account, _graph(account).delete(account.waba_id, name=template.name, template_id=chosen)
+        )
+    template_mirror.delete(account, name=template.name, template_id=chosen)
+    return answer
+
+
+def sync(choice: Choice) -> dict[str, Any]:
+    """Read every template of the chosen account, or of all; what failed is listed, unless nothing else is there.
+
+    Raises the failure when no account could be read.
+    """
+    totals = {"synced": 0, "added": 0, "updated": 0, "removed": 0}
+    failed: dict[str, Exception] = {}
+    accounts = list(choice.accounts())
+    for account in accounts:
+        try:
+            changes = template_sync.read(account)
+        except template_sync.FAILURES as error:
+            failed[account.waba_id] = error
+            log.warning("template_sync_failed", account=str(account.pk), error=type(error).__name__)
+            continue
+        for name in totals:
+            totals[name] += getattr(changes, name)
+    if failed and len(failed) == len(accounts):
+        raise next(iter(failed.values()))
+    return {**totals, "failed": list(failed)} if failed else totals
+
+
+def library(account: BusinessAccount, params: Mapping[str, str]) -> Answer:
+    """A page of the upstream's library of ready-made templates; its links lead to this operation.
+
+    The upstream's own links may carry the access token, and nobody could follow them without it.
+    """
+    wanted = {name: value for name, value in params.items() if name in LIBRARY_PARAMETERS}
+    answer = accepted_for(account, _graph(account).library(wanted))
+    return replace(answer, body=_with_own_links(answer.body))
+
+
+def upload_sample(
+    account: BusinessAccount, *, name: str, mime_type: str, length: int, content: IO[bytes]
+) -> Answer:
+    """Upload a header sample, streamed; the answer holds the handle for `example.header_handle` (fact 1.4).
+
+    An upload that breaks off is continued once from where the upstream has it.
+    """
+    graph = _graph(account)
+    started = accepted_for(account, graph.start_upload(name=name, length=length, mime_type=mime_type))
+    session = started.json().get("id")
+    if not isinstance(session, str) or not session.startswith("upload:"):
+        raise MetaUnreachable(
+            details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "upstream_status": started.status}
+        )
+    content.seek(0)
+    try:
+        answer = graph.continue_upload(session, content, offset=0)
+    except UpstreamUnreachable:
+        arrived = str(accepted_for(account, graph.upload_offset(session)).json().get("file_offset"))
+        offset = int(arrived) if arrived.isdecimal() else 0
+        content.seek(offset)
+        answer = graph.continue_upload(session, content, offset=offset)
+    return accepted_for(account, answer)
+
+
+def rendered(template: MessageTemplate) -> orjson.Fragment:
+    """A template as the list shows it: the upstream's object."""
+    return orjson.Fragment(template.document)
+
+
+@contextmanager
+def _rereading_unknown(account: BusinessAccount) -> Iterator[None]:
+    """A command: when there is no usable answer, what it did is found out by reading."""
+    try:
+        yield
+    except (UpstreamUnreachable, MetaUnreachable):
+        template_mirror.reread_soon(account)
+        raise
+
+
+def _graph(account: BusinessAccount) -> TemplateGraph:
+    return TemplateGraph(account.environment, account.access_token)
+
+
+def _is_gone(refusal: Refused) -> bool:
+    error = refusal.answer.json().get("error")
+    subcode = error.get("error_subcode") if isinstance(error, dict) else None
+    return refusal.verdict.code == 100 and subcode == GONE
+
+
+def _described(members: Mapping[str, Any]) -> dict[str, Any]:
+    """What a caller's body says of a template, without what only instructs the upstream."""
+    return {name: value for name, value in members.items() if name in TEMPLATE_FIELDS}
+
+
+def _with_own_links(body: bytes) -> bytes:
+    paging = root_members(body).get("paging")
+    if paging is None or body[paging.value] != ord("{"):
+        return body
+    links = [
+        member for name, member in members_at(body, paging.value).items() if name in {"next", "previous"}
+    ]
+    for link in sorted(links, reverse=True):
+        value = orjson.loads(body[link.value : link.end])
+        query = dict(parse_qsl(urlsplit(value).query)) if isinstance(value, str) else {}
+        kept = {name: text for name, text in query.items() if name in LIBRARY_PARAMETERS}
+        own = f"{settings.BASE_URL}/v1/templates/library?{urlencode(kept)}"
+        body = body[: link.value] + orjson.dumps(own) + body[link.end :]
+    return body
