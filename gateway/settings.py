@@ -248,6 +248,7 @@ CONTENT_SECURITY_POLICY = {
 }
 
 LANGUAGE_CODE = "en"
+DATETIME_FORMAT = "j M Y, H:i"
 USE_I18N = False
 TIME_ZONE = "UTC"
 USE_TZ = True
@@ -288,7 +289,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["gateway.api.json.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["gateway.api.json.JSONParser"],
     "DEFAULT_PAGINATION_CLASS": "gateway.api.pagination.NewestFirst",
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "gateway.api.openapi.ServiceSchema",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "gateway.api.json.AlwaysJSON",
     "EXCEPTION_HANDLER": "gateway.api.errors.exception_handler",
     "UNAUTHENTICATED_USER": None,
@@ -298,6 +299,18 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Messaging gateway",
     "VERSION": API_VERSION,
+    "DESCRIPTION": (
+        "Send WhatsApp messages with one API key and get every event as a signed webhook.\n\n"
+        "Bodies for messages and templates, and success answers of the upstream, are the upstream's own. Every "
+        "answer carries `Server-Timing`, `X-Service-Processing-Ms`, `X-Service-Request-Id` and "
+        "`X-Service-Version`; errors add `X-Service-Error-Source`. Pin the version with "
+        f"`X-Service-Version: {API_VERSION}`."
+    ),
+    "ENUM_NAME_OVERRIDES": {
+        "TenantStatusEnum": "tenants.models.Tenant.Status",
+        "EndpointStatusEnum": "webhooks.models.Endpoint.Status",
+        "DeliveryStatusEnum": "webhooks.models.Delivery.Status",
+    },
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": r"/v1",
@@ -312,12 +325,16 @@ CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-CELERY_TASK_ROUTES = {"webhooks.tasks.deliver_due": {"queue": "deliveries"}}
+CELERY_TASK_ROUTES = {
+    "webhooks.tasks.deliver_due": {"queue": "deliveries"},
+    "messaging.tasks.run_batches": {"queue": "batches"},
+}
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 5, "retry_on_timeout": True}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = {
     "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 1.0, "options": {"expires": 5}},
+    "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 5.0, "options": {"expires": 5}},
     "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
     "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},
@@ -343,6 +360,21 @@ UNFOLD = {
     "SITE_HEADER": f"{SERVICE_NAME} staff",
     "SITE_SYMBOL": "forum",
     "SITE_URL": "/console",
+    "COLORS": {
+        "primary": {
+            "50": "#effaf8",
+            "100": "#d3f1ec",
+            "200": "#a8e3da",
+            "300": "#72cdc1",
+            "400": "#3fb0a3",
+            "500": "#1f9487",
+            "600": "#00786d",
+            "700": "#0a615a",
+            "800": "#0d4d48",
+            "900": "#10403c",
+            "950": "#042523",
+        },
+    },
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "ENVIRONMENT": "tenants.staff_site.environment_badge",
