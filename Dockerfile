@@ -1,0 +1,20 @@
+# One image for web, workers, beat and simulator: the command says which (docker-compose.yml, docs/operations.md).
+FROM python:3.11-slim-bookworm AS build
+COPY requirements.txt /
+RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir --require-hashes -r /requirements.txt
+
+FROM python:3.11-slim-bookworm
+ARG SERVICE_SHA=unknown
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 SERVICE_SHA=$SERVICE_SHA
+RUN useradd --system --uid 10001 --create-home gateway
+COPY --from=build /venv /venv
+WORKDIR /app
+COPY . .
+# Static files are named by their content, which only production settings do; no secret of this step is used later.
+RUN ENVIRONMENT=production SECRET_KEY=build DATABASE_URL=postgresql:///none REDIS_URL=redis://none \
+    python manage.py collectstatic --no-input --verbosity 0
+USER gateway
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+CMD ["gunicorn", "gateway.wsgi", "--bind=0.0.0.0:8000", "--worker-class=gthread", "--workers=2", "--threads=32", \
+     "--graceful-timeout=20", "--no-control-socket"]
