@@ -14,8 +14,9 @@ from gateway import health
 from gateway.clock import now
 from gateway.upstream import oauth
 from gateway.upstream.client import platform
+from gateway.upstream.errors import judge
 from phone_numbers import connection
-from phone_numbers.graph_calls import accepted
+from phone_numbers.graph_calls import accepted, graph_of
 from phone_numbers.models import BusinessAccount
 
 CHECK_INTERVAL = timedelta(hours=23)
@@ -42,6 +43,9 @@ def check(account: BusinessAccount) -> None:
     token = account.access_token
     facts = oauth.token_facts(accepted(oauth.debug_token(environment=account.environment, token=token)))
     works = facts.valid and facts.app_id == platform(account.environment).app_id
+    if works and account.token_invalid_at is not None:
+        # The upstream refused it before, so its word on the token is not enough: it has to open something.
+        works = not judge(graph_of(account).account(account.waba_id)).token_problem
     with connection.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
         current = BusinessAccount.objects.select_for_update().get(pk=account.pk)
         if current.access_token != token:

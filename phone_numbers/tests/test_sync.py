@@ -208,6 +208,20 @@ def test_a_token_that_fails_the_daily_check_is_told_once_and_comes_back(
     ]
 
 
+def test_a_token_that_is_called_valid_but_opens_nothing_does_not_come_and_go(
+    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
+) -> None:
+    account = connect(simulator, tenant)
+    simulator.faults({"action": "error", "code": 190, "match": {"path": f"/{account.waba_id}"}})
+    for _ in range(3):
+        sync_all(queued)
+    assert state_of(PhoneNumber.objects.get()) == ("disconnected", "token_invalid")
+    assert len(moves(tenant)) == 2
+    simulator.faults()
+    sync_all(queued)
+    assert state_of(PhoneNumber.objects.get()) == ("connected", None)
+
+
 def test_190_during_the_sync_marks_the_token(
     simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
 ) -> None:

@@ -1,0 +1,34 @@
+"""The Celery entry points: ids in, tolerant of what a newer sender adds, each on beat's schedule by its real name."""
+
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+
+from gateway.clock import now
+from phone_numbers import onboarding, tasks
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants.models import Tenant
+from tests.simulated import RunningSimulator
+
+
+@pytest.mark.django_db
+def test_an_account_is_read_again_by_its_task(simulator: RunningSimulator, tenant: Tenant) -> None:
+    account = simulator.account()
+    onboarding.connect(
+        tenant_id=tenant.id, environment="live", waba_id=account.waba_id, access_token=account.access_token
+    )
+    simulator.change_number(account.phone_number_id, quality_rating="RED")
+    lease = now() + timedelta(minutes=1)
+    BusinessAccount.objects.update(sync_lease_until=lease)
+    row = BusinessAccount.objects.get()
+    tasks.sync_account(account_id=str(row.pk), lease=lease.isoformat(), added_later="ignored")
+    assert PhoneNumber.objects.get().quality_rating == "RED"
+
+
+def test_beat_names_tasks_that_exist() -> None:
+    scheduled = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    own = {
+        task.name for task in (tasks.start_due_syncs, tasks.warn_of_token_ends, tasks.forget_redeemed_codes)
+    }
+    assert own <= scheduled
