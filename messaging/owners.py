@@ -50,7 +50,9 @@ def _owner(change: Change, known: lookup.Routes) -> Owner | None:
         account = account or known.accounts.get(route.entry_id or "")
         if account is None:
             return None
-        number = known.by_digits.get((account.waba_id, route.display_phone_number or ""))
+        # A migrated number keeps its digits: an id that the upstream names is never replaced by an older one's.
+        if route.phone_number_id is None:
+            number = known.by_digits.get((account.waba_id, route.display_phone_number or ""))
     if number is not None:
         return Owner(number.tenant_id, number.waba_id, number)
     return Owner(account.tenant_id, account.waba_id) if account else None

@@ -1,0 +1,481 @@
+"""`/upstream/webhook`: what is answered, what is kept, whose it becomes, and that the bytes stay as they came."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from django.db import OperationalError, connection, connections
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+
+from gateway.upstream.tests.notifications import BODIES, at_path
+from messaging.models import KeptNotification
+from messaging.tests.incoming import (
+    delivered,
+    envelopes_of,
+    events_of,
+    notification,
+    number_of,
+    post,
+    signature_of,
+    text_change,
+)
+from phone_numbers.models import PhoneNumber
+from tenants.models import Tenant
+from tests.fixtures import assert_error
+from webhooks.models import Delivery, Endpoint, Event, EventKey, EventPayload
+
+WABA, NUMBER = "100200300400500", "200300400500600"
+OTHER_WABA, OTHER_NUMBER = "100200300400501", "200300400500601"
+
+
+@pytest.fixture
+def number(tenant: Tenant) -> PhoneNumber:
+    """`tenant`'s live number."""
+    return number_of(tenant, waba_id=WABA, phone_number_id=NUMBER)
+
+
+@pytest.fixture
+def other_number(other_tenant: Tenant) -> PhoneNumber:
+    """`other_tenant`'s live number."""
+    return number_of(other_tenant, waba_id=OTHER_WABA, phone_number_id=OTHER_NUMBER, digits="919800000002")
+
+
+def verified_endpoint(tenant: Tenant, *event_types: str) -> Endpoint:
+    return Endpoint.objects.create(
+        tenant=tenant,
+        url="https://hooks.example/in",
+        event_types=list(event_types) or ["*"],
+        status=Endpoint.Status.ACTIVE,
+        secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        secret_prefix="whsec_MfKQ9r",
+    )
+
+
+class TestVerification:
+    def get(self, **query: str) -> Any:
+        return Client().get("/upstream/webhook", {f"hub.{name}": value for name, value in query.items()})
+
+    def test_the_right_token_gets_the_challenge_as_plain_text(self, settings: Settings) -> None:
+        answer = self.get(
+            mode="subscribe", challenge="1158201444", verify_token=settings.META_WEBHOOK_VERIFY_TOKEN
+        )
+        assert answer.status_code == 200
+        assert answer.content == b"1158201444"
+        assert answer["Content-Type"].startswith("text/plain")
+
+    @pytest.mark.parametrize("token", ["", "wrong", "süm-verify-token"])
+    def test_a_wrong_token_is_403(self, token: str) -> None:
+        answer = self.get(mode="subscribe", challenge="1", verify_token=token)
+        assert_error(answer, 403, "forbidden")
+        assert b"1158" not in answer.content
+
+    def test_another_mode_is_400(self, settings: Settings) -> None:
+        token = settings.META_WEBHOOK_VERIFY_TOKEN
+        assert_error(self.get(mode="unsubscribe", verify_token=token), 400, "invalid_request")
+
+    def test_other_methods_are_405(self) -> None:
+        assert_error(Client().put("/upstream/webhook"), 405, "method_not_allowed")
+
+
+@pytest.mark.django_db
+class TestSignature:
+    def test_missing_wrong_or_of_another_body_is_401_and_nothing_is_kept(
+        self, number: PhoneNumber, settings: Settings
+    ) -> None:
+        body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
+        right = signature_of(body, settings.META_APP_SECRET)
+        for header in ("", "sha256=", right[:-1], right.removeprefix("sha256="), "sha256=" + "é" * 64,
+                       signature_of(body + b" ", settings.META_APP_SECRET),
+                       signature_of(body, "another secret"), signature_of(body, "")):  # fmt: skip
+            assert_error(post(body, **{"X-Hub-Signature-256": header}), 401, "unauthorized")
+        answer = Client().post("/upstream/webhook", body, content_type="application/json")
+        assert_error(answer, 401, "unauthorized")
+        assert not Event.objects.exists()
+        assert not KeptNotification.objects.exists()
+
+    def test_the_sandbox_secret_opens_only_test_numbers(
+        self, number: PhoneNumber, tenant: Tenant, settings: Settings
+    ) -> None:
+        settings.META_APP_SECRET, settings.SANDBOX_APP_SECRET = "live secret", "sandbox secret"
+        number_of(tenant, waba_id="10", phone_number_id="20", environment="test")
+        live = notification((WABA, [text_change(NUMBER, "wamid.live")]))
+        sandbox = notification(("10", [text_change("20", "wamid.test")]))
+        assert post(live, secret="sandbox secret").status_code == 200
+        assert post(sandbox, secret="live secret").status_code == 200
+        assert events_of(tenant) == []
+        assert KeptNotification.objects.filter(reason="unroutable").count() == 2
+        assert post(live, secret="live secret").status_code == 200
+        assert post(sandbox, secret="sandbox secret").status_code == 200
+        assert [event.wamid for event in events_of(tenant)] == ["wamid.live", "wamid.test"]
+
+
+@pytest.mark.django_db
+class TestRaw:
+    @pytest.mark.parametrize(
+        "body",
+        [
+            notification((WABA, [text_change(NUMBER, "wamid.1", body="café 👍 <b>")])).replace(b"/", rb"\/"),
+            notification((WABA, [text_change(NUMBER, "wamid.1")])).replace(b'"id":', b'  "id" \t:\r\n ')
+            + b"\r\n ",
+            notification((WABA, [text_change(NUMBER, "wamid.1", body="N")])).replace(
+                b'"N"', b'"N", "big": 410000000000000123456789, "exp": 1E400, "real": 1.10, "e": "\\u00E9"'
+            ),
+        ],
+        ids=["escapes", "spacing", "numbers"],
+    )
+    def test_the_delivered_bytes_contain_the_posted_bytes(
+        self, number: PhoneNumber, tenant: Tenant, body: bytes
+    ) -> None:
+        assert post(body).status_code == 200
+        (event,) = events_of(tenant)
+        sent = delivered(event)
+        assert b'"raw":' + body + b',"raw_path":"entry[0].changes[0].value.messages[0]"}' in sent
+
+    def test_unescaped_utf8_stays(self, number: PhoneNumber, tenant: Tenant) -> None:
+        body = notification((WABA, [text_change(NUMBER, "wamid.1", body="X")])).replace(b"X", "नमस्ते".encode())
+        assert post(body).status_code == 200
+        assert body in delivered(events_of(tenant)[0])
+
+    def test_a_notification_is_stored_once_however_many_events_it_holds(
+        self, number: PhoneNumber, tenant: Tenant
+    ) -> None:
+        body = notification((WABA, [text_change(NUMBER, *(f"wamid.{n}" for n in range(30)))]))
+        assert post(body).status_code == 200
+        assert len(events_of(tenant)) == 30
+        assert EventPayload.objects.filter(body=body).count() == 1
+        assert EventPayload.objects.count() == 31
+
+    def test_every_golden_notification_of_one_tenant_arrives_byte_for_byte(
+        self, number: PhoneNumber, tenant: Tenant
+    ) -> None:
+        arrived, before = 0, None
+        for name, body in BODIES.items():
+            assert post(body).status_code == 200, name
+            newest = Event.objects.exclude(raw_id=None).order_by("-id").first()
+            if newest and newest != before and not KeptNotification.objects.filter(id__gt=newest.id).exists():
+                arrived, before = arrived + 1, newest
+                assert body in delivered(newest), name
+        assert arrived > 0.8 * len(BODIES)
+
+
+@pytest.mark.django_db
+class TestRouting:
+    def test_entries_changes_and_items_become_one_event_each(
+        self, number: PhoneNumber, tenant: Tenant
+    ) -> None:
+        body = notification(
+            (WABA, [text_change(NUMBER, "wamid.1", "wamid.2"), text_change(NUMBER, "wamid.3")]),
+            (WABA, [text_change(NUMBER, "wamid.4")]),
+        )
+        assert post(body).status_code == 200
+        envelopes = envelopes_of(tenant)
+        assert [each["wamid"] for each in envelopes] == ["wamid.1", "wamid.2", "wamid.3", "wamid.4"]
+        for each in envelopes:
+            assert at_path(each["raw"], each["raw_path"])["id"] == each["wamid"]
+            assert each["raw"] == orjson.loads(body)
+            assert (each["waba_id"], each["phone_number_id"]) == (WABA, NUMBER)
+
+    def test_each_tenant_sees_its_own_bytes_alone(
+        self,
+        number: PhoneNumber,
+        other_number: PhoneNumber,
+        tenant: Tenant,
+        other_tenant: Tenant,
+    ) -> None:
+        body = notification(
+            (OTHER_WABA, [text_change(OTHER_NUMBER, "wamid.o1", body="theirs")]),
+            (
+                WABA,
+                [
+                    text_change(OTHER_NUMBER, "wamid.o2", body="theirs"),
+                    text_change(NUMBER, "wamid.1", body="ours"),
+                ],
+            ),
+            (WABA, [text_change(NUMBER, "wamid.2", body="ours")]),
+        )
+        assert post(body).status_code == 200
+        for owner, mine, foreign in ((tenant, "ours", b"theirs"), (other_tenant, "theirs", b"ours")):
+            events = events_of(owner)
+            assert len(events) == 2
+            for event in events:
+                sent = delivered(event)
+                assert foreign not in sent
+                each = orjson.loads(sent)
+                item = at_path(each["raw"], each["raw_path"])
+                assert (item["id"], item["text"]["body"]) == (event.wamid, mine)
+        assert not KeptNotification.objects.exists()
+
+    def test_a_number_of_another_account_routes_before_the_entry(
+        self, number: PhoneNumber, other_number: PhoneNumber, other_tenant: Tenant, tenant: Tenant
+    ) -> None:
+        assert post(notification((WABA, [text_change(OTHER_NUMBER, "wamid.1")]))).status_code == 200
+        (event,) = events_of(other_tenant)
+        assert event.waba_id == OTHER_WABA
+        assert events_of(tenant) == []
+
+    def test_an_unknown_number_of_a_known_account_is_the_accounts(
+        self, number: PhoneNumber, tenant: Tenant
+    ) -> None:
+        change = text_change("999", "wamid.1")
+        change["value"]["metadata"]["display_phone_number"] = "919800000009"
+        assert post(notification((WABA, [change]))).status_code == 200
+        (each,) = envelopes_of(tenant)
+        assert (each["waba_id"], each["phone_number_id"]) == (WABA, "999")
+        assert each["display_phone_number"] == "919800000009"
+
+    def test_what_belongs_to_nobody_is_kept_and_answered_200(
+        self, number: PhoneNumber, tenant: Tenant
+    ) -> None:
+        mine, nobodys = (
+            text_change(NUMBER, "wamid.1", body="ours"),
+            text_change("2", "wamid.2", body="nobodys"),
+        )
+        assert post(notification(("1", [nobodys]), (WABA, [mine]))).status_code == 200
+        (kept,) = KeptNotification.objects.all()
+        assert (kept.reason, kept.waba_id, kept.error) == ("unroutable", "1", None)
+        assert orjson.loads(kept.body)["entry"] == [{"id": "1", "changes": [nobodys]}]
+        (each,) = envelopes_of(tenant)
+        assert each["raw"]["entry"] == [{"id": WABA, "changes": [mine]}]
+
+    def test_a_repeat_of_what_is_kept_is_kept_once(self, db: None) -> None:
+        body = notification(("1", [text_change("2", "wamid.1")]))
+        for _ in range(3):
+            assert post(body).status_code == 200
+        assert KeptNotification.objects.count() == 1
+
+    def test_a_new_id_of_known_digits_is_kept_as_the_upstream_says(
+        self, number: PhoneNumber, tenant: Tenant
+    ) -> None:
+        assert post(notification((WABA, [text_change("999", "wamid.1")]))).status_code == 200
+        (each,) = envelopes_of(tenant)
+        assert (each["waba_id"], each["phone_number_id"]) == (WABA, "999")
+
+    def test_management_events_get_the_number_that_their_digits_name(
+        self, number: PhoneNumber, tenant: Tenant
+    ) -> None:
+        change = {
+            "field": "phone_number_quality_update",
+            "value": {"display_phone_number": "919800000001", "event": "FLAGGED"},
+        }
+        assert post(notification((WABA, [change]), time=1793500000)).status_code == 200
+        (each,) = envelopes_of(tenant)
+        assert (each["type"], each["phone_number_id"]) == ("number.quality", NUMBER)
+        assert each["display_phone_number"] == "919800000001"
+
+
+@pytest.mark.django_db
+class TestMalformed:
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"",
+            b"not JSON",
+            b"[]",
+            b"null",
+            b"{}",
+            b"\xff\xfe{}",
+            b'{"object":"page","entry":[]}',
+            b'{"object":"whatsapp_business_account","entry":[]}',
+            b'{"object":"whatsapp_business_account","entry":{}}',
+            b'{"object":"whatsapp_business_account","entry":[1]}',
+            b"[" * 100_000,
+        ],
+    )
+    def test_is_kept_with_its_error_and_answered_200(self, body: bytes) -> None:
+        assert post(body).status_code == 200
+        (kept,) = KeptNotification.objects.all()
+        assert bytes(kept.body) == body
+        assert kept.reason == "malformed"
+        assert kept.error
+
+    def test_what_stands_beside_a_malformed_entry_arrives_and_all_of_it_is_kept(
+        self, number: PhoneNumber, tenant: Tenant
+    ) -> None:
+        whole = orjson.loads(
+            notification((WABA, [text_change(NUMBER, "wamid.1")]), ("1", [text_change("2", "wamid.2")]))
+        )
+        whole["entry"].append({"id": WABA, "changes": "none"})
+        body = orjson.dumps(whole)
+        assert post(body).status_code == 200
+        assert [event.wamid for event in events_of(tenant)] == ["wamid.1"]
+        assert "none" not in delivered(events_of(tenant)[0]).decode()
+        (kept,) = KeptNotification.objects.all()
+        assert bytes(kept.body) == body
+        assert kept.error == "entry[2].changes is not a list"
+
+    def test_text_that_postgres_cannot_hold_is_no_obstacle(self, number: PhoneNumber, tenant: Tenant) -> None:
+        body = notification((WABA, [text_change(NUMBER, "wamid.\0", body="\0 \ud800")]))
+        assert post(body).status_code == 200
+        assert body in delivered(events_of(tenant)[0])
+
+    def test_413_over_16_mebibytes(self, settings: Settings) -> None:
+        settings.MAX_NOTIFICATION_BYTES = 1000
+        assert post(b"x" * 1000).status_code == 200
+        assert_error(post(b"x" * 1001), 413, "payload_too_large")
+        assert KeptNotification.objects.count() == 1
+
+
+@pytest.mark.django_db
+class TestOnce:
+    def test_a_repeat_makes_no_event_no_body_and_no_delivery(
+        self, number: PhoneNumber, tenant: Tenant
+    ) -> None:
+        verified_endpoint(tenant)
+        body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
+        for _ in range(3):
+            assert post(body).status_code == 200
+        assert (Event.objects.count(), EventPayload.objects.count(), Delivery.objects.count()) == (1, 2, 1)
+
+    def test_the_new_part_of_a_repeat_arrives(self, number: PhoneNumber, tenant: Tenant) -> None:
+        assert post(notification((WABA, [text_change(NUMBER, "wamid.1")]))).status_code == 200
+        assert post(notification((WABA, [text_change(NUMBER, "wamid.1", "wamid.2")]))).status_code == 200
+        assert [(each["wamid"], each["raw_path"][-11:]) for each in envelopes_of(tenant)] == [
+            ("wamid.1", "messages[0]"),
+            ("wamid.2", "messages[1]"),
+        ]
+
+    def test_the_same_item_twice_in_one_notification(self, number: PhoneNumber, tenant: Tenant) -> None:
+        assert post(notification((WABA, [text_change(NUMBER, "wamid.1", "wamid.1")]))).status_code == 200
+        assert len(events_of(tenant)) == 1
+
+    def test_the_same_wamid_of_two_tenants_is_an_event_of_each(
+        self, number: PhoneNumber, other_number: PhoneNumber, tenant: Tenant, other_tenant: Tenant
+    ) -> None:
+        post(notification((WABA, [text_change(NUMBER, "wamid.1")])))
+        post(notification((OTHER_WABA, [text_change(OTHER_NUMBER, "wamid.1")])))
+        assert len(events_of(tenant)) == len(events_of(other_tenant)) == 1
+
+    def test_deliveries_go_to_the_endpoints_that_want_the_type(
+        self, number: PhoneNumber, tenant: Tenant, other_tenant: Tenant
+    ) -> None:
+        every = verified_endpoint(tenant)
+        inbound = verified_endpoint(tenant, "message.status", "message.inbound")
+        verified_endpoint(tenant, "message.status")
+        verified_endpoint(other_tenant)
+        paused = verified_endpoint(tenant)
+        Endpoint.objects.filter(pk=paused.pk).update(status="paused")
+        assert post(notification((WABA, [text_change(NUMBER, "wamid.1")]))).status_code == 200
+        (event,) = events_of(tenant)
+        rows = list(Delivery.objects.all())
+        assert {row.endpoint_id for row in rows} == {every.id, inbound.id}
+        for row in rows:
+            assert (row.event_id, row.event_type, row.status) == (event.id, "message.inbound", "pending")
+            assert row.id.version == 7
+            assert row.created_at == event.created_at
+
+
+@pytest.mark.django_db
+class TestCost:
+    def test_two_statements_however_many_items(
+        self, number: PhoneNumber, other_number: PhoneNumber, tenant: Tenant
+    ) -> None:
+        verified_endpoint(tenant)
+        verified_endpoint(tenant)
+        PhoneNumber.objects.update(last_event_at="2100-01-01T00:00:00Z")
+        for count in (1, 50):
+            wamids = [f"wamid.{count}.{n}" for n in range(count)]
+            with CaptureQueriesContext(connection) as queries:
+                post(notification((WABA, [text_change(NUMBER, *wamids)])))
+            statements = [query["sql"].lstrip()[:6] for query in queries]
+            assert [word for word in statements if word in {"SELECT", "WITH d", "INSERT", "UPDATE"}] == [
+                "SELECT",
+                "WITH d",
+            ]
+
+    def test_a_thousand_changes_of_fifty_tenants(self, db: None) -> None:
+        tenants = [Tenant.objects.create(name=f"T{n}", status="active") for n in range(50)]
+        for n, owner in enumerate(tenants):
+            number_of(owner, waba_id=f"1{n:03}", phone_number_id=f"2{n:03}", digits=f"91980000{n:04}")
+            verified_endpoint(owner)
+        body = notification(
+            *(
+                (f"1{n % 50:03}", [text_change(f"2{n % 50:03}", f"wamid.{n}", body="x" * 2000)])
+                for n in range(1000)
+            )
+        )
+        assert len(body) > 2_000_000
+        assert post(body).status_code == 200
+        assert Event.objects.count() == Delivery.objects.count() == 1000
+        (first, *_) = envelopes_of(tenants[7])
+        assert len(first["raw"]["entry"]) == 20
+        assert at_path(first["raw"], first["raw_path"])["id"] == first["wamid"]
+
+
+def in_threads(*jobs: Callable[[], Any]) -> list[Any]:
+    """Run the jobs at once, each with a database connection of its own."""
+    barrier = threading.Barrier(len(jobs))
+    answers: list[Any] = []
+
+    def run(job: Callable[[], Any]) -> None:
+        try:
+            barrier.wait(10)
+            answers.append(job())
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return answers
+
+
+@pytest.mark.django_db(transaction=True)
+class TestRaces:
+    def test_the_same_notification_at_the_same_moment(self, number: PhoneNumber, tenant: Tenant) -> None:
+        verified_endpoint(tenant)
+        for round_ in range(5):
+            body = notification((WABA, [text_change(NUMBER, *(f"wamid.{round_}.{n}" for n in range(20)))]))
+            answers = in_threads(*[lambda body=body: post(body).status_code] * 4)
+            assert answers == [200] * 4
+        assert Event.objects.count() == EventKey.objects.count() == Delivery.objects.count() == 100
+        assert EventPayload.objects.count() == 105
+
+    def test_overlapping_notifications_in_opposite_orders(self, number: PhoneNumber, tenant: Tenant) -> None:
+        for round_ in range(5):
+            wamids = [f"wamid.{round_}.{n}" for n in range(50)]
+            there = notification((WABA, [text_change(NUMBER, *wamids[:40])]))
+            back = notification((WABA, [text_change(NUMBER, *reversed(wamids[10:]))]))
+            jobs = [lambda b=body: post(b).status_code for body in (there, back, there, back)]
+            assert in_threads(*jobs) == [200] * 4
+        assert sorted(event.wamid or "" for event in events_of(tenant)) == sorted(
+            f"wamid.{round_}.{n}" for round_ in range(5) for n in range(50)
+        )
+        for each in envelopes_of(tenant):
+            assert at_path(each["raw"], each["raw_path"])["id"] == each["wamid"]
+
+    def test_no_200_before_the_commit(
+        self, number: PhoneNumber, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
+
+        def broken_commit() -> None:
+            connection.rollback()
+            raise OperationalError("server closed the connection unexpectedly")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(connection, "_commit", broken_commit)
+            assert_error(post(body), 503, "service_unavailable")
+        assert events_of(tenant) == []
+        assert post(body).status_code == 200
+        assert len(events_of(tenant)) == 1
+
+    def test_a_stopped_database_is_503_and_the_repeat_is_taken(
+        self, number: PhoneNumber, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
+        connection.close()
+        with monkeypatch.context() as stopped:
+            stopped.setitem(connection.settings_dict, "HOST", "/nonexistent")
+            for each in (body, b"malformed"):
+                answer = post(each)
+                assert_error(answer, 503, "service_unavailable")
+                assert answer["Retry-After"] == "1"
+            connection.close()
+        assert post(body).status_code == 200
+        assert len(events_of(tenant)) == 1
