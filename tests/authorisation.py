@@ -13,6 +13,9 @@ from django.urls import get_resolver
 
 from gateway import ids as public_ids
 from gateway.api.authentication import AppCaller, ConsoleCaller, StaffCaller, TenantCaller
+from gateway.clock import now
+from messaging import template_mirror
+from messaging.models import Batch
 from phone_numbers import connect_sessions
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import keys, platform_apps
@@ -89,6 +92,12 @@ def _number(world: World) -> Ids:
     return {"phone_number_id": number.phone_number_id}
 
 
+def _template(world: World) -> Ids:
+    number = PhoneNumber.objects.select_related("account").get(**_number(world))
+    template_mirror.store_one(number.account, {"id": "410000000000001", "name": "order"}, since=now())
+    return {"template_id": "410000000000001"}
+
+
 def _connect_session(world: World) -> Ids:
     session = connect_sessions.create(
         tenant_id=world.tenant.id, environment="live", return_url="https://shop.example/done"
@@ -106,6 +115,13 @@ def _any_tenant(world: World) -> Ids:
 
 def _app(world: World) -> Ids:
     return {"app_id": platform_apps.create_app(name="Another").id}
+
+
+def _batch(world: World) -> Ids:
+    batch = Batch.objects.create(
+        tenant=world.tenant, environment="live", phone_number_id="1", total=1, rate_per_sec=80
+    )
+    return {"batch_id": batch.public_id}
 
 
 PIN = {"pin": "123456"}
@@ -163,6 +179,18 @@ ROWS: dict[str, Row] = {
     "GET /v1/connect-sessions/{session_id}": Row(_connect_session),
     "POST /v1/messages": Row(),
     "POST /v1/messages/read": Row(),
+    "POST /v1/messages/batch": Row(),
+    "GET /v1/messages/batch/{batch_id}": Row(_batch),
+    "GET /v1/messages/batch/{batch_id}/items": Row(_batch),
+    "POST /v1/messages/batch/{batch_id}/cancel": Row(_batch),
+    "GET /v1/templates": Row(),
+    "POST /v1/templates": Row(),
+    "GET /v1/templates/{template_id}": Row(_template),
+    "POST /v1/templates/{template_id}": Row(_template),
+    "DELETE /v1/templates/{template_id}": Row(_template),
+    "POST /v1/templates/sync": Row(),
+    "GET /v1/templates/library": Row(),
+    "POST /v1/templates/media-handle": Row(),
 }
 
 KINDS: dict[tuple[type, ...], Kind] = {
