@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run reset logs test lint types contract checks pytest browser format lock bench faults shell
+.PHONY: help install run reset logs test lint types contract checks pytest browser format openapi lock bench faults shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -62,6 +62,9 @@ bench: $(BIN)/.for-development ## Measure (NAME=delivery for one benchmark, with
 
 faults: $(BIN)/.for-development ## Run the long form of the fault tests
 	FAULTS=long $(BIN)/pytest -m faults
+
+openapi: $(BIN)/.for-development ## Write docs/openapi.json anew
+	$(BIN)/python -W ignore manage.py spectacular --format openapi-json --file docs/openapi.json --validate --fail-on-warn
 
 lock: $(BIN)/.for-development ## Pin the requirements anew, with hashes
 	@for name in requirements requirements-dev; do \

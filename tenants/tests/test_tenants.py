@@ -5,6 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import DatabaseError, connection, transaction
 
 from tenants import keys, lifecycle, mirror, platform_apps
 from tenants.models import AuditEntry, PlatformApp, Tenant
@@ -175,3 +176,14 @@ def test_the_facts_of_a_sandbox_tenant_send_its_calls_to_the_simulator(tenant: T
     facts = mirror.tenant_by_id(tenant.id)
     assert facts is not None
     assert facts.sandbox
+
+
+def test_the_database_itself_refuses_to_change_the_audit_log(tenant: Tenant, key: keys.NewKey) -> None:
+    for change in ("UPDATE tenants_auditentry SET action = 'x'", "DELETE FROM tenants_auditentry"):
+        with (
+            pytest.raises(DatabaseError, match="append-only"),
+            transaction.atomic(),
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(change)
+    assert AuditEntry.objects.filter(action="api_key.create").count() == 1

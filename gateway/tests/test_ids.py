@@ -1,0 +1,52 @@
+"""Ids: time-ordered, readable back, and nothing else is taken for one."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import ids
+
+
+@given(st.uuids())
+def test_the_public_form_reads_back(value: UUID) -> None:
+    text = ids.encode(ids.EVENT, value)
+    assert len(text) == len("evt_") + 26
+    assert ids.decode(ids.EVENT, text) == value
+    assert ids.decode(ids.DELIVERY, text) is None
+
+
+@given(st.uuids(), st.uuids())
+def test_the_public_form_sorts_like_the_id(one: UUID, other: UUID) -> None:
+    assert (ids.encode("", one) < ids.encode("", other)) == (one < other)
+
+
+@given(st.text())
+def test_no_text_breaks_the_reader(text: str) -> None:
+    value = ids.decode(ids.EVENT, text)
+    assert value is None or ids.encode(ids.EVENT, value) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "evt_",
+        "evt_" + "8" + "0" * 25,
+        "evt_" + "0" * 25 + "I",
+        "evt_" + "0" * 26 + "\n",
+        "evt_" + "٠" * 26,
+    ],
+)
+def test_what_is_no_id_is_none(text: str) -> None:
+    assert ids.decode(ids.EVENT, text) is None
+
+
+def test_an_id_carries_its_millisecond() -> None:
+    moment = datetime(2026, 11, 1, 7, 6, 41, 120_000, tzinfo=UTC)
+    assert ids.created_at(ids.first_at(moment)) == moment
+    made = [ids.uuid7() for _ in range(1000)]
+    assert made == sorted(made)
+    assert len(set(made)) == 1000
