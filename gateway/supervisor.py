@@ -29,11 +29,11 @@ from gateway.run_lock import LOCK, locked
 
 READY_SECONDS = 90.0
 """How long web and simulator may take to answer."""
-WORKER_PROCESSES = 3
-"""Of the queues `batches` and `default`. Deliveries have a worker of their own, so nothing can hold them up."""
+WORKER_PROCESSES = 2
+"""Of the queue `default`. Deliveries and batches have a worker each of their own, so nothing can hold them up."""
 WEB_PROCESSES = 2
 WEB_THREADS = 8
-_STOP_ORDER = ["web", "beat", "worker", "deliveries", "simulator", "valkey", "postgres"]
+_STOP_ORDER = ["web", "beat", "worker", "batches", "deliveries", "simulator", "valkey", "postgres"]
 """First what takes new work in, last what keeps it."""
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 _MANAGE = [sys.executable, str(settings.BASE_DIR / "manage.py")]
@@ -142,10 +142,17 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
             "--pool=threads",
             "--concurrency=2",
         ],
+        "batches": [
+            *worker,
+            "--hostname=batches@%h",
+            "--queues=batches",
+            "--pool=threads",
+            "--concurrency=2",
+        ],
         "worker": [
             *worker,
             "--hostname=worker@%h",
-            "--queues=batches,default",
+            "--queues=default",
             f"--concurrency={WORKER_PROCESSES}",
         ],
         "beat": [*celery, "beat", f"--schedule={data_dir / 'beat-schedule'}", "--pidfile="],
@@ -197,7 +204,7 @@ def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
     for port, path in ((settings.SIMULATOR_PORT, "/sim/health"), (settings.PORT, "/v1/health")):
         host = urlsplit(settings.BASE_URL).netloc if port == settings.PORT else "localhost"
         local_ports.wait_for_answer(port, path, host=host, seconds=READY_SECONDS, check_alive=check_alive)
-    for name in ("deliveries", "worker", "beat"):
+    for name in ("deliveries", "batches", "worker", "beat"):
         children[name].start()
     _manage("demo", data_dir=data_dir, group=group)
     check_alive()

@@ -25,6 +25,18 @@ return {1, math.floor((tolerance - (next_arrival - now)) / interval), 0, math.ce
 """
 
 
+_RESERVE: Final = """
+local now = redis.call('TIME')
+now = now[1] * 1000000 + now[2]
+local arrival = math.max(tonumber(redis.call('GET', KEYS[1]) or now), now)
+local next_arrival = math.min(arrival + tonumber(ARGV[1]), now + tonumber(ARGV[2]))
+if next_arrival > arrival then
+  redis.call('SET', KEYS[1], string.format('%.0f', next_arrival), 'PX', math.ceil((next_arrival - now) / 1000) + 1000)
+end
+return math.ceil(arrival - now)
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What the bucket says: taken or not, what is left, and how long until it may be taken or is full again."""
@@ -44,3 +56,13 @@ def take(key: str, *, rate: float, burst: int, tokens: int = 1) -> Verdict:
         _SCRIPT, 1, key, str(1_000_000 / rate), str(burst), str(tokens)
     )
     return Verdict(bool(allowed), max(0, remaining), retry_us / 1e6, reset_us / 1e6)
+
+
+def reserve(key: str, *, rate: float, tokens: int, at_most_ahead: float) -> float:
+    """Take tokens that a bucket may not have yet: seconds until the first of them is due.
+
+    Nobody is refused, but the bucket's debt never grows beyond `at_most_ahead` seconds. Raises
+    `gateway.valkey.UNAVAILABLE` when Valkey cannot be reached: the caller decides.
+    """
+    wait_us = valkey().eval(_RESERVE, 1, key, str(1_000_000 * tokens / rate), str(at_most_ahead * 1_000_000))
+    return float(wait_us) / 1e6

@@ -94,7 +94,9 @@ class Batch(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["tenant", "client_ref"], name="batch_once_per_client_ref"),
+            models.UniqueConstraint(
+                fields=["tenant", "environment", "client_ref"], name="batch_once_per_client_ref"
+            ),
             models.UniqueConstraint(
                 fields=["phone_number_id"],
                 condition=models.Q(lease_token__isnull=False),

@@ -24,7 +24,7 @@ from gateway.api.errors import (
 from gateway.upstream import client
 from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.errors import judge, passed_through, unreachable
-from messaging import bodies, idempotency
+from messaging import bodies, idempotency, pacing
 from messaging.idempotency import Claim
 from phone_numbers import connection as number_connection
 from phone_numbers.lookup import Sender, sender
@@ -119,8 +119,17 @@ def mark_read(*, tenant_id: UUID, environment: str, body: dict[str, Any]) -> Htt
 
 
 def post_message(number: Sender, outgoing: bytes) -> Answer:
-    """POST to the number's messages edge (upstream fact 1.1). Raises UpstreamUnreachable."""
-    return client.request(
+    """POST to the number's messages edge, counted against its pace. Raises UpstreamUnreachable."""
+    pacing.count_send(
+        phone_number_id=number.phone_number_id,
+        rate=pacing.rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
+    )
+    return client.send(message_call(number, outgoing))
+
+
+def message_call(number: Sender, outgoing: bytes) -> client.Call:
+    """The POST of a message (upstream fact 1.1), for any transport."""
+    return client.prepare(
         environment=number.environment,
         method="POST",
         path=f"{number.phone_number_id}/messages",
@@ -138,6 +147,7 @@ def outbound_event(
     dedupe_key: str | None = None,
     batch_id: str | None = None,
     idx: int | None = None,
+    id: UUID | None = None,  # noqa: A002 - the event's own name for it
 ) -> NewEvent:
     """The `message.outbound` event of a send: the request's and the answer's own bytes (decisions, Events)."""
     try:
@@ -154,11 +164,17 @@ def outbound_event(
         data=b'{"request":%b,"response":%b,%b' % (sent, response, tail[1:]),
         waba_id=number.waba_id,
         phone_number_id=number.phone_number_id,
-        display_phone_number="".join(filter(str.isdigit, number.display_phone_number)),
+        display_phone_number=digits(number),
         wamid=wamid,
         wa_id=contact.get("wa_id"),
         user_id=contact.get("user_id"),
+        id=id,
     )
+
+
+def digits(number: Sender) -> str:
+    """A number's digits, as envelopes show it."""
+    return "".join(filter(str.isdigit, number.display_phone_number))
 
 
 def give_connection_back() -> None:

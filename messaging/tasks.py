@@ -1,12 +1,25 @@
-"""Celery entry points of the messaging app."""
+"""Celery entry points of the messaging app. Worker: `celery -A gateway worker -Q batches -P threads`."""
 
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from celery import shared_task
+from celery.signals import worker_shutting_down
 
-from messaging import template_sync
+from messaging import batch_runner, template_sync
+
+
+@shared_task
+def run_batches(**_: Any) -> None:
+    """Run the batches that nobody runs; ends when none is left. Called by wake-ups, and by beat as the safety net."""
+    batch_runner.run()
+
+
+@worker_shutting_down.connect
+def _stop_runner(**_: Any) -> None:
+    """A stopping worker lets its messages finish and gives its batches back."""
+    batch_runner.stop()
 
 
 @shared_task

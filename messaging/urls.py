@@ -1,11 +1,18 @@
 from django.urls import path
 
+from messaging.batch_views import BatchesView
 from messaging.template_views import TemplateSamplesView, TemplatesView
 from messaging.views import MessagesView
 
 urlpatterns = [
     path("messages", MessagesView.as_view({"post": "create"}), name="messages"),
     path("messages/read", MessagesView.as_view({"post": "read"}), name="messages-read"),
+    path("messages/batch", BatchesView.as_view({"post": "create"}), name="batches"),
+    path("messages/batch/<str:batch_id>", BatchesView.as_view({"get": "retrieve"}), name="batch"),
+    path("messages/batch/<str:batch_id>/items", BatchesView.as_view({"get": "items"}), name="batch-items"),
+    path(
+        "messages/batch/<str:batch_id>/cancel", BatchesView.as_view({"post": "cancel"}), name="batch-cancel"
+    ),
     path("templates", TemplatesView.as_view({"get": "list", "post": "create"}), name="templates"),
     path("templates/sync", TemplatesView.as_view({"post": "sync"}), name="templates-sync"),
     path("templates/library", TemplatesView.as_view({"get": "library"}), name="template-library"),

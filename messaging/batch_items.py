@@ -1,0 +1,313 @@
+"""A batch in the database while a runner holds it: lease, claim of items, results, end. Called by `batch_runner.py`.
+
+Every function that changes items locks the batch's row first, so runner, cancel and a second runner take turns. The
+lease's token is the fence: it is replaced only by the next holder, and an item is claimed once, before it is sent.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import orjson
+from django.db import IntegrityError, connection, transaction
+
+from gateway import ids
+from gateway.clock import isoformat, now
+from messaging import sending
+from messaging.models import Batch
+from messaging.pacing import rate_of
+from phone_numbers.lookup import Sender, sender
+from tenants import checklist
+from webhooks.publish import NewEvent, publish
+
+LEASE_SECONDS = 15.0
+
+
+class LeaseLost(Exception):
+    """Another runner has taken the batch over: nothing more may be sent for it here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A batch that this process runs, under its lease."""
+
+    id: UUID
+    tenant_id: UUID
+    environment: str
+    phone_number_id: str
+    rate_per_sec: int
+    lease: UUID
+
+    @property
+    def public_id(self) -> str:
+        return ids.encode(ids.BATCH, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A claimed message: its place and the bytes that the upstream receives."""
+
+    idx: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The next items, claimed. None: nothing is left, or the batch is cancelled, or `suspended`."""
+
+    items: list[Item]
+    suspended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of an item."""
+
+    item: Item
+    accepted: bool
+    http_status: int | None
+    response: bytes
+    sent_at: datetime | None
+
+
+# The oldest open batch of each number that nobody holds; a number's interrupted batch goes before all others.
+_CLAIM_BATCHES = """
+UPDATE messaging_batch b
+SET lease_token = gen_random_uuid(), lease_until = now() + make_interval(secs => %(lease)s),
+    started_at = COALESCE(b.started_at, now())
+WHERE b.id IN (
+    SELECT c.id FROM messaging_batch c JOIN tenants_tenant t ON t.id = c.tenant_id
+    WHERE c.completed_at IS NULL AND (c.lease_until IS NULL OR c.lease_until < now()) AND t.status = 'active'
+      AND NOT EXISTS (
+        SELECT FROM messaging_batch o
+        WHERE o.phone_number_id = c.phone_number_id AND o.completed_at IS NULL AND o.id <> c.id
+          AND (o.lease_token IS NOT NULL OR (o.id < c.id AND c.lease_token IS NULL))
+      )
+    ORDER BY c.id LIMIT %(limit)s
+    FOR NO KEY UPDATE OF c SKIP LOCKED
+)
+RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token
+"""
+
+_RENEW = """
+UPDATE messaging_batch b SET lease_until = now() + make_interval(secs => %(lease_seconds)s)
+FROM tenants_tenant t
+WHERE b.id = %(batch_id)s AND b.lease_token = %(lease)s AND b.completed_at IS NULL AND t.id = b.tenant_id
+RETURNING b.status, t.status
+"""
+
+_CLAIM_ITEMS = """
+UPDATE messaging_batchitem i SET claimed_by = %(lease)s
+FROM (
+    SELECT idx FROM messaging_batchitem
+    WHERE batch_id = %(batch_id)s AND idx >= %(first)s AND status = 'pending' AND claimed_by IS NULL
+    ORDER BY idx LIMIT %(count)s
+) AS next
+WHERE i.batch_id = %(batch_id)s AND i.idx = next.idx
+RETURNING i.idx, i.body
+"""
+
+_TAKE_OVER = """
+UPDATE messaging_batchitem SET claimed_by = %(lease)s
+WHERE batch_id = %(batch_id)s AND status = 'pending' AND claimed_by <> %(lease)s
+RETURNING idx, body
+"""
+
+# The body has done its duty: what was sent is in the event.
+_RESULTS = """
+UPDATE messaging_batchitem i
+SET status = r.status, http_status = r.http_status, wamid = r.wamid, response = r.response,
+    event_id = r.event_id, sent_at = r.sent_at, body = ''
+FROM unnest(%(idx)s::int[], %(statuses)s::text[], %(http_statuses)s::int[], %(wamids)s::text[],
+            %(responses)s::bytea[], %(event_ids)s::uuid[], %(sent_at)s::timestamptz[])
+    AS r (idx, status, http_status, wamid, response, event_id, sent_at)
+WHERE i.batch_id = %(batch_id)s AND i.idx = r.idx AND i.status = 'pending' AND i.claimed_by = %(lease)s
+RETURNING i.idx
+"""
+
+_SKIP_UNSENT = """
+UPDATE messaging_batchitem SET status = 'skipped', body = ''
+WHERE batch_id = %s AND status = 'pending' AND claimed_by IS NULL
+"""
+
+
+def claim_batches(limit: int) -> list[Held]:
+    """Lease open batches that nobody runs, at most one a number, oldest first; those of suspended tenants wait."""
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(_CLAIM_BATCHES, {"lease": LEASE_SECONDS, "limit": limit})
+            return [Held(*row) for row in cursor.fetchall()]
+    except IntegrityError:
+        return []  # another runner was quicker with a batch of the same number
+
+
+def renew(held: Held) -> tuple[str, str]:
+    """Keep the lease for LEASE_SECONDS more; the statuses of the batch and its tenant. Raises LeaseLost."""
+    with connection.cursor() as cursor:
+        cursor.execute(_RENEW, {"batch_id": held.id, "lease": held.lease, "lease_seconds": LEASE_SECONDS})
+        row: tuple[str, str] | None = cursor.fetchone()
+    if row is None:
+        raise LeaseLost
+    return row
+
+
+def take(held: Held, *, first: int, count: int) -> Taken:
+    """Claim the next items from place `first` on. Raises LeaseLost."""
+    with transaction.atomic():
+        batch_status, tenant_status = renew(held)
+        if tenant_status != "active":
+            return Taken([], suspended=True)
+        if batch_status != Batch.Status.QUEUED:
+            return Taken([])
+        with connection.cursor() as cursor:
+            cursor.execute(
+                _CLAIM_ITEMS, {"batch_id": held.id, "lease": held.lease, "first": first, "count": count}
+            )
+            return Taken(sorted((Item(idx, bytes(body)) for idx, body in cursor), key=lambda item: item.idx))
+
+
+def take_over(held: Held) -> list[Item]:
+    """The items that an earlier runner claimed and left without a result: interrupted. Raises LeaseLost."""
+    with transaction.atomic():
+        renew(held)
+        with connection.cursor() as cursor:
+            cursor.execute(_TAKE_OVER, {"batch_id": held.id, "lease": held.lease})
+            return [Item(idx, bytes(body)) for idx, body in cursor]
+
+
+def number_of(held: Held) -> Sender:
+    """The batch's number as it is now; one that is gone reads as disconnected."""
+    return sender(
+        tenant_id=held.tenant_id, environment=held.environment, from_=held.phone_number_id
+    ) or Sender(
+        phone_number_id=held.phone_number_id,
+        waba_id="",
+        token="",
+        environment=held.environment,
+        connection_state="disconnected",
+        connection_detail="account_removed",
+        display_phone_number="",
+        throughput_level=None,
+        coexistence=False,
+    )
+
+
+def rate_now(held: Held, number: Sender) -> int:
+    """The rate that was announced, or less when the number's level has fallen since."""
+    return min(
+        held.rate_per_sec,
+        rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
+    )
+
+
+def record(held: Held, number: Sender, results: Sequence[Result]) -> None:
+    """Write results with their events in one transaction. One that the next holder settled already is left alone."""
+    events = {result.item.idx: _outbound(held, number, result) for result in results}
+    with transaction.atomic():
+        Batch.objects.select_for_update(no_key=True).only("id").get(pk=held.id)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                _RESULTS,
+                {
+                    "batch_id": held.id,
+                    "lease": held.lease,
+                    "idx": [result.item.idx for result in results],
+                    "statuses": ["accepted" if result.accepted else "failed" for result in results],
+                    "http_statuses": [result.http_status for result in results],
+                    "wamids": [events[result.item.idx].wamid for result in results],
+                    "responses": [result.response for result in results],
+                    "event_ids": [events[result.item.idx].id for result in results],
+                    "sent_at": [result.sent_at for result in results],
+                },
+            )
+            counted = {idx for (idx,) in cursor}
+            accepted = sum(result.accepted for result in results if result.item.idx in counted)
+            cursor.execute(
+                "UPDATE messaging_batch SET accepted = accepted + %s, failed = failed + %s WHERE id = %s",
+                [accepted, len(counted) - accepted, held.id],
+            )
+        publish(tenant_id=held.tenant_id, events=[events[idx] for idx in sorted(counted)])
+        if accepted:
+            checklist.mark(tenant_id=held.tenant_id, step="test_message_sent")
+
+
+def release(held: Held, unsent: Sequence[Item]) -> None:
+    """Give the batch back unfinished: items that were claimed and certainly not sent are free again."""
+    with transaction.atomic():
+        batch = Batch.objects.select_for_update(no_key=True).get(pk=held.id)
+        if batch.lease_token != held.lease:
+            return
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE messaging_batchitem SET claimed_by = NULL "
+                "WHERE batch_id = %s AND idx = ANY(%s::int[]) AND status = 'pending' AND claimed_by = %s",
+                [held.id, [item.idx for item in unsent], held.lease],
+            )
+        Batch.objects.filter(pk=held.id).update(lease_token=None, lease_until=None)
+
+
+def finish(held: Held) -> None:
+    """End a batch that has nothing left to send, as `completed` unless it was cancelled."""
+    with transaction.atomic():
+        batch = Batch.objects.select_for_update(no_key=True).get(pk=held.id)
+        if batch.lease_token == held.lease and batch.completed_at is None:
+            complete(batch)
+
+
+def skip_unsent(batch: Batch) -> None:
+    """Mark what no runner has claimed as skipped. Inside a transaction that holds the batch's row."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SKIP_UNSENT, [batch.id])
+
+
+def complete(batch: Batch) -> None:
+    """Store the end of a batch and its event. Inside a transaction that holds the batch's row."""
+    if batch.status == Batch.Status.CANCELLED:
+        skip_unsent(batch)
+    else:
+        batch.status = Batch.Status.COMPLETED
+    batch.completed_at = now()
+    batch.lease_token = batch.lease_until = None
+    batch.save(update_fields=["status", "completed_at", "lease_token", "lease_until"])
+    number = sender(tenant_id=batch.tenant_id, environment=batch.environment, from_=batch.phone_number_id)
+    publish(
+        tenant_id=batch.tenant_id,
+        events=[
+            NewEvent(
+                type="batch.completed",
+                dedupe_key=f"batch:{batch.public_id}",
+                data=orjson.dumps(
+                    {
+                        "id": batch.public_id,
+                        "status": batch.status,
+                        "total": batch.total,
+                        "accepted": batch.accepted,
+                        "failed": batch.failed,
+                        "skipped": batch.total - batch.accepted - batch.failed,
+                        "rate_per_sec": batch.rate_per_sec,
+                        "client_ref": batch.client_ref,
+                        "created_at": isoformat(batch.created_at),
+                        "started_at": isoformat(batch.started_at) if batch.started_at else None,
+                        "completed_at": isoformat(batch.completed_at),
+                    }
+                ),
+                waba_id=number.waba_id if number else None,
+                phone_number_id=batch.phone_number_id,
+                display_phone_number=sending.digits(number) if number else None,
+            )
+        ],
+    )
+
+
+def _outbound(held: Held, number: Sender, result: Result) -> NewEvent:
+    return sending.outbound_event(
+        number=number,
+        sent=result.item.body,
+        response=result.response,
+        http_status=result.http_status,
+        dedupe_key=f"out:{held.public_id}:{result.item.idx}",
+        batch_id=held.public_id,
+        idx=result.item.idx,
+        id=ids.uuid7(),
+    )

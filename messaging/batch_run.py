@@ -1,0 +1,265 @@
+"""One batch being sent: claim → wait for the turn → send → record, hundreds under way at once, at the number's pace.
+
+A message goes out only while the lease is certainly ours: claimed in the database before, and the lease renewed
+recently enough by this process's own clock. Results are written in bulk and kept until the database takes them.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+import structlog
+from django.conf import settings
+
+from gateway.api.errors import UNAVAILABLE, MetaUnreachable
+from gateway.clock import now
+from gateway.upstream.channel import Channel
+from gateway.upstream.client import UpstreamUnreachable
+from gateway.upstream.errors import THROUGHPUT, error_body, judge
+from messaging import batch_items, sending
+from messaging.batch_items import LEASE_SECONDS, Held, Item, LeaseLost, Result
+from messaging.pacing import Pacer
+from phone_numbers import connection as number_connection
+from phone_numbers.lookup import Sender
+
+if TYPE_CHECKING:
+    from messaging.batch_runner import Runner
+
+log = structlog.get_logger(__name__)
+
+CLAIM_SECONDS = 0.25
+"""Items are claimed for so long ahead: what a crash leaves between claim and send is reported as unknown."""
+SAFE_SECONDS = LEASE_SECONDS - 3
+HEARTBEAT_SECONDS = LEASE_SECONDS / 4
+FACTS_SECONDS = 1.0
+"""How old the number's token, connection and level may be."""
+UNDER_WAY_SECONDS = 2.0
+"""At most so many seconds' worth of messages wait for the upstream's answer; a slower upstream slows the batch."""
+MOST_UNDER_WAY = 500
+FLUSH_SECONDS = 0.05
+FLUSH_ROWS = 500
+RETRY_SECONDS = 0.5
+
+Value = TypeVar("Value")
+
+
+class BatchRun:
+    """One batch under its lease, from the first claim to its end."""
+
+    def __init__(self, runner: "Runner", channel: Channel, held: Held) -> None:
+        self.runner, self.channel, self.held = runner, channel, held
+        self.pacer = Pacer(phone_number_id=held.phone_number_id, rate=held.rate_per_sec)
+        self.room = asyncio.Semaphore(min(int(held.rate_per_sec * UNDER_WAY_SECONDS), MOST_UNDER_WAY))
+        self.lane = held.id.int
+        self.number: Sender
+        self.facts_at = -FACTS_SECONDS
+        self.ours_until = 0.0
+        self.next_idx = 0
+        self.sends: set[asyncio.Task[None]] = set()
+        self.results: list[Result] = []
+        self.to_record = asyncio.Event()
+        self.sent_all = False
+        self.unsent: list[Item] = []
+        self.given_up = False
+        self.failed_token: str | None = None
+        self.recording: asyncio.Task[None]
+
+    async def run(self) -> None:
+        """Send what is left of the batch; returns when it has ended, is given back or belongs to somebody else."""
+        structlog.contextvars.bind_contextvars(batch_id=self.held.public_id)
+        recording = self.recording = asyncio.create_task(self._record_until_done())
+        heart = asyncio.create_task(self._beat())
+        try:
+            await self._look_at_number()
+            await self._settle_interrupted()
+            await self._send_all()
+        except LeaseLost:
+            log.warning("batch_lease_lost")
+            return
+        finally:
+            if self.sends:
+                await asyncio.wait(self.sends)
+            self.sent_all = True
+            self.to_record.set()
+            await recording
+            heart.cancel()
+        if self.given_up:
+            await self._until_done(batch_items.release, self.held, self.unsent)
+        else:
+            await self._until_done(batch_items.finish, self.held)
+
+    async def _settle_interrupted(self) -> None:
+        for item in await self._until_done(batch_items.take_over, self.held):
+            self._add(_unknown(item, {"reason": "interrupted"}))
+
+    async def _send_all(self) -> None:
+        upcoming = asyncio.create_task(self._take())
+        try:
+            while items := await upcoming:
+                # The next are claimed while these go out, so the pace has no gaps.
+                upcoming = asyncio.create_task(self._take())
+                await self._send_paced(items)
+        finally:
+            upcoming.cancel()
+
+    async def _take(self) -> list[Item]:
+        if self.runner.stopping:
+            self.given_up = True
+            return []
+        await self._look_at_number()
+        count = max(1, int(self.pacer.pace() * CLAIM_SECONDS))
+        asked_at = time.monotonic()
+        taken = await self._until_done(_take_next, self.held, self.next_idx, count)
+        self.ours_until = asked_at + SAFE_SECONDS
+        self.given_up = self.given_up or taken.suspended
+        if taken.items:
+            self.next_idx = taken.items[-1].idx + 1
+        return taken.items
+
+    async def _send_paced(self, items: list[Item]) -> None:
+        left = items
+        while left:
+            if self.recording.done():
+                await self.recording  # it failed: nothing more goes out that could not be recorded
+            if self.runner.stopping:
+                self.unsent += left
+                return
+            if self.number.connection_state != sending.CONNECTED:
+                for item in left:
+                    self._add(_not_connected(item, self.number))
+                return
+            loop = asyncio.get_running_loop()
+            turns = await loop.run_in_executor(self.runner.turns, self.pacer.turns, len(left))
+            for item, turn in zip(left, turns, strict=False):
+                if (wait := turn - time.monotonic()) > 0:
+                    await asyncio.sleep(wait)
+                await self.room.acquire()
+                await self.runner.slots.acquire()
+                await self._until_ours()
+                task = asyncio.create_task(self._send(item))
+                self.sends.add(task)
+                task.add_done_callback(self._sent)
+            left = left[len(turns) :]
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self.sends.discard(task)
+        self.room.release()
+        self.runner.slots.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Without a result the item stays claimed; the batch's next holder reports it as unknown.
+            log.error("batch_send_crashed", exc_info=error)
+
+    async def _send(self, item: Item) -> None:
+        number = self.number
+        sent_at = now()
+        try:
+            answer = await self.channel.send(sending.message_call(number, item.body))
+            verdict = judge(answer)
+        except UpstreamUnreachable as error:
+            self._add(_unknown(item, {"reason": error.reason}, sent_at=sent_at))
+            return
+        except MetaUnreachable as error:
+            details = dict(error.details or {}) | {"reason": "unusable_answer"}
+            status = details.get("upstream_status")
+            self._add(_unknown(item, details, sent_at=sent_at, http_status=status))
+            return
+        if verdict.code == THROUGHPUT or answer.status == 429:
+            self.pacer.throttled()
+        response = answer.body if verdict.ok else error_body(answer.body)
+        self._add(Result(item, verdict.ok, answer.status, response, sent_at))
+        if verdict.token_problem and self.failed_token != number.token:
+            self.failed_token = number.token
+            await self._until_done(_token_failed, number)
+            self.facts_at = -FACTS_SECONDS
+
+    def _add(self, result: Result) -> None:
+        self.results.append(result)
+        self.to_record.set()
+
+    async def _record_until_done(self) -> None:
+        while not (self.sent_all and not self.results):
+            await self.to_record.wait()
+            self.to_record.clear()
+            if not self.sent_all and len(self.results) < FLUSH_ROWS:
+                await asyncio.sleep(FLUSH_SECONDS)
+            some, self.results = self.results[:FLUSH_ROWS], self.results[FLUSH_ROWS:]
+            if self.results:
+                self.to_record.set()
+            if some:
+                await self._until_done(batch_items.record, self.held, self.number, some)
+
+    async def _look_at_number(self) -> None:
+        if time.monotonic() - self.facts_at >= FACTS_SECONDS:
+            self.facts_at = time.monotonic()
+            self.number = await self._until_done(batch_items.number_of, self.held)
+            self.pacer.rate = batch_items.rate_now(self.held, self.number)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await self._renew()
+            except LeaseLost:
+                return  # whoever is about to send finds out for itself
+
+    async def _renew(self) -> None:
+        asked_at = time.monotonic()
+        await self._until_done(batch_items.renew, self.held)
+        self.ours_until = asked_at + SAFE_SECONDS
+
+    async def _until_ours(self) -> None:
+        """Until the lease is certain again, when it was not renewed in time. Raises LeaseLost."""
+        while time.monotonic() > self.ours_until:
+            await self._renew()
+
+    async def _until_done(self, call: Callable[..., Value], *values: Any) -> Value:
+        """A call of the database, tried until the database takes it."""
+        while True:
+            try:
+                return await self.runner.in_database(self.lane, call, *values)
+            except UNAVAILABLE as error:
+                log.warning("batch_waits_for_database", error=type(error).__name__)
+                await asyncio.sleep(RETRY_SECONDS)
+
+
+def _take_next(held: Held, first: int, count: int) -> batch_items.Taken:
+    return batch_items.take(held, first=first, count=count)
+
+
+def _token_failed(number: Sender) -> None:
+    number_connection.token_failed(waba_id=number.waba_id, token=number.token)
+
+
+def _unknown(item: Item, details: dict[str, Any], *, sent_at: Any = None, http_status: Any = None) -> Result:
+    """A message that may have gone out: it is reported so, and never sent again (decisions on batches)."""
+    response = _service_error(
+        "outcome_unknown",
+        "The upstream's answer is not known: watch for a message.status event before sending again.",
+        {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, **details},
+    )
+    return Result(item, False, http_status, response, sent_at)
+
+
+def _not_connected(item: Item, number: Sender) -> Result:
+    """A message that was not sent because its number was taken away while the batch ran."""
+    response = _service_error(
+        "number_not_connected",
+        "The number is not connected any more: this message was not sent.",
+        {
+            "phone_number_id": number.phone_number_id,
+            "connection_state": number.connection_state,
+            "connection_detail": number.connection_detail,
+        },
+    )
+    return Result(item, False, None, response, None)
+
+
+def _service_error(code: str, message: str, details: dict[str, Any]) -> bytes:
+    return orjson.dumps(
+        {
+            "source": settings.SERVICE_NAME,
+            "error": {"code": code, "message": message, "details": details},
+        }
+    )

@@ -1,0 +1,163 @@
+"""The batch runner: one in each worker process of the queue `batches`, for all batches that the process holds.
+
+It runs inside the Celery task `run_batches`: asyncio and aiohttp for the messages, threads for the database and for
+Valkey. It ends when nothing is left to run, or when told to stop. A crash loses nothing and repeats nothing: the
+lease runs out, another runner goes on, and what was claimed without a result is reported as `outcome_unknown`.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import structlog
+from django.db import close_old_connections, connection
+
+from gateway.api.errors import UNAVAILABLE
+from gateway.upstream.channel import Channel
+from messaging import batch_items
+from messaging.batch_items import Held
+from messaging.batch_run import BatchRun
+
+log = structlog.get_logger(__name__)
+
+BATCHES_AT_ONCE = 64
+"""In one process; further batches go to other workers, or wait."""
+MESSAGES_AT_ONCE = 768
+"""In one process: below the 1,024 files that a process may usually open."""
+DATABASE_THREADS = 3
+POLL_SECONDS = 1.0
+
+Value = TypeVar("Value")
+
+_stopping = threading.Event()
+_lock = threading.Lock()
+_current: "Runner | None" = None
+
+
+def run() -> None:
+    """Run batches until none is left; when this process runs some already, that runner looks for more at once."""
+    global _current
+    with _lock:
+        if _stopping.is_set():
+            return
+        if _current is not None:
+            _current.look()
+            return
+        _current = runner = Runner()
+    try:
+        asyncio.run(runner.run())
+    finally:
+        with _lock:
+            _current = None
+
+
+def stop() -> None:
+    """Ask the runner to end: messages under way finish and are recorded, the rest is given back."""
+    _stopping.set()
+    with _lock:
+        if _current is not None:
+            _current.look()
+
+
+def _leave(runner: "Runner") -> bool:
+    """Whether the runner may end: nobody has asked it to look again meanwhile."""
+    global _current
+    with _lock:
+        if runner.asked:
+            runner.asked = False
+            return False
+        _current = None
+        return True
+
+
+class Runner:
+    """Claims batches and runs each as a task of its own."""
+
+    def __init__(self) -> None:
+        self.slots = asyncio.Semaphore(MESSAGES_AT_ONCE)
+        self.running: set[asyncio.Task[None]] = set()
+        self.woken = asyncio.Event()
+        self.asked = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.turns = ThreadPoolExecutor(4, thread_name_prefix="turns")
+        self.database = [ThreadPoolExecutor(1, thread_name_prefix="batch") for _ in range(DATABASE_THREADS)]
+
+    @property
+    def stopping(self) -> bool:
+        return _stopping.is_set()
+
+    def look(self) -> None:
+        """From any thread, under the lock: look for batches now."""
+        self.asked = True
+        if self.loop is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.woken.set)
+
+    async def run(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        try:
+            async with Channel(limit=MESSAGES_AT_ONCE) as channel:
+                while True:
+                    self.woken.clear()
+                    self._start(await self._claim(), channel)
+                    if self.running:
+                        await self._until_woken()
+                    elif self.stopping or _leave(self):
+                        return
+        finally:
+            for executor in self.database:
+                await self.loop.run_in_executor(executor, _close_connection)
+            for executor in (*self.database, self.turns):
+                executor.shutdown(wait=False)
+
+    async def in_database(self, lane: int, call: Callable[..., Value], *values: Any) -> Value:
+        """Call a function that uses the database. Calls of one lane take turns; a lane is a thread."""
+        assert self.loop is not None  # noqa: S101 - only tasks of the running loop call this
+        return await self.loop.run_in_executor(
+            self.database[lane % DATABASE_THREADS], _with_fresh_connection, call, *values
+        )
+
+    async def _claim(self) -> list[Held]:
+        room = BATCHES_AT_ONCE - len(self.running)
+        if self.stopping or room <= 0:
+            return []
+        try:
+            return await self.in_database(0, batch_items.claim_batches, room)
+        except UNAVAILABLE as error:
+            log.warning("batches_not_claimed", error=type(error).__name__)
+            return []
+
+    def _start(self, batches: list[Held], channel: Channel) -> None:
+        for held in batches:
+            task = asyncio.create_task(BatchRun(self, channel, held).run())
+            self.running.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.running.discard(task)
+        self.woken.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # The lease runs out and another runner goes on: an error here must not end the other batches.
+            log.error("batch_crashed", exc_info=error)
+
+    async def _until_woken(self) -> None:
+        try:
+            async with asyncio.timeout(POLL_SECONDS):
+                await self.woken.wait()
+        except TimeoutError:
+            return
+
+
+def _close_connection() -> None:
+    """Give back the calling thread's database connection."""
+    connection.close()
+
+
+def _with_fresh_connection(call: Callable[..., Value], *values: Any) -> Value:
+    close_old_connections()
+    try:
+        return call(*values)
+    except UNAVAILABLE:
+        connection.close()
+        raise

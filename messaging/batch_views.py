@@ -1,0 +1,77 @@
+"""`/v1/messages/batch*` (section 4 of the specification)."""
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import GenericViewSet
+
+from gateway.api import query
+from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.json import object_of
+from gateway.api.pagination import NewestFirst
+from messaging import batches
+from messaging.models import Batch, BatchItem
+from messaging.serializers import BatchItemOut, BatchOut
+
+
+class InOrder(NewestFirst):
+    """Items come in the order of their places."""
+
+    field = "idx"
+    descending = False
+
+
+class BatchesView(GenericViewSet[BatchItem]):
+    """Up to 10,000 messages that go out at the number's pace."""
+
+    pagination_class = InOrder
+
+    @extend_schema(
+        operation_id="create_batch",
+        tags=["Messages"],
+        request=OpenApiTypes.OBJECT,
+        responses={202: BatchOut, 200: BatchOut},
+    )
+    def create(self, request: Request) -> Response:
+        raw = request._request.body
+        batch, new = batches.create(
+            tenant_id=tenant_of(request).id,
+            environment=caller_of(request).effective_environment,
+            raw=raw,
+            body=object_of(request),
+        )
+        return Response(BatchOut(batch).data, status=202 if new else 200)
+
+    @extend_schema(operation_id="get_batch", tags=["Messages"], responses=BatchOut)
+    def retrieve(self, request: Request, batch_id: str) -> Response:
+        return Response(BatchOut(self._batch(request, batch_id)).data)
+
+    @extend_schema(
+        operation_id="list_batch_items",
+        tags=["Messages"],
+        parameters=[OpenApiParameter("status", str, enum=BatchItem.Status.values)],
+        responses=BatchItemOut(many=True),
+    )
+    def items(self, request: Request, batch_id: str) -> Response:
+        items = BatchItem.objects.filter(batch=self._batch(request, batch_id)).defer("body")
+        if status := query.choice(request, "status", BatchItem.Status.values):
+            items = items.filter(status=status)
+        page = self.paginate_queryset(items)
+        return self.get_paginated_response(BatchItemOut(page, many=True).data)
+
+    @extend_schema(operation_id="cancel_batch", tags=["Messages"], request=None, responses=BatchOut)
+    def cancel(self, request: Request, batch_id: str) -> Response:
+        batch = batches.cancel(
+            tenant_id=tenant_of(request).id,
+            environment=caller_of(request).effective_environment,
+            batch_id=batch_id,
+        )
+        return Response(BatchOut(batch).data)
+
+    def _batch(self, request: Request, batch_id: str) -> Batch:
+        return batches.find(
+            tenant_id=tenant_of(request).id,
+            environment=caller_of(request).effective_environment,
+            batch_id=batch_id,
+        )

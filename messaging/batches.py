@@ -1,0 +1,141 @@
+"""Batches as callers see them: create, find, list items, cancel (send rule 8; section 4, Messages).
+
+A batch is stored with its items in one transaction, each item as the bytes that the upstream will receive. The
+runner (`batch_runner.py`) is woken after the commit; should that be lost, beat finds the batch within seconds.
+"""
+
+from typing import Any
+from uuid import UUID
+
+import structlog
+from django.db import IntegrityError, connection, transaction
+from kombu.exceptions import OperationalError
+
+from gateway import ids
+from gateway.api.errors import Conflict, InvalidRequest, NotFound
+from gateway.json_spans import cut, items_at, root_members
+from messaging import batch_items, bodies, sending
+from messaging.models import Batch
+from messaging.pacing import rate_of
+
+log = structlog.get_logger(__name__)
+
+MAX_MESSAGES = 10_000
+SHOWN_PROBLEMS = 20
+LONGEST_CLIENT_REF = 255
+
+
+def create(*, tenant_id: UUID, environment: str, raw: bytes, body: dict[str, Any]) -> tuple[Batch, bool]:
+    """Store a batch, or find the one that has its client_ref already; the second value says whether it is new.
+
+    Raises InvalidRequest (nothing is queued) or NumberNotConnected.
+    """
+    from_ = bodies.check_sender(body)
+    client_ref = _client_ref(body)
+    _check_messages(body.get("messages"))
+    if client_ref is not None and (known := _known(tenant_id, environment, client_ref)):
+        return known, False
+    number = sending.resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
+    items = [bodies.outgoing(cut(raw, span)) for span in items_at(raw, root_members(raw)["messages"].value)]
+    batch = Batch(
+        tenant_id=tenant_id,
+        environment=environment,
+        phone_number_id=number.phone_number_id,
+        client_ref=client_ref,
+        total=len(items),
+        rate_per_sec=rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
+    )
+    try:
+        with transaction.atomic():
+            batch.save(force_insert=True)
+            _store_items(batch, items)
+            transaction.on_commit(wake, robust=True)
+    except IntegrityError:
+        # Somebody else stored a batch with this client_ref meanwhile.
+        if client_ref is None or (known := _known(tenant_id, environment, client_ref)) is None:
+            raise
+        return known, False
+    return batch, True
+
+
+def find(*, tenant_id: UUID, environment: str, batch_id: str) -> Batch:
+    """A tenant's batch by its public id. Raises NotFound."""
+    key = ids.decode(ids.BATCH, batch_id)
+    own = Batch.objects.for_tenant(tenant_id).filter(environment=environment)
+    batch = own.filter(pk=key).first() if key is not None else None
+    if batch is None:
+        raise NotFound("There is no such batch.")
+    return batch
+
+
+def cancel(*, tenant_id: UUID, environment: str, batch_id: str) -> Batch:
+    """Stop a batch: what is not under way yet is skipped. Raises NotFound, or Conflict when it has ended."""
+    found = find(tenant_id=tenant_id, environment=environment, batch_id=batch_id)
+    with transaction.atomic():
+        batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
+        if batch.status != Batch.Status.QUEUED:
+            raise Conflict(f"This batch is {batch.status}.", details={"status": batch.status})
+        batch.status = Batch.Status.CANCELLED
+        if batch.lease_token is None:
+            batch_items.complete(batch)
+        else:
+            batch.save(update_fields=["status"])
+            batch_items.skip_unsent(batch)
+    return batch
+
+
+def wake() -> None:
+    """Have a worker look for batches to run."""
+    from messaging.tasks import run_batches
+
+    try:
+        run_batches.apply_async(expires=5)
+    except OperationalError as error:
+        log.warning("batch_wake_missed", error=type(error).__name__)
+
+
+def _client_ref(body: dict[str, Any]) -> str | None:
+    value = body.get("client_ref")
+    if value is not None and not (
+        isinstance(value, str) and 1 <= len(value) <= LONGEST_CLIENT_REF and "\0" not in value
+    ):
+        raise InvalidRequest.of(client_ref=f"Must be a text of 1 to {LONGEST_CLIENT_REF} characters.")
+    return value
+
+
+def _check_messages(messages: Any) -> None:
+    if not isinstance(messages, list) or not messages:
+        raise InvalidRequest.of(messages="Required: an array of 1 to 10,000 messages.")
+    if len(messages) > MAX_MESSAGES:
+        raise InvalidRequest.of(messages=f"At most {MAX_MESSAGES} messages fit into a batch.")
+    problems: dict[int, dict[str, list[str]]] = {}
+    for idx, message in enumerate(messages):
+        place = f"messages[{idx}]"
+        if not isinstance(message, dict):
+            problems[idx] = {place: ["Must be an object."]}
+        elif missing := bodies.missing_of_message(message):
+            problems[idx] = {f"{place}.{field}": [what] for field, what in missing.items()}
+        if len(problems) == SHOWN_PROBLEMS:
+            break
+    if problems:
+        fields = {name: what for found in problems.values() for name, what in found.items()}
+        raise InvalidRequest(
+            f"Some messages are not valid: nothing was queued. The first {SHOWN_PROBLEMS} are named.",
+            details={"fields": fields, "indexes": list(problems)},
+        )
+
+
+def _known(tenant_id: UUID, environment: str, client_ref: str) -> Batch | None:
+    return Batch.objects.for_tenant(tenant_id).filter(environment=environment, client_ref=client_ref).first()
+
+
+def _store_items(batch: Batch, items: list[bytes]) -> None:
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(
+            "COPY messaging_batchitem (batch_id, idx, status, body) FROM STDIN (FORMAT BINARY)"
+        ) as copy,
+    ):
+        copy.set_types(["uuid", "int4", "varchar", "bytea"])
+        for idx, body in enumerate(items):
+            copy.write_row((batch.id, idx, "pending", body))

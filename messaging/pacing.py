@@ -1,0 +1,99 @@
+"""Pacing: how fast a number's messages go out (section 8 of the specification; upstream facts 2.1).
+
+A number has one token bucket in Valkey that every batch and every single send draws from. A single send never waits,
+it is only counted; a batch waits for its turns. A batch's runner also keeps the pace by its own clock, so it holds
+when Valkey is flushed or gone. Throttled by the upstream, a batch halves its pace and climbs back.
+"""
+
+import time
+
+import structlog
+
+from gateway import token_bucket
+from gateway.valkey import UNAVAILABLE
+
+log = structlog.get_logger(__name__)
+
+RATES = {"STANDARD": 80, "HIGH": 1000}
+"""Messages a second by throughput level."""
+UNKNOWN_RATE = 80
+COEXISTENCE_RATE = 20
+
+LONGEST_DEBT_SECONDS = 1.0
+"""Single sends beyond the pace hold a batch up by no more than this: the upstream refuses them anyway."""
+AHEAD_SECONDS = 0.04
+"""Turns are taken for so long at a time: what a stalled runner sends late, at once, is less than 2 % of 5 seconds."""
+HALVED_SECONDS = 60.0
+CLIMB_SECONDS = 5.0
+CLIMB_STEP = 0.1
+SLOWEST = 1 / 16
+SAME_INCIDENT_SECONDS = 1.0
+"""Throttled answers this close together are one incident: those messages were under way at the same time."""
+
+
+def rate_of(*, throughput_level: str | None, coexistence: bool) -> int:
+    """The messages a second that a number may send."""
+    return COEXISTENCE_RATE if coexistence else RATES.get(throughput_level or "", UNKNOWN_RATE)
+
+
+def count_send(*, phone_number_id: str, rate: float) -> None:
+    """Count a single send against its number's pace; it never waits, and goes uncounted without Valkey."""
+    try:
+        token_bucket.reserve(_key(phone_number_id), rate=rate, tokens=1, at_most_ahead=LONGEST_DEBT_SECONDS)
+    except UNAVAILABLE as error:
+        log.warning("pace_unavailable", error=type(error).__name__)
+
+
+class Pacer:
+    """The turns of one batch: at most `rate` a second, less while the upstream throttles.
+
+    Times are of the monotonic clock, so a wrong clock or one that is set changes nothing.
+    """
+
+    def __init__(self, *, phone_number_id: str, rate: float) -> None:
+        self.phone_number_id = phone_number_id
+        self.rate = rate
+        self._next = 0.0
+        self._lowered = 1.0
+        self._lowered_at: float | None = None
+
+    def share(self) -> float:
+        """The part of the rate that is used now: 1, or less after throttling."""
+        if self._lowered_at is None:
+            return 1.0
+        calm = time.monotonic() - self._lowered_at - HALVED_SECONDS
+        return (
+            self._lowered if calm < 0 else min(1.0, self._lowered + CLIMB_STEP * (1 + calm // CLIMB_SECONDS))
+        )
+
+    def pace(self) -> float:
+        """Messages a second at this moment."""
+        return self.rate * self.share()
+
+    def throttled(self) -> None:
+        """The upstream refused a message for its throughput: half the pace for a minute, then back step by step."""
+        now = time.monotonic()
+        if self._lowered_at is None or now - self._lowered_at >= SAME_INCIDENT_SECONDS:
+            self._lowered, self._lowered_at = max(self.share() / 2, SLOWEST), now
+
+    def turns(self, most: int) -> list[float]:
+        """The times of the next turns: `most`, or as many as fit into AHEAD_SECONDS.
+
+        Asks Valkey once, so it may block for as long as Valkey takes to fail. Turns that nobody took are lost.
+        """
+        pace = self.pace()
+        count = max(1, min(most, int(pace * AHEAD_SECONDS)))
+        try:
+            shared = token_bucket.reserve(
+                _key(self.phone_number_id), rate=pace, tokens=count, at_most_ahead=3600.0
+            )
+        except UNAVAILABLE as error:
+            log.warning("pace_unavailable", error=type(error).__name__)
+            shared = 0.0
+        first = max(self._next, time.monotonic() + shared)
+        self._next = first + count / pace
+        return [first + turn / pace for turn in range(count)]
+
+
+def _key(phone_number_id: str) -> str:
+    return f"pace:{phone_number_id}"

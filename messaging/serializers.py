@@ -1,0 +1,42 @@
+"""Batches and their items as the API shows them (section 2 of the specification)."""
+
+import orjson
+from rest_framework import serializers
+
+from gateway import ids
+from messaging.models import Batch, BatchItem
+
+
+class BatchOut(serializers.ModelSerializer[Batch]):
+    id = serializers.CharField(source="public_id")
+
+    class Meta:
+        model = Batch
+        fields = [
+            "id",
+            "status",
+            "total",
+            "accepted",
+            "failed",
+            "rate_per_sec",
+            "client_ref",
+            "created_at",
+            "started_at",
+            "completed_at",
+        ]
+
+
+class BatchItemOut(serializers.ModelSerializer[BatchItem]):
+    response = serializers.SerializerMethodField()
+    event_id = serializers.SerializerMethodField()
+
+    class Meta:
+        model = BatchItem
+        fields = ["idx", "status", "http_status", "wamid", "response", "event_id", "sent_at"]
+
+    def get_response(self, item: BatchItem) -> dict[str, object] | None:
+        """The stored bytes as they are."""
+        return orjson.Fragment(bytes(item.response)) if item.response is not None else None  # type: ignore[return-value]
+
+    def get_event_id(self, item: BatchItem) -> str | None:
+        return ids.encode(ids.EVENT, item.event_id) if item.event_id else None

@@ -1,0 +1,449 @@
+"""The runner against the simulator: what is sent, recorded, paced, and never sent twice."""
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import pytest
+from django.db import connection
+
+from gateway import ids
+from gateway.clock import now
+from messaging import batch_items, batch_runner
+from messaging.models import Batch, BatchItem
+from messaging.tests.conftest import connected_number
+from phone_numbers.models import PhoneNumber
+from tenants.models import Tenant
+from tests.fixtures import Api
+from tests.simulated import RunningSimulator, SimulatedAccount
+from webhooks.models import Event, EventPayload
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PATH = "/v1/messages/batch"
+
+
+@pytest.fixture(autouse=True)
+def _no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run the runner themselves."""
+    monkeypatch.setattr("messaging.batches.wake", lambda: None)
+
+
+@pytest.fixture
+def fast(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
+    """A connected number of 1,000 messages a second."""
+    account = simulator.account([{"throughput": "HIGH"}])
+    return connected_number(tenant, account, throughput_level="HIGH")
+
+
+@pytest.fixture
+def number(tenant: Tenant, account: SimulatedAccount) -> PhoneNumber:
+    return connected_number(tenant, account)
+
+
+def message(place: int, **more: Any) -> dict[str, Any]:
+    return {"to": f"+91980000{place:04d}", "type": "text", "text": {"body": f"Hello {place}"}, **more}
+
+
+def create(api: Api, number: PhoneNumber, messages: list[Any] | int) -> str:
+    if isinstance(messages, int):
+        messages = [message(1000 + place) for place in range(messages)]
+    answer = api.post(PATH, {"from": number.phone_number_id, "messages": messages})
+    assert answer.status_code == 202, answer.content
+    return str(answer.json()["id"])
+
+
+def row(batch_id: str) -> Batch:
+    key = ids.decode(ids.BATCH, batch_id)
+    assert key is not None
+    return Batch.objects.get(pk=key)
+
+
+def received(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str, Any]]:
+    """The messages that the upstream received of a number, oldest first."""
+    rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=20000")["data"]
+    return [row for row in reversed(rows) if row["path"].endswith("/messages")]
+
+
+class InBackground(threading.Thread):
+    """The runner beside the test."""
+
+    def run(self) -> None:
+        try:
+            batch_runner.run()
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def background() -> Iterator[InBackground]:
+    thread = InBackground()
+    yield thread
+    if thread.is_alive():
+        batch_runner.stop()
+        thread.join(20)
+    batch_runner._stopping.clear()
+
+
+def wait_until(holds: Any, *, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_every_item_is_sent_once_as_it_was_written_and_the_batch_completes(
+    api: Api, fast: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    batch_id = create(api, fast, 300)
+    batch_runner.run()
+    body = api.get(f"{PATH}/{batch_id}").json()
+    assert (body["status"], body["accepted"], body["failed"]) == ("completed", 300, 0)
+    assert body["started_at"] <= body["completed_at"]
+    sent = Counter(row["body"] for row in received(simulator, fast))
+    product = '{"messaging_product":"whatsapp",'
+    assert sent == Counter(
+        # The callers' own bytes, each member as it was written.
+        product + ",".join(json.dumps(dict([member]))[1:-1] for member in message(1000 + place).items()) + "}"
+        for place in range(300)
+    )
+
+    item = api.get(f"{PATH}/{batch_id}/items?limit=1").json()["data"][0]
+    assert (item["status"], item["http_status"]) == ("accepted", 200)
+    assert item["wamid"] == item["response"]["messages"][0]["id"]
+    assert item["sent_at"]
+    event = Event.objects.get(dedupe_key=f"out:{batch_id}:0")
+    assert ids.encode(ids.EVENT, event.id) == item["event_id"]
+    assert (event.type, event.wamid) == ("message.outbound", item["wamid"])
+    data = orjson.loads(bytes(EventPayload.objects.get(id=event.id).body))
+    assert (data["batch_id"], data["idx"], data["http_status"]) == (batch_id, 0, 200)
+    assert data["response"] == item["response"]
+    assert Event.objects.filter(type="message.outbound").count() == 300
+
+    completed = Event.objects.get(type="batch.completed")
+    data = orjson.loads(bytes(EventPayload.objects.get(id=completed.id).body))
+    assert (data["id"], data["status"], data["total"]) == (batch_id, "completed", 300)
+    assert (data["accepted"], data["failed"], data["skipped"]) == (300, 0, 0)
+
+
+def test_what_the_upstream_refuses_is_failed_with_its_body_and_not_retried(
+    api: Api, tenant: Tenant, fast: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    batch_id = create(api, fast, [message(1), message(2, to="+919812340030"), message(3, type="nonsense")])
+    batch_runner.run()
+    items = api.get(f"{PATH}/{batch_id}/items").json()["data"]
+    assert [item["status"] for item in items] == ["accepted", "failed", "failed"]
+    assert items[1]["http_status"] == 400
+    assert items[1]["response"]["source"] == "meta"
+    assert items[1]["response"]["error"]["code"] == 131030
+    assert items[1]["wamid"] is None
+    assert len(received(simulator, fast)) == 3
+    assert Event.objects.filter(type="message.outbound").count() == 3
+    tenant.refresh_from_db()
+    assert tenant.test_message_sent
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "http_status"),
+    [
+        ({"action": "reset"}, "connection_error", None),
+        ({"action": "reset", "when": "after"}, "connection_error", None),
+        ({"action": "hang"}, "timeout", None),
+        ({"action": "html", "status": 502}, "unusable_answer", 502),
+    ],
+)
+def test_an_item_without_an_answer_is_outcome_unknown_and_sent_once(
+    api: Api,
+    fast: PhoneNumber,
+    simulator: RunningSimulator,
+    settings: Any,
+    fault: dict[str, Any],
+    reason: str,
+    http_status: int | None,
+) -> None:
+    settings.UPSTREAM_TIMEOUT_MS = 500
+    simulator.faults({"match": {"to": "+919800001001"}, **fault})
+    batch_id = create(api, fast, 5)
+    batch_runner.run()
+    items = api.get(f"{PATH}/{batch_id}/items").json()["data"]
+    assert [item["status"] for item in items] == ["accepted", "failed", "accepted", "accepted", "accepted"]
+    assert items[1]["response"]["source"] == settings.SERVICE_NAME
+    assert items[1]["response"]["error"]["code"] == "outcome_unknown"
+    assert items[1]["response"]["error"]["details"]["reason"] == reason
+    assert items[1]["http_status"] == http_status
+    assert len(received(simulator, fast)) == 5
+
+
+def test_a_500_of_the_upstream_is_a_failed_item_with_its_body(
+    api: Api, fast: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    simulator.faults({"match": {"to": "+919800001001"}, "action": "error", "code": 131000})
+    batch_id = create(api, fast, 2)
+    batch_runner.run()
+    item = api.get(f"{PATH}/{batch_id}/items").json()["data"][1]
+    assert (item["status"], item["http_status"], item["response"]["error"]["code"]) == ("failed", 500, 131000)
+
+
+def test_the_pace_is_the_numbers(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
+    create(api, number, 200)
+    batch_runner.run()
+    times = [row["at"] for row in received(simulator, number)]
+    assert len(times) == 200
+    assert 199 / (times[-1] - times[0]) == pytest.approx(80, rel=0.05)
+    busiest = max(sum(at <= other < at + 1 for other in times) for at in times)
+    assert busiest <= 80 * 1.1
+
+
+def test_single_sends_count_against_the_pace_and_never_wait(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, background: InBackground
+) -> None:
+    create(api, number, 120)
+    background.start()
+    wait_until(lambda: len(received(simulator, number)) >= 5)
+    waits = []
+    for place in range(40):
+        began = time.monotonic()
+        body = message(5000 + place) | {"from": number.phone_number_id}
+        assert api.post("/v1/messages", body).status_code == 200
+        waits.append(time.monotonic() - began)
+    background.join(20)
+    times = [row["at"] for row in received(simulator, number)]
+    assert len(times) == 160
+    assert 159 / (times[-1] - times[0]) <= 80 * 1.1
+    assert sorted(waits)[20] < 0.2
+
+
+def test_the_pace_holds_while_valkey_is_flushed(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, background: InBackground, empty_valkey: Any
+) -> None:
+    create(api, number, 160)
+    background.start()
+    while background.is_alive():
+        empty_valkey.flushdb()
+        time.sleep(0.01)
+    times = [row["at"] for row in received(simulator, number)]
+    assert len(times) == 160
+    assert 159 / (times[-1] - times[0]) <= 80 * 1.05
+
+
+def test_the_pace_holds_without_valkey(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from redis.exceptions import ConnectionError as Refused
+
+    def refuse(*_: Any, **__: Any) -> float:
+        raise Refused
+
+    create(api, number, 160)
+    monkeypatch.setattr("gateway.token_bucket.reserve", refuse)
+    batch_runner.run()
+    times = [row["at"] for row in received(simulator, number)]
+    assert len(times) == 160
+    assert 159 / (times[-1] - times[0]) == pytest.approx(80, rel=0.05)
+
+
+def test_throttling_halves_the_pace(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
+    simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "throttle", "times": 1})
+    batch_id = create(api, number, 121)
+    batch_runner.run()
+    body = api.get(f"{PATH}/{batch_id}").json()
+    assert (body["accepted"], body["failed"]) == (120, 1), "a refused item is not retried"
+    times = [row["at"] for row in received(simulator, number)]
+    assert 120 / (times[-1] - times[0]) == pytest.approx(40, rel=0.2)
+
+
+def test_batches_of_one_number_run_one_after_another_and_of_two_numbers_at_once(
+    api: Api, number: PhoneNumber, tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    other = connected_number(tenant, simulator.account())
+    first, second = create(api, number, 40), create(api, number, 40)
+    elsewhere = create(api, other, 40)
+    batch_runner.run()
+    one, two, three = (api.get(f"{PATH}/{batch_id}").json() for batch_id in (first, second, elsewhere))
+    assert one["completed_at"] <= two["started_at"]
+    assert three["started_at"] < one["completed_at"]
+    assert one["status"] == two["status"] == three["status"] == "completed"
+
+
+def test_interrupted_items_are_reported_and_never_sent_again(
+    api: Api, fast: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    """What a killed worker leaves: items claimed without a result, and a lease that runs out."""
+    batch_id = create(api, fast, 10)
+    (held,) = batch_items.claim_batches(10)
+    taken = batch_items.take(held, first=0, count=4)
+    assert [item.idx for item in taken.items] == [0, 1, 2, 3]
+    batch_runner.run()
+    assert received(simulator, fast) == [], "the lease is still somebody's"
+    Batch.objects.update(lease_until=now() - timedelta(seconds=1))
+    batch_runner.run()
+    items = api.get(f"{PATH}/{batch_id}/items").json()["data"]
+    assert [item["status"] for item in items] == ["failed"] * 4 + ["accepted"] * 6
+    for item in items[:4]:
+        assert item["response"]["error"]["code"] == "outcome_unknown"
+        assert item["response"]["error"]["details"]["reason"] == "interrupted"
+        assert item["event_id"]
+    assert len(received(simulator, fast)) == 6
+    body = api.get(f"{PATH}/{batch_id}").json()
+    assert (body["status"], body["accepted"], body["failed"]) == ("completed", 6, 4)
+
+
+def test_a_runner_that_lost_its_lease_can_claim_and_overwrite_nothing(
+    api: Api, fast: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    batch_id = create(api, fast, 6)
+    (late,) = batch_items.claim_batches(10)
+    taken = batch_items.take(late, first=0, count=2)
+    Batch.objects.update(lease_until=now() - timedelta(seconds=1))
+    batch_runner.run()
+    with pytest.raises(batch_items.LeaseLost):
+        batch_items.take(late, first=2, count=2)
+    with pytest.raises(batch_items.LeaseLost):
+        batch_items.renew(late)
+    number = batch_items.number_of(late)
+    batch_items.record(
+        late, number, [batch_items.Result(taken.items[0], True, 200, b'{"messages":[{"id":"late"}]}', now())]
+    )
+    batch_items.finish(late)
+    batch_items.release(late, taken.items)
+    item = api.get(f"{PATH}/{batch_id}/items?limit=1").json()["data"][0]
+    assert item["response"]["error"]["code"] == "outcome_unknown"
+    assert (row(batch_id).accepted, row(batch_id).failed) == (4, 2)
+    assert Event.objects.filter(type="batch.completed").count() == 1
+
+
+def test_of_two_claiming_at_once_one_holds_each_number(
+    api: Api, fast: PhoneNumber, number: PhoneNumber
+) -> None:
+    for _ in range(3):
+        create(api, fast, 1)
+        create(api, number, 1)
+    claimed: list[Any] = []
+    together = threading.Barrier(6)
+
+    def claim() -> None:
+        together.wait()
+        claimed.extend(batch_items.claim_batches(10))
+        connection.close()
+
+    threads = [threading.Thread(target=claim) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    claimed.extend(batch_items.claim_batches(10))
+    assert sorted(held.phone_number_id for held in claimed) == sorted(
+        [fast.phone_number_id, number.phone_number_id]
+    )
+
+
+def test_cancel_while_it_runs_skips_the_rest_and_ends_with_the_final_counts(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, background: InBackground
+) -> None:
+    batch_id = create(api, number, 400)
+    background.start()
+    wait_until(lambda: row(batch_id).accepted >= 20)
+    assert api.post(f"{PATH}/{batch_id}/cancel").json()["status"] == "cancelled"
+    background.join(20)
+    batch = row(batch_id)
+    assert batch.completed_at
+    assert batch.status == "cancelled"
+    sent = len(received(simulator, number))
+    assert batch.accepted == sent < 150
+    by_status = Counter(BatchItem.objects.values_list("status", flat=True))
+    assert by_status == {"accepted": sent, "skipped": 400 - sent}
+    data = orjson.loads(bytes(EventPayload.objects.get(id=Event.objects.get(type="batch.completed").id).body))
+    assert (data["status"], data["accepted"], data["skipped"]) == ("cancelled", sent, 400 - sent)
+
+
+def test_a_stopped_worker_gives_its_batch_back_and_the_next_goes_on(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, background: InBackground
+) -> None:
+    batch_id = create(api, number, 160)
+    background.start()
+    wait_until(lambda: row(batch_id).accepted >= 20)
+    batch_runner.stop()
+    background.join(20)
+    assert row(batch_id).lease_token is None
+    assert not BatchItem.objects.filter(status="pending", claimed_by__isnull=False).exists()
+    batch_runner._stopping.clear()
+    batch_runner.run()
+    assert (row(batch_id).status, row(batch_id).accepted) == ("completed", 160)
+    assert len(received(simulator, number)) == 160
+
+
+def test_a_suspended_tenants_batch_waits_for_the_reinstatement(
+    api: Api, number: PhoneNumber, tenant: Tenant, simulator: RunningSimulator, background: InBackground
+) -> None:
+    batch_id = create(api, number, 160)
+    background.start()
+    wait_until(lambda: row(batch_id).accepted >= 10)
+    Tenant.objects.update(status="suspended")
+    background.join(20)
+    sent = len(received(simulator, number))
+    assert sent < 120
+    assert (row(batch_id).status, row(batch_id).lease_token) == ("queued", None)
+    batch_runner.run()
+    assert len(received(simulator, number)) == sent
+    Tenant.objects.update(status="active")
+    batch_runner.run()
+    assert (row(batch_id).status, row(batch_id).accepted) == ("completed", 160)
+
+
+def test_a_number_taken_away_fails_what_is_left_without_sending_it(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, background: InBackground
+) -> None:
+    batch_id = create(api, number, 300)
+    background.start()
+    wait_until(lambda: row(batch_id).accepted >= 10)
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="account_removed")
+    background.join(20)
+    batch = row(batch_id)
+    sent = len(received(simulator, number))
+    assert sent < 250
+    assert (batch.status, batch.accepted, batch.failed) == ("completed", sent, 300 - sent)
+    item = api.get(f"{PATH}/{batch_id}/items?status=failed&limit=1").json()["data"][0]
+    assert item["response"]["error"]["code"] == "number_not_connected"
+    assert item["response"]["error"]["details"]["connection_detail"] == "account_removed"
+    assert (item["http_status"], item["sent_at"]) == (None, None)
+
+
+def test_a_token_that_fails_disconnects_the_number_and_the_rest_is_not_sent(
+    api: Api, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    batch_id = create(api, number, 200)
+    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
+    batch_runner.run()
+    batch = row(batch_id)
+    assert (batch.status, batch.failed) == ("completed", 200)
+    assert len(received(simulator, number)) < 120
+    codes = {
+        orjson.loads(bytes(item.response))["error"]["code"]
+        for item in BatchItem.objects.all()
+        if item.response
+    }
+    assert codes == {190, "number_not_connected"}
+    assert Event.objects.filter(type="token.invalid").count() == 1
+
+
+def test_a_batch_whose_lease_is_replaced_while_it_runs_stops(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, background: InBackground
+) -> None:
+    batch_id = create(api, number, 400)
+    background.start()
+    wait_until(lambda: row(batch_id).accepted >= 10)
+    Batch.objects.update(lease_token=uuid4())
+    background.join(20)
+    sent = len(received(simulator, number))
+    assert sent < 120
+    Batch.objects.update(lease_until=now() - timedelta(seconds=1))
+    batch_runner.run()
+    bodies = Counter(row["body"] for row in received(simulator, number))
+    assert max(bodies.values()) == 1
+    assert row(batch_id).accepted + row(batch_id).failed == 400

@@ -1,0 +1,246 @@
+"""`/v1/messages/batch*`: what is stored, refused, listed and cancelled; without a runner."""
+
+import threading
+import time
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway import ids
+from messaging.models import Batch, BatchItem
+from messaging.tests.conftest import connected_number
+from phone_numbers.models import PhoneNumber
+from tenants import keys
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error, assert_service_headers
+from tests.simulated import SimulatedAccount
+from webhooks.models import Event, EventPayload
+
+pytestmark = pytest.mark.django_db
+
+PATH = "/v1/messages/batch"
+
+
+@pytest.fixture(autouse=True)
+def _no_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("messaging.batches.wake", lambda: None)
+
+
+def messages(count: int) -> list[dict[str, Any]]:
+    return [
+        {"to": f"+91980000{place:04d}", "type": "text", "text": {"body": f"Hello {place}"}}
+        for place in range(count)
+    ]
+
+
+def test_a_batch_is_queued_with_the_numbers_pace(api: Api, number: PhoneNumber) -> None:
+    answer = api.post(PATH, {"from": number.phone_number_id, "client_ref": "may", "messages": messages(3)})
+    assert answer.status_code == 202
+    assert_service_headers(answer)
+    body = answer.json()
+    assert ids.decode(ids.BATCH, body.pop("id"))
+    assert body.pop("created_at")
+    assert body == {
+        "status": "queued",
+        "total": 3,
+        "accepted": 0,
+        "failed": 0,
+        "rate_per_sec": 80,
+        "client_ref": "may",
+        "started_at": None,
+        "completed_at": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("facts", "rate"),
+    [
+        ({"throughput_level": "STANDARD"}, 80),
+        ({"throughput_level": "HIGH"}, 1000),
+        ({"throughput_level": None}, 80),
+        ({"throughput_level": "NOT_APPLICABLE"}, 80),
+        ({"throughput_level": "STANDARD", "coexistence": True}, 20),
+    ],
+)
+def test_the_rate_follows_the_throughput_level(
+    api: Api, number: PhoneNumber, facts: dict[str, Any], rate: int
+) -> None:
+    PhoneNumber.objects.update(**facts)
+    answer = api.post(PATH, {"from": number.phone_number_id, "messages": messages(1)})
+    assert answer.json()["rate_per_sec"] == rate
+
+
+def test_an_item_is_the_callers_bytes_less_from(api: Api, number: PhoneNumber) -> None:
+    raw = (
+        '{"messages" : [ {"type":"text", "from":"x", "to":"+919812345678","text":{"body":"caf\\u00e9 ☕ 1.0"}},\n'
+        '{"to":"1","type":"location","location":{"latitude":28.610,"longitude":7.72e1}, '
+        '"messaging_product":"whatsapp"} ], "from":"' + number.phone_number_id + '"}'
+    )
+    assert api.post(PATH, raw.encode()).status_code == 202
+    assert [bytes(item.body).decode() for item in BatchItem.objects.order_by("idx")] == [
+        '{"messaging_product":"whatsapp","type":"text","to":"+919812345678","text":{"body":"caf\\u00e9 ☕ 1.0"}}',
+        '{"to":"1","type":"location","location":{"latitude":28.610,"longitude":7.72e1},'
+        '"messaging_product":"whatsapp"}',
+    ]
+
+
+def test_ten_thousand_items_are_taken_within_two_seconds(api: Api, number: PhoneNumber) -> None:
+    body = orjson.dumps({"from": number.phone_number_id, "messages": messages(10_000)})
+    began = time.monotonic()
+    answer = api.post(PATH, body)
+    assert time.monotonic() - began < 2
+    assert (answer.status_code, answer.json()["total"]) == (202, 10_000)
+    assert BatchItem.objects.count() == 10_000
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"from": None}, "from"),
+        ({"from": "123"}, "from"),
+        ({"messages": None}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": {}}, "messages"),
+        ({"messages": "x"}, "messages"),
+        ({"client_ref": 5}, "client_ref"),
+        ({"client_ref": ""}, "client_ref"),
+        ({"client_ref": "x" * 256}, "client_ref"),
+        ({"client_ref": "a\0b"}, "client_ref"),
+    ],
+)
+def test_what_is_wrong_is_named(api: Api, number: PhoneNumber, change: dict[str, Any], field: str) -> None:
+    body = {"from": number.phone_number_id, "messages": messages(1), **change}
+    error = assert_error(api.post(PATH, body), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == [field]
+    assert not Batch.objects.exists()
+
+
+def test_more_than_ten_thousand_are_refused(api: Api, number: PhoneNumber) -> None:
+    body = {"from": number.phone_number_id, "messages": messages(1) * 10_001}
+    assert_error(api.post(PATH, body), 400, "invalid_request")
+
+
+def test_the_first_twenty_bad_items_are_named_and_nothing_is_queued(api: Api, number: PhoneNumber) -> None:
+    bad = [*messages(2), 5, None, {"to": "1"}, *[{"type": "text"}] * 30]
+    error = assert_error(
+        api.post(PATH, {"from": number.phone_number_id, "messages": bad}), 400, "invalid_request"
+    )
+    assert error["details"]["indexes"] == list(range(2, 22))
+    assert {"messages[2]", "messages[4].type", "messages[21].to"} <= set(error["details"]["fields"])
+    assert not Batch.objects.exists()
+
+
+def test_a_number_that_is_not_connected_is_409(api: Api, number: PhoneNumber) -> None:
+    PhoneNumber.objects.update(connection_state="pending", connection_detail="not_registered")
+    body = {"from": number.phone_number_id, "messages": messages(1)}
+    assert_error(api.post(PATH, body), 409, "number_not_connected")
+
+
+def test_a_client_ref_seen_before_gives_its_batch(
+    api: Api, other_api: Api, other_tenant: Tenant, number: PhoneNumber
+) -> None:
+    body = {"from": number.phone_number_id, "client_ref": "may", "messages": messages(2)}
+    first = api.post(PATH, body)
+    again = api.post(PATH, {**body, "messages": messages(5)})
+    assert (first.status_code, again.status_code) == (202, 200)
+    assert again.json() == first.json()
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="account_removed")
+    assert api.post(PATH, body).json() == first.json()
+    assert Batch.objects.count() == 1
+    # Another tenant's client_refs are its own.
+    assert_error(other_api.post(PATH, body), 400, "invalid_request")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_creations_with_one_client_ref_at_once_one_wins(
+    tenant: Tenant, key: keys.NewKey, account: SimulatedAccount
+) -> None:
+    number = connected_number(tenant, account)
+    body = {"from": number.phone_number_id, "client_ref": "may", "messages": messages(500)}
+    answers: list[tuple[int, str]] = []
+    together = threading.Barrier(4)
+
+    def create() -> None:
+        from django.db import connection
+
+        together.wait()
+        answer = Api(key.key).post(PATH, body)
+        answers.append((answer.status_code, answer.json()["id"]))
+        connection.close()
+
+    threads = [threading.Thread(target=create) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(status for status, _ in answers) == [200, 200, 200, 202]
+    assert len({batch_id for _, batch_id in answers}) == 1
+    assert BatchItem.objects.count() == 500
+
+
+def made(api: Api, number: PhoneNumber, count: int = 5) -> str:
+    return str(api.post(PATH, {"from": number.phone_number_id, "messages": messages(count)}).json()["id"])
+
+
+def test_items_are_listed_in_order_by_pages_and_by_status(api: Api, number: PhoneNumber) -> None:
+    batch_id = made(api, number)
+    BatchItem.objects.filter(idx=1).update(
+        status="accepted",
+        http_status=200,
+        wamid="wamid.x",
+        response=b'{"messages": [{"id":"wamid.x"}], "n": 1.0}',
+    )
+    first = api.get(f"{PATH}/{batch_id}/items?limit=2").json()
+    assert [item["idx"] for item in first["data"]] == [0, 1]
+    second = api.get(f"{PATH}/{batch_id}/items?limit=3&cursor={first['next_cursor']}").json()
+    assert [item["idx"] for item in second["data"]] == [2, 3, 4]
+    assert second["next_cursor"] is None
+    accepted = api.get(f"{PATH}/{batch_id}/items?status=accepted")
+    assert b'"response":{"messages": [{"id":"wamid.x"}], "n": 1.0}' in accepted.content
+    assert accepted.json()["data"] == [
+        {
+            "idx": 1,
+            "status": "accepted",
+            "http_status": 200,
+            "wamid": "wamid.x",
+            "response": {"messages": [{"id": "wamid.x"}], "n": 1.0},
+            "event_id": None,
+            "sent_at": None,
+        }
+    ]
+
+
+@pytest.mark.parametrize("query", ["status=sent", "limit=0", "limit=201", "cursor=!", "cursor=YQ"])
+def test_a_bad_query_is_400(api: Api, number: PhoneNumber, query: str) -> None:
+    batch_id = made(api, number)
+    assert_error(api.get(f"{PATH}/{batch_id}/items?{query}"), 400, "invalid_request")
+
+
+def test_cancel_skips_what_was_not_sent_and_ends_with_the_event(api: Api, number: PhoneNumber) -> None:
+    batch_id = made(api, number)
+    answer = api.post(f"{PATH}/{batch_id}/cancel")
+    assert answer.status_code == 200
+    body = answer.json()
+    assert (body["status"], body["total"], body["accepted"], body["failed"]) == ("cancelled", 5, 0, 0)
+    assert {item["status"] for item in api.get(f"{PATH}/{batch_id}/items").json()["data"]} == {"skipped"}
+    event = Event.objects.get(type="batch.completed")
+    data = orjson.loads(bytes(EventPayload.objects.get(id=event.id).body))
+    assert (data["id"], data["status"], data["skipped"]) == (batch_id, "cancelled", 5)
+    assert_error(api.post(f"{PATH}/{batch_id}/cancel"), 409, "conflict")
+
+
+def test_a_completed_batch_cannot_be_cancelled(api: Api, number: PhoneNumber) -> None:
+    batch_id = made(api, number)
+    Batch.objects.update(status="completed")
+    assert_error(api.post(f"{PATH}/{batch_id}/cancel"), 409, "conflict")
+
+
+@pytest.mark.parametrize(("method", "suffix"), [("GET", ""), ("GET", "/items"), ("POST", "/cancel")])
+def test_another_tenants_batch_and_no_batch_are_404(
+    api: Api, other_api: Api, tenant: Tenant, number: PhoneNumber, method: str, suffix: str
+) -> None:
+    batch_id = made(api, number)
+    test_api = Api(keys.create(name="t", environment="test", tenant=tenant).key)
+    for caller, wanted in ((other_api, batch_id), (test_api, batch_id), (api, "bat_1"), (api, "x")):
+        assert_error(caller.request(method, f"{PATH}/{wanted}{suffix}"), 404, "not_found")
