@@ -1,0 +1,55 @@
+"""Billing months: calendar months of Indian time, and the financial year from April to March. Pure."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Self
+
+from tenants.lifecycle import IST
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Period:
+    """One calendar month in IST, written `2026-11`."""
+
+    year: int
+    month: int
+
+    @classmethod
+    def of(cls, moment: datetime) -> Self:
+        """The month that a moment falls into."""
+        local = moment.astimezone(IST)
+        return cls(local.year, local.month)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`2026-11` as a period. Raises ValueError."""
+        moment = datetime.strptime(text, "%Y-%m").replace(tzinfo=IST)
+        return cls(moment.year, moment.month)
+
+    def __str__(self) -> str:
+        return f"{self.year:04d}-{self.month:02d}"
+
+    @property
+    def start(self) -> datetime:
+        """The first moment, aware UTC."""
+        return datetime(self.year, self.month, 1, tzinfo=IST).astimezone(UTC)
+
+    @property
+    def end(self) -> datetime:
+        """The first moment after it, aware UTC."""
+        return self.next.start
+
+    @property
+    def next(self) -> "Period":
+        return Period(self.year + self.month // 12, self.month % 12 + 1)
+
+    @property
+    def previous(self) -> "Period":
+        return Period(self.year - (self.month == 1), (self.month - 2) % 12 + 1)
+
+
+def financial_year(moment: datetime) -> str:
+    """The financial year in IST as four digits: 1 April 2026 to 31 March 2027 is `2627` (rule 46(b))."""
+    local = moment.astimezone(IST)
+    first = local.year - (local.month < 4)
+    return f"{first % 100:02d}{(first + 1) % 100:02d}"
