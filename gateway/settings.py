@@ -248,7 +248,7 @@ CONTENT_SECURITY_POLICY = {
 }
 
 LANGUAGE_CODE = "en"
-DATETIME_FORMAT = "j M Y, H:i"
+FORMAT_MODULE_PATH = "gateway.formats"
 USE_I18N = False
 TIME_ZONE = "UTC"
 USE_TZ = True

@@ -96,7 +96,7 @@ class TenantAdmin(ReadOnlyAdmin):
             {
                 "fields": (
                     "name",
-                    "shown_status",
+                    "status",
                     "contact_email",
                     "website",
                     "tax_id",
@@ -116,7 +116,7 @@ class TenantAdmin(ReadOnlyAdmin):
                     "created_via",
                     "created_at",
                     "sandbox",
-                    "retention_days",
+                    "retention",
                 )
             },
         ),
@@ -126,7 +126,8 @@ class TenantAdmin(ReadOnlyAdmin):
             {"fields": ("api_key_created", "number_connected", "webhook_verified", "test_message_sent")},
         ),
     )
-    readonly_fields = ("shown_status",)
+
+    readonly_fields = ("retention",)
 
     def get_ordering(self, request: HttpRequest) -> tuple[str]:
         return ("id",) if request.GET.get("status__exact") == "pending_approval" else ("-id",)
@@ -134,6 +135,10 @@ class TenantAdmin(ReadOnlyAdmin):
     @display(description="Status", label=STATUS_LABELS, ordering="status")
     def shown_status(self, tenant: Tenant) -> tuple[str, str]:
         return tenant.status, tenant.get_status_display()
+
+    @display(description="Events are kept")
+    def retention(self, tenant: Tenant) -> str:
+        return f"{tenant.retention_days} days"
 
     @display(description="Waiting")
     def waiting(self, tenant: Tenant) -> str:

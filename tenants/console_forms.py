@@ -76,6 +76,19 @@ class SignUpForm(forms.Form):
         widget=forms.TextInput(attrs={"autocomplete": "tel", "inputmode": "tel", "type": "tel"}),
     )
 
+    field_order = (
+        "email",
+        "password",
+        "phone",
+        "company",
+        "website",
+        "tax_id",
+        "address",
+        "city",
+        "pin_code",
+        "state_code",
+    )
+
     def clean_email(self) -> str:
         email: str = self.cleaned_data["email"].lower()
         domain = email_domains.domain_of(email)

@@ -66,6 +66,9 @@ class Tenant(models.Model):
     billing_status = models.CharField(max_length=20, choices=BillingStatus.choices, null=True, blank=True)
     billing_email = models.EmailField(null=True, blank=True)
     trial_ends_at = models.DateTimeField(null=True, blank=True)
+    past_due_since = models.DateTimeField(null=True, blank=True)
+    billing_restricted = models.BooleanField(default=False)
+    """Long past due: sending goes on, new numbers do not (`standing.py`)."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     number_connected = models.BooleanField(default=False)

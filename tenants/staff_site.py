@@ -108,8 +108,12 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
         items = []
         for name, icon, view, query in entries:
             try:
-                items.append({"title": name, "icon": icon, "link": reverse(view) + query})
+                path = reverse(view)
             except NoReverseMatch:
                 continue
+            queue = request.GET.get("status__exact") == "pending_approval"
+            here = request.path == path if view == "admin:index" else request.path.startswith(path)
+            active = here and (view != "admin:tenants_tenant_changelist" or queue == bool(query))
+            items.append({"title": name, "icon": icon, "link": path + query, "active": active})
         groups.append({"title": title, "items": items})
     return groups

@@ -21,6 +21,21 @@ from tenants.models import Tenant
 HOURS = 24
 KEPT_SECONDS = 60
 CACHE_KEY = "staff-dashboard"
+CHART_OPTIONS = json.dumps(
+    {
+        "maintainAspectRatio": False,
+        "animation": False,
+        "scales": {
+            "x": {
+                "stacked": True,
+                "grid": {"display": False},
+                "ticks": {"maxRotation": 0, "maxTicksLimit": 6},
+            },
+            "y": {"stacked": True, "beginAtZero": True, "suggestedMax": 4, "ticks": {"precision": 0}},
+        },
+        "plugins": {"legend": {"display": True, "position": "bottom", "labels": {"boxWidth": 10}}},
+    }
+)
 
 # The hour since 1970 is in a UUIDv7's first 48 bits of milliseconds.
 _HOUR = "(('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint / 3600000)"
@@ -39,7 +54,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if plots is None:
         plots = _plots(now())
         cache.set(CACHE_KEY, plots, KEPT_SECONDS)
-    return {**context, "attention": _attention(), "plots": plots}
+    return {**context, "attention": _attention(), "plots": plots, "chart_options": CHART_OPTIONS}
 
 
 def _attention() -> list[dict[str, Any]]:

@@ -1,0 +1,295 @@
+"""From the sign-up form to a sent message, in a browser: sign up, confirm, staff approve, log in, create a key.
+
+With SCREENSHOTS=<directory> every page on the way is pictured at 360 and 1280 pixels.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.e2e.conftest import Stack, until
+
+pytestmark = pytest.mark.e2e
+
+PASSWORD = "correct horse battery staple"
+WIDTHS = (360, 1280)
+
+
+class Visitor:
+    """A person at a browser; scripts may be switched off, and whatever the browser complains of is kept."""
+
+    def __init__(self, browser: Browser, base_url: str, *, scripts: bool = True) -> None:
+        self.context = browser.new_context(base_url=base_url, java_script_enabled=scripts)
+        self.page: Page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", self._note)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def _note(self, message: Any) -> None:
+        if message.type == "error" and "status of 4" not in message.text:
+            self.complaints.append(message.text)
+
+    def picture(self, name: str) -> None:
+        """Check that the page fits a narrow screen, and keep pictures where SCREENSHOTS names a directory."""
+        for width in WIDTHS:
+            self.page.set_viewport_size({"width": width, "height": 800})
+            if self.context.pages and width == WIDTHS[0]:
+                overflow = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+                assert overflow <= 0, f"{name} is {overflow} px wider than a {width} px screen"
+            if directory := os.environ.get("SCREENSHOTS"):
+                path = Path(directory) / f"{name}-{width}.png"
+                self.page.screenshot(path=path, full_page=True)
+
+    def log_in(self, email: str, password: str) -> None:
+        self.page.goto("/login")
+        self.page.get_by_label("Email").fill(email)
+        self.page.get_by_label("Password", exact=True).fill(password)
+        self.page.get_by_role("button", name="Log in").click()
+
+
+@pytest.fixture
+def visitor(browser: Browser, stack: Stack) -> Iterator[Visitor]:
+    someone = Visitor(browser, stack.ready["base_url"])
+    yield someone
+    someone.context.close()
+    assert someone.complaints == []
+
+
+@pytest.fixture
+def reviewer(browser: Browser, stack: Stack) -> Iterator[Visitor]:
+    someone = Visitor(browser, stack.ready["base_url"])
+    yield someone
+    someone.context.close()
+    assert someone.complaints == []
+
+
+def staff_token(stack: Stack) -> str:
+    return stack.manage("console_token", stack.ready["staff_email"]).splitlines()[-1]
+
+
+def last_link(stack: Stack, email: str) -> str:
+    """The link in the last mail to an address, as staff see it."""
+    token = staff_token(stack)
+
+    def mailed() -> Any:
+        answer = stack.api("GET", f"/v1/admin/mail/last?email={email}", key=token)
+        return answer.json()["links"] if answer.ok else None
+
+    return str(until(mailed, "the mail")[0])
+
+
+def fill_sign_up(page: Page, email: str, company: str) -> None:
+    page.goto("/sign-up")
+    page.get_by_label("Business e-mail").fill(email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_label("Phone").fill("98000 00001")
+    page.get_by_label("Company name").fill(company)
+    page.get_by_label("Website").fill("www.other-example.in")
+    page.get_by_label("GSTIN or PAN").fill("29AAACI1681G1ZL")
+    page.get_by_label("Address").fill("44 Electronics City")
+    page.get_by_label("City").fill("Bengaluru")
+    page.get_by_label("PIN code").fill("560100")
+    page.get_by_label("State or union territory").select_option(label="Karnataka")
+
+
+def sign_up_and_confirm(visitor: Visitor, stack: Stack, email: str, company: str) -> None:
+    page = visitor.page
+    fill_sign_up(page, email, company)
+    page.get_by_role("button", name="Sign up").click()
+    expect(page.get_by_role("heading", name="Look into your mailbox")).to_be_visible()
+    page.goto(last_link(stack, email))
+    page.get_by_role("button", name="Confirm this address").click()
+    expect(page.get_by_role("heading", name="your address is confirmed")).to_be_visible()
+
+
+def new_business() -> tuple[str, str]:
+    unique = secrets.token_hex(4)
+    return f"owner@company-{unique}.in", f"Company {unique} Limited"
+
+
+def test_a_business_signs_up_is_approved_and_sends_a_message(
+    visitor: Visitor, reviewer: Visitor, stack: Stack
+) -> None:
+    email, company = new_business()
+    page = visitor.page
+
+    page.goto("/sign-up")
+    visitor.picture("sign-up")
+    page.get_by_role("button", name="Sign up").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    visitor.picture("sign-up-errors")
+    fill_sign_up(page, email, company)
+    page.get_by_role("button", name="Sign up").click()
+    expect(page.get_by_role("heading", name="Look into your mailbox")).to_be_visible()
+    visitor.picture("sign-up-sent")
+    page.goto(last_link(stack, email))
+    visitor.picture("confirm")
+    page.get_by_role("button", name="Confirm this address").click()
+    expect(page.get_by_role("heading", name="your address is confirmed")).to_be_visible()
+    visitor.picture("confirmed")
+    page.goto(last_link(stack, email))
+    expect(page.get_by_role("heading", name="This link does not work")).to_be_visible()
+    visitor.picture("link-error")
+
+    page.goto("/login")
+    visitor.picture("login")
+    visitor.log_in(email, PASSWORD)
+    expect(page.get_by_text("Waiting for approval")).to_be_visible()
+    visitor.picture("home-pending")
+    page.get_by_role("link", name="API keys").click()
+    expect(page.get_by_role("button", name="Create key")).to_have_count(0)
+
+    approve(reviewer, stack, company)
+
+    page.goto("/console")
+    expect(page.get_by_role("heading", name="First steps")).to_be_visible()
+    visitor.picture("home-active")
+    page.get_by_role("link", name="API keys").first.click()
+    visitor.picture("api-keys-empty")
+    page.get_by_label("Name").fill("web shop")
+    page.get_by_label("Environment").select_option("test")
+    page.get_by_role("button", name="Create key").click()
+    key = page.locator("#new-key").inner_text()
+    assert re.fullmatch(r"wb_test_[A-Za-z0-9]{40}", key)
+    visitor.picture("key-created")
+    page.get_by_role("link", name="I have saved it").click()
+    expect(page.get_by_text(key)).to_have_count(0)
+    visitor.picture("api-keys")
+    page.get_by_role("link", name="Rotate").click()
+    visitor.picture("rotate-key")
+    page.goto("/console/api-keys")
+    page.get_by_role("link", name="Revoke").click()
+    visitor.picture("revoke-key")
+
+    send_with(stack, key)
+
+
+def approve(reviewer: Visitor, stack: Stack, company: str) -> None:
+    """Staff work the queue: the flag is seen, the dialog opens, the business is let in."""
+    page = reviewer.page
+    page.goto("/admin/")
+    reviewer.page.get_by_label("Email").fill(stack.ready["staff_email"])
+    reviewer.page.get_by_label("Password", exact=True).fill(stack.ready["staff_password"])
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_text("Messages per hour")).to_be_visible()
+    reviewer.picture("admin-overview")
+    page.goto("/admin/tenants/tenant/?status__exact=pending_approval")
+    expect(page.get_by_text("email_domain_differs_from_website").first).to_be_visible()
+    reviewer.picture("admin-queue")
+    page.get_by_role("link", name=company).click()
+    expect(page.get_by_text("44 Electronics City")).to_be_visible()
+    reviewer.picture("admin-tenant")
+    press_action(page, "Reject")
+    expect(page.get_by_text("Usual reasons")).to_be_visible()
+    reviewer.picture("admin-reject-dialog")
+    page.get_by_role("link", name="Cancel", exact=True).click()
+    press_action(page, "Approve")
+    page.locator("#dialog").get_by_role("button", name="Approve").click()
+    expect(page.get_by_text(f"{company} is approved.")).to_be_visible()
+    reviewer.picture("admin-approved")
+
+
+def press_action(page: Page, name: str) -> None:
+    """Open the dialog of one of the buttons at the top of a tenant's page."""
+    page.locator("a:visible, button:visible").filter(has_text=re.compile(rf"{name}\s*$")).first.click()
+
+
+def send_with(stack: Stack, key: str) -> None:
+    """The new key connects a number of the simulator and sends through it."""
+    account = stack.simulator("POST", "/sim/accounts", {"numbers": 1})
+    number = account["phone_numbers"][0]["id"]
+    connected = stack.api(
+        "POST",
+        "/v1/numbers/connect",
+        {"waba_id": account["waba_id"], "access_token": account["access_token"]},
+        key=key,
+    )
+    assert connected.ok, connected.text
+    registered = stack.api("POST", f"/v1/numbers/{number}/register", {"pin": "123456"}, key=key)
+    assert registered.ok, registered.text
+    inbox = f"{stack.ready['simulator_url']}/inbox/{secrets.token_hex(4)}"
+    endpoint = stack.api("POST", "/v1/webhooks", {"url": inbox}, key=key)
+    assert endpoint.status_code == 201, endpoint.text
+    until(
+        lambda: stack.api("GET", f"/v1/numbers/{number}", key=key).json()["connection_state"] == "connected",
+        "the connection",
+    )
+    sent = stack.api(
+        "POST",
+        "/v1/messages",
+        {"from": number, "to": "+919800000009", "type": "text", "text": {"body": "Hello"}},
+        key=key,
+    )
+    assert sent.status_code == 200, sent.text
+
+
+def test_sign_up_works_without_scripts_and_by_keyboard(browser: Browser, stack: Stack) -> None:
+    visitor = Visitor(browser, stack.ready["base_url"], scripts=False)
+    email, company = new_business()
+    page = visitor.page
+    fill_sign_up(page, email, company)
+    page.get_by_label("State or union territory").press("Enter")
+    page.get_by_label("Business e-mail").press("Enter")
+    expect(page.get_by_role("heading", name="Look into your mailbox")).to_be_visible()
+    page.goto(last_link(stack, email))
+    page.get_by_role("button", name="Confirm this address").press("Enter")
+    expect(page.get_by_role("heading", name="your address is confirmed")).to_be_visible()
+    visitor.log_in(email, PASSWORD)
+    expect(page.get_by_text("Waiting for approval")).to_be_visible()
+    page.get_by_role("button", name="Log out").press("Enter")
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    visitor.context.close()
+
+
+def test_every_control_has_a_name_and_errors_are_tied_to_their_fields(visitor: Visitor) -> None:
+    page = visitor.page
+    page.goto("/sign-up")
+    page.get_by_role("button", name="Sign up").click()
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("input:not([type=hidden]), select, button, a")]
+            .filter(node => !(node.labels?.length || node.textContent.trim() || node.ariaLabel))
+            .map(node => node.outerHTML)"""
+    )
+    assert unnamed == []
+    untied = page.evaluate(
+        """() => [...document.querySelectorAll("[aria-invalid=true]")].filter(node =>
+            !(node.getAttribute("aria-describedby") ?? "").split(" ").every(id => document.getElementById(id)))
+            .map(node => node.outerHTML)"""
+    )
+    assert untied == []
+    expect(page.locator("[aria-invalid=true]")).to_have_count(10)
+
+
+def test_a_password_is_reset_and_a_second_factor_added(visitor: Visitor, stack: Stack) -> None:
+    email, company = new_business()
+    sign_up_and_confirm(visitor, stack, email, company)
+    page = visitor.page
+    page.goto("/password/reset")
+    visitor.picture("password-reset")
+    page.get_by_label("Email").fill(email)
+    page.get_by_role("button", name="Send the link").click()
+    visitor.picture("password-reset-sent")
+    page.goto(last_link(stack, email))
+    visitor.picture("password-reset-form")
+    new_password = "an entirely new passphrase"
+    for label in ("New Password", "New Password (again)"):
+        page.get_by_label(label, exact=True).fill(new_password)
+    page.get_by_role("button", name="Set the password").click()
+    expect(page.get_by_role("heading", name="Your new password is set")).to_be_visible()
+    visitor.log_in(email, new_password)
+    page.get_by_role("link", name="Security").click()
+    visitor.picture("security")
+    page.get_by_role("link", name="Add an authenticator app").click()
+    visitor.picture("reauthenticate")
+    page.get_by_label("Password").fill(new_password)
+    page.get_by_role("button", name="Confirm").click()
+    expect(page.get_by_alt_text("QR code of the secret below")).to_be_visible()
+    visitor.picture("second-factor")
+    page.goto("/nothing-here")
+    visitor.picture("not-found")

@@ -1,0 +1,76 @@
+"""docs/authentication.md and docs/staff.md say what the code does."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from django.urls import Resolver404, resolve
+
+from tests.fixtures import Api
+
+ROOT = Path(__file__).resolve().parents[1]
+STAFF = (ROOT / "docs" / "staff.md").read_text()
+AUTHENTICATION = (ROOT / "docs" / "authentication.md").read_text()
+
+
+def calls_with(name: str, position: int, *folders: str) -> set[str]:
+    """The constant first arguments of calls of a function in the code."""
+    found = set()
+    for folder in folders:
+        for path in (ROOT / folder).glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if (
+                    isinstance(node, ast.Call)
+                    and getattr(node.func, "attr", getattr(node.func, "id", "")) == name
+                ):
+                    values = [
+                        *node.args[position : position + 1],
+                        *(k.value for k in node.keywords if k.arg == "action"),
+                    ]
+                    found |= {
+                        constant.value
+                        for value in values
+                        for constant in ast.walk(value)
+                        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+                    }
+    return found
+
+
+def test_every_flag_is_described() -> None:
+    codes = calls_with("flag", 0, "tenants") | {
+        "duplicate_tax_id",
+        "duplicate_pan",
+        "duplicate_email_domain",
+        "duplicate_website",
+    }
+    assert codes
+    assert [code for code in codes if f"`{code}`" not in STAFF] == []
+
+
+def test_every_audited_action_is_named() -> None:
+    actions = {
+        action for action in calls_with("record", 9, "tenants") if "." in action and not action.endswith(".")
+    }
+    assert "api_key.create" in actions
+    assert [action for action in actions if f"`{action}`" not in STAFF] == []
+
+
+@pytest.mark.parametrize("page", [STAFF, AUTHENTICATION], ids=["staff", "authentication"])
+def test_every_route_that_is_named_exists(page: str) -> None:
+    paths = set(re.findall(r"(?:GET|POST|DELETE|PATCH)\s+(/v1/[\w/{}.-]*[\w}])(?![\w/*])", page))
+    assert paths
+    for path in paths:
+        try:
+            resolve(re.sub(r"\{\w+\}", "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9", path))
+        except Resolver404:
+            pytest.fail(f"{path} is in the documentation and not in the service")
+
+
+@pytest.mark.django_db
+def test_a_console_session_has_the_members_that_the_page_shows(staff_api: Api) -> None:
+    shown = re.search(r"^201\n(\{.*\})$", AUTHENTICATION, re.MULTILINE)
+    assert shown is not None
+    members = set(re.findall(r'"(\w+)":', shown[1]))
+    current = staff_api.get("/v1/console/sessions/current").json()
+    assert members == {"token", *current, *current["user"]}
