@@ -98,7 +98,6 @@ MAX_NOTIFICATION_BYTES = 16 * 1024 * 1024
 
 # --- Tenants --------------------------------------------------------------------------------------------
 TRIAL_DAYS: int = env.int("TRIAL_DAYS", 14)
-BILLING_ENABLED: bool = env.bool("BILLING_ENABLED", False)
 EMAIL_MODE: str = env.str("EMAIL_MODE", "log")
 """`smtp`, `console` or `log` (kept in the database for `/v1/admin/mail/last`)."""
 _MAIL_SERVER = env.email_url_config(env.str("EMAIL_URL", "smtp://localhost:25"))
@@ -114,6 +113,36 @@ WEBSITE_CHECK: bool = env.bool("WEBSITE_CHECK", False)
 """Whether a new business's website is fetched once, for the reviewer's flags."""
 STAFF_SECOND_FACTOR: bool = env.bool("STAFF_SECOND_FACTOR", PRODUCTION)
 """Whether staff need a second factor for the admin and for console tokens."""
+
+# --- Billing ----------------------------------------------------------------------------------------------
+BILLING_ENABLED: bool = env.bool("BILLING_ENABLED", False)
+BILLING_FIRST_PERIOD: str = env.str("BILLING_FIRST_PERIOD", "")
+"""The first month that is billed, e.g. `2026-12`; nothing before it ever is. Empty: only the month just past."""
+BILLING_MIN_CONNECTED_HOURS: int = env.int("BILLING_MIN_CONNECTED_HOURS", 24)
+"""How long a number has to be connected in a month to be billed for it."""
+BILLING_DUE_DAYS: int = env.int("BILLING_DUE_DAYS", 7)
+BILLING_SAC: str = env.str("BILLING_SAC", "998315")
+"""The service accounting code on invoices; which one fits is for an accountant to say."""
+BILLING_SERVICE: str = env.str("BILLING_SERVICE", "WhatsApp messaging gateway")
+"""What an invoice says was supplied."""
+BILLING_INVOICE_PREFIX: str = env.str("BILLING_INVOICE_PREFIX", "WG")
+BILLING_CREDIT_NOTE_PREFIX: str = env.str("BILLING_CREDIT_NOTE_PREFIX", "WGCN")
+BILLING_SELLER_NAME: str = env.str("BILLING_SELLER_NAME", "Example Messaging Private Limited")
+BILLING_SELLER_ADDRESS: str = env.str("BILLING_SELLER_ADDRESS", "1 Example Road, Mumbai 400001")
+BILLING_SELLER_GSTIN: str = env.str("BILLING_SELLER_GSTIN", "27AAPFU0939F1ZV")
+"""The seller's state is that of its GSTIN."""
+RAZORPAY_BASE_URL: str = env.str(
+    "RAZORPAY_BASE_URL",
+    "https://api.razorpay.com/v1" if PRODUCTION else f"http://127.0.0.1:{SIMULATOR_PORT}/v1",
+).rstrip("/")
+SIMULATOR_RAZORPAY_SECRET = "sim_razorpay_secret_0123456789"
+RAZORPAY_KEY_ID: str = env.str("RAZORPAY_KEY_ID", "rzp_sim_gateway")
+RAZORPAY_KEY_SECRET: str = env.str("RAZORPAY_KEY_SECRET", SIMULATOR_RAZORPAY_SECRET)
+RAZORPAY_WEBHOOK_SECRETS: list[str] = env.list(
+    "RAZORPAY_WEBHOOK_SECRETS", default=[SIMULATOR_RAZORPAY_SECRET]
+)
+"""The webhook's secret and, while it is being changed, the former one."""
+RAZORPAY_TIMEOUT_SECONDS: float = env.float("RAZORPAY_TIMEOUT_SECONDS", 20.0)
 
 # --- Django ---------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -136,6 +165,7 @@ INSTALLED_APPS = [
     "webhooks",
     "phone_numbers",
     "messaging",
+    "billing",
 ]
 MIDDLEWARE = [
     "gateway.api.middleware.service_response",

@@ -15,11 +15,12 @@ from uuid import UUID
 
 import orjson
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q, Value
+from django.db.models.functions import Greatest
 
 from gateway.clock import isoformat, now
 from phone_numbers.lookup import NumberRoute
-from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
 from tenants import checklist
 from tenants.models import Tenant
 from webhooks.models import Endpoint
@@ -111,6 +112,7 @@ def _recompute(tenant_id: UUID, waba_id: str | None, phone_number_id: str | None
         .exists()
     )
     changed: list[PhoneNumber] = []
+    moved: list[PhoneNumber] = []
     events: list[NewEvent] = []
     for number in numbers:
         account = accounts[number.account_id]
@@ -128,6 +130,8 @@ def _recompute(tenant_id: UUID, waba_id: str | None, phone_number_id: str | None
         if new == old:
             continue
         changed.append(number)
+        if new.state != old.state:
+            moved.append(number)
         number.connection_state, number.connection_detail = new
         number.ever_connected = number.ever_connected or new.state == CONNECTED
         # A number that never left `pending` is being set up: the answers of the calls tell its progress.
@@ -139,10 +143,30 @@ def _recompute(tenant_id: UUID, waba_id: str | None, phone_number_id: str | None
         ["connection_state", "connection_detail", "ever_connected", "connection_changes"],
         batch_size=500,
     )
+    _note_intervals(moved)
     publish(tenant_id=tenant_id, events=events)
     if changed:
         connected = PhoneNumber.objects.for_tenant(tenant_id).filter(connection_state=CONNECTED).exists()
         checklist.mark(tenant_id=tenant_id, step="number_connected", done=connected)
+
+
+def _note_intervals(numbers: list[PhoneNumber]) -> None:
+    """Close the numbers' intervals and open those of their new states. Inside the transaction of the change."""
+    if not numbers:
+        return
+    moment = now()
+    NumberStateInterval.objects.filter(number__in=numbers, to_at__isnull=True).update(
+        to_at=Greatest(F("from_at"), Value(moment))
+    )
+    NumberStateInterval.objects.bulk_create(
+        NumberStateInterval(
+            number=number,
+            tenant_id=number.tenant_id,
+            connection_state=number.connection_state,
+            from_at=moment,
+        )
+        for number in numbers
+    )
 
 
 def _connection_event(number: PhoneNumber, account: BusinessAccount, before: str) -> NewEvent:

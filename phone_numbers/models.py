@@ -124,6 +124,38 @@ class PhoneNumber(models.Model):
         return self.phone_number_id
 
 
+class NumberStateInterval(models.Model):
+    """From when to when a number was in a connection state: what usage is measured by.
+
+    Written in the transaction that changes the state, so it tells exactly what was stored. `to_at` is null while it
+    lasts. The tenant is the one that had the number then.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    number = models.ForeignKey(PhoneNumber, on_delete=models.PROTECT, related_name="state_intervals")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    connection_state = models.CharField(max_length=12, choices=PhoneNumber.State.choices)
+    from_at = models.DateTimeField()
+    to_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["number"], condition=models.Q(to_at__isnull=True), name="one_open_interval_per_number"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(to_at__isnull=True) | models.Q(to_at__gte=models.F("from_at")),
+                name="interval_runs_forward",
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["tenant", "connection_state", "from_at"], name="interval_by_tenant"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.number_id} {self.connection_state} from {self.from_at}"
+
+
 class RedeemedCode(models.Model):
     """The token that an embedded sign-up code gave. A code works once upstream, so a repeated call finds it here."""
 

@@ -36,6 +36,7 @@ from phone_numbers.serializers import (
     TwoStepIn,
     VerifyCodeIn,
 )
+from tenants.standing import require_new_numbers_allowed
 
 VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="The upstream's answer, verbatim.")
 
@@ -86,6 +87,7 @@ class NumbersView(UpstreamCallsView):
         operation_id="embedded_signup", tags=["Numbers"], request=EmbeddedSignupIn, responses=NumberOut
     )
     def embedded_signup(self, request: Request) -> Response:
+        require_new_numbers_allowed(tenant_of(request).id)
         body = _checked(EmbeddedSignupIn(data=request.data))
         number = onboarding.embedded_signup(**_owner(request), **body)
         return Response(NumberOut(number).data)
@@ -94,6 +96,7 @@ class NumbersView(UpstreamCallsView):
         operation_id="connect_account", tags=["Numbers"], request=ConnectIn, responses=ConnectedAccountOut
     )
     def connect(self, request: Request) -> Response:
+        require_new_numbers_allowed(tenant_of(request).id)
         body = _checked(ConnectIn(data=request.data))
         numbers = onboarding.connect(**_owner(request), **body)
         return Response(ConnectedAccountOut({"waba_id": body["waba_id"], "numbers": numbers}).data)
@@ -102,6 +105,7 @@ class NumbersView(UpstreamCallsView):
         operation_id="migrate_number", tags=["Numbers"], request=MigrateIn, responses={200: VERBATIM}
     )
     def migrate(self, request: Request) -> HttpResponseBase:
+        require_new_numbers_allowed(tenant_of(request).id)
         body = _checked(MigrateIn(data=request.data))
         return _verbatim(operations.migrate(**_owner(request), **body))
 
@@ -176,6 +180,7 @@ class ConnectSessionsView(ViewSet):
         responses={201: NewConnectSessionOut},
     )
     def create(self, request: Request) -> Response:
+        require_new_numbers_allowed(tenant_of(request).id)
         body = _checked(ConnectSessionIn(data=request.data))
         session = connect_sessions.create(**_owner(request), **body)
         return Response(NewConnectSessionOut(session).data, status=201)

@@ -14,7 +14,7 @@ from billing.plan import charge_for
 from billing.words import in_words
 from tenants.gstin import STATES
 
-moments = st.datetimes(datetime(2020, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC))
+moments = st.datetimes(datetime(2020, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
 @pytest.mark.parametrize(

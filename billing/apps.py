@@ -1,0 +1,9 @@
+from django.apps import AppConfig
+
+
+class BillingConfig(AppConfig):
+    name = "billing"
+    verbose_name = "Billing"
+
+    def ready(self) -> None:
+        from billing import checks  # noqa: F401 - registers the checks of the settings

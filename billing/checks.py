@@ -1,0 +1,64 @@
+"""System checks of the billing settings; those of production only while billing is on (docs/billing.md)."""
+
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register
+
+from billing import gst
+from billing.periods import Period
+from tenants import gstin
+
+
+@register(Tags.security)
+def check_values(**_: Any) -> list[CheckMessage]:
+    """Values that are wrong anywhere."""
+    problems: list[CheckMessage] = []
+    try:
+        for prefix in (settings.BILLING_INVOICE_PREFIX, settings.BILLING_CREDIT_NOTE_PREFIX):
+            gst.document_number(prefix, "2627", 1)
+    except ValueError as error:
+        problems.append(
+            Error(f"BILLING_INVOICE_PREFIX, BILLING_CREDIT_NOTE_PREFIX: {error}", id="billing.E001")
+        )
+    if settings.BILLING_INVOICE_PREFIX == settings.BILLING_CREDIT_NOTE_PREFIX:
+        problems.append(Error("Invoices and credit notes need prefixes of their own.", id="billing.E001"))
+    try:
+        if gstin.parse(settings.BILLING_SELLER_GSTIN).state_code is None:
+            problems.append(Error("BILLING_SELLER_GSTIN must be a GSTIN, not a PAN.", id="billing.E002"))
+    except gstin.InvalidTaxIdError as error:
+        problems.append(Error(f"BILLING_SELLER_GSTIN: {error}", id="billing.E002"))
+    if settings.BILLING_FIRST_PERIOD:
+        try:
+            Period.parse(settings.BILLING_FIRST_PERIOD)
+        except ValueError:
+            problems.append(Error("BILLING_FIRST_PERIOD must be a month such as 2026-12.", id="billing.E003"))
+    return problems
+
+
+@register(Tags.security, deploy=True)
+def check_production(**_: Any) -> list[CheckMessage]:
+    """Development defaults that must not reach production once billing is on."""
+    if not (settings.PRODUCTION and settings.BILLING_ENABLED):
+        return []
+    findings = {
+        "billing.E010": (
+            settings.RAZORPAY_KEY_ID.startswith("rzp_sim_")
+            or settings.SIMULATOR_RAZORPAY_SECRET
+            in {settings.RAZORPAY_KEY_SECRET, *settings.RAZORPAY_WEBHOOK_SECRETS},
+            "RAZORPAY_KEY_ID, RAZORPAY_KEY_SECRET and RAZORPAY_WEBHOOK_SECRETS are the simulator's.",
+        ),
+        "billing.E011": (
+            not settings.RAZORPAY_BASE_URL.startswith("https://"),
+            "RAZORPAY_BASE_URL must begin with https://.",
+        ),
+        "billing.E012": (
+            settings.BILLING_SELLER_GSTIN == "27AAPFU0939F1ZV",
+            "BILLING_SELLER_NAME, BILLING_SELLER_ADDRESS and BILLING_SELLER_GSTIN are examples.",
+        ),
+        "billing.E013": (
+            not settings.BILLING_FIRST_PERIOD,
+            "BILLING_FIRST_PERIOD is empty: say which month is the first to be billed.",
+        ),
+    }
+    return [Error(text, id=code) for code, (wrong, text) in findings.items() if wrong]

@@ -1,0 +1,241 @@
+"""What is billed and what came of it: profile, snapshot, invoice, credit note; mandate, payment attempt, notices.
+
+Rows and their invariants only; money is paise. Snapshots, invoices, their lines and credit notes are history:
+database triggers forbid changing them (migration 0002), payment columns of invoices excepted.
+"""
+
+from typing import ClassVar, Self
+from uuid import UUID
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import models
+from django.db.models import F, Q
+
+from billing.payment_models import Mandate, PaymentAttempt, ProviderEvent
+from gateway import ids
+from gateway.ids import uuid7
+from tenants.models import Tenant
+
+__all__ = [
+    "BillingProfile",
+    "BillingSnapshot",
+    "CreditNote",
+    "Invoice",
+    "InvoiceLine",
+    "InvoiceSeries",
+    "Mandate",
+    "PaymentAttempt",
+    "ProviderEvent",
+]
+
+INVOICE = "inv_"
+
+
+class BillingProfile(models.Model):
+    """Who an invoice is made out to. Written by `profiles.py`, first from what the sign-up said."""
+
+    tenant = models.OneToOneField(
+        Tenant, primary_key=True, on_delete=models.PROTECT, related_name="billing_profile"
+    )
+    legal_name = models.CharField(max_length=200, blank=True)
+    address = models.CharField(max_length=500, blank=True)
+    city = models.CharField(max_length=100, blank=True)
+    pin = models.CharField(max_length=6, blank=True)
+    state_code = models.CharField(max_length=2, blank=True)
+    tax_id = models.CharField(max_length=20, blank=True)
+    tax_id_type = models.CharField(max_length=10, blank=True)
+    is_sez = models.BooleanField("special economic zone", default=False)
+    phone = models.CharField(max_length=16, blank=True)
+
+    def __str__(self) -> str:
+        return self.legal_name or str(self.pk)
+
+
+class BillingSnapshot(models.Model):
+    """How many numbers a tenant had active in a month, and what that costs. Taken once, never changed."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="billing_snapshots")
+    period = models.CharField(max_length=7)
+    active_numbers = models.PositiveIntegerField()
+    numbers = models.JSONField(encoder=DjangoJSONEncoder)
+    """[{phone_number_id, display_phone_number, active_since, connected_seconds}]."""
+    terms = models.JSONField()
+    """The plan as it was."""
+    subtotal_paise = models.BigIntegerField()
+    tax_paise = models.BigIntegerField()
+    total_paise = models.BigIntegerField()
+    taken_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["tenant", "period"], name="snapshot_once_per_period"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.period} {self.tenant_id}"
+
+
+class InvoiceSeries(models.Model):
+    """The next number of a series in a financial year. Its row is locked while a document is issued: no gaps."""
+
+    prefix = models.CharField(max_length=8)
+    financial_year = models.CharField(max_length=4)
+    next_serial = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["prefix", "financial_year"], name="series_once_per_year"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.prefix}/{self.financial_year}"
+
+
+class InvoiceQuerySet(models.QuerySet["Invoice"]):
+    def for_tenant(self, tenant_id: UUID) -> Self:
+        """A tenant's own invoices."""
+        return self.filter(tenant_id=tenant_id)
+
+    def unpaid(self) -> Self:
+        """Those that something is due on: open, processing or failed."""
+        return self.filter(status__in=Invoice.UNPAID)
+
+
+class Invoice(models.Model):
+    """An issued tax invoice. Only how it is paid changes, and the e-invoice's registration once it comes."""
+
+    class Status(models.TextChoices):
+        OPEN = "open"
+        PROCESSING = "processing"
+        FAILED = "failed"
+        PAID = "paid"
+        VOID = "void"
+
+    UNPAID = (Status.OPEN, Status.PROCESSING, Status.FAILED)
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="invoices")
+    snapshot = models.OneToOneField(BillingSnapshot, on_delete=models.PROTECT, related_name="invoice")
+    number = models.CharField(max_length=16, unique=True)
+    financial_year = models.CharField(max_length=4)
+    period = models.CharField(max_length=7)
+    issued_at = models.DateTimeField()
+    due_at = models.DateTimeField()
+    seller = models.JSONField()
+    buyer = models.JSONField()
+    place_of_supply = models.CharField(max_length=60)
+    supply_type = models.CharField(max_length=12)
+    active_numbers = models.PositiveIntegerField()
+    subtotal_paise = models.BigIntegerField()
+    cgst_paise = models.BigIntegerField()
+    sgst_paise = models.BigIntegerField()
+    igst_paise = models.BigIntegerField()
+    round_off_paise = models.BigIntegerField(default=0)
+    total_paise = models.BigIntegerField()
+    total_in_words = models.CharField(max_length=300)
+
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.OPEN)
+    amount_paid_paise = models.BigIntegerField(default=0)
+    credited_paise = models.BigIntegerField(default=0)
+    paid_at = models.DateTimeField(null=True, blank=True)
+    overdue_since = models.DateTimeField(null=True, blank=True)
+    """When a payment of it first failed, or it was due: the first day of dunning."""
+    reminders_sent = models.PositiveSmallIntegerField(default=0)
+    retries_started = models.PositiveSmallIntegerField(default=0)
+    irn = models.CharField(max_length=64, null=True, blank=True)
+    ack_no = models.CharField(max_length=30, null=True, blank=True)
+    ack_at = models.DateTimeField(null=True, blank=True)
+    signed_qr = models.TextField(null=True, blank=True)
+
+    objects = InvoiceQuerySet.as_manager()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(
+                    total_paise=F("subtotal_paise")
+                    + F("cgst_paise")
+                    + F("sgst_paise")
+                    + F("igst_paise")
+                    + F("round_off_paise")
+                ),
+                name="invoice_adds_up",
+            ),
+            models.CheckConstraint(
+                condition=Q(credited_paise__gte=0, credited_paise__lte=F("total_paise")),
+                name="credit_within_invoice",
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["tenant", "-id"], name="invoice_by_tenant"),
+            models.Index(
+                fields=["tenant"],
+                name="invoice_unpaid",
+                condition=Q(status__in=["open", "processing", "failed"]),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.number
+
+    @property
+    def public_id(self) -> str:
+        return ids.encode(INVOICE, self.id)
+
+    @property
+    def amount_due_paise(self) -> int:
+        """What is still to be paid."""
+        return max(0, self.total_paise - self.amount_paid_paise - self.credited_paise)
+
+    @property
+    def surplus_paise(self) -> int:
+        """What was paid or credited beyond the total, e.g. by a late authorisation: staff pay it back."""
+        return max(0, self.amount_paid_paise + self.credited_paise - self.total_paise)
+
+
+class InvoiceLine(models.Model):
+    """A line of an invoice. The lines' sum can never pass the invoice's subtotal: none can be added later."""
+
+    invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="lines")
+    description = models.CharField(max_length=200)
+    sac = models.CharField(max_length=6)
+    quantity = models.PositiveIntegerField()
+    unit_paise = models.BigIntegerField()
+    amount_paise = models.BigIntegerField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(amount_paise=F("quantity") * F("unit_paise"), amount_paise__gt=0),
+                name="line_adds_up",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.description
+
+
+class CreditNote(models.Model):
+    """A correction of an issued invoice, by staff; its own series."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="credit_notes")
+    number = models.CharField(max_length=16, unique=True)
+    issued_at = models.DateTimeField()
+    reason = models.CharField(max_length=500)
+    taxable_paise = models.BigIntegerField()
+    tax_paise = models.BigIntegerField()
+    total_paise = models.BigIntegerField()
+    issued_by = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(total_paise=F("taxable_paise") + F("tax_paise"), total_paise__gt=0),
+                name="credit_note_adds_up",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.number

@@ -1,0 +1,164 @@
+"""How invoices are paid: mandates, attempts and the provider's notices. Rows and their invariants only."""
+
+from typing import ClassVar, Self
+from uuid import UUID
+
+from django.db import models
+from django.db.models import Q
+
+from gateway import ids
+from gateway.clock import now
+from gateway.ids import uuid7
+from tenants.models import Tenant
+
+MANDATE, ATTEMPT = "mnd_", "pat_"
+
+
+class MandateQuerySet(models.QuerySet["Mandate"]):
+    def for_tenant(self, tenant_id: UUID) -> Self:
+        """A tenant's own mandates."""
+        return self.filter(tenant_id=tenant_id)
+
+
+class Mandate(models.Model):
+    """A standing permission to debit a tenant. Written by `mandates.py`."""
+
+    class Method(models.TextChoices):
+        UPI = "upi"
+        CARD = "card"
+        EMANDATE = "emandate"
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        ACTIVE = "active"
+        PAUSED = "paused"
+        REJECTED = "rejected"
+        CANCELLED = "cancelled"
+        EXPIRED = "expired"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="mandates")
+    method = models.CharField(max_length=10, choices=Method.choices)
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
+    max_amount_paise = models.BigIntegerField()
+    instrument = models.CharField(max_length=100, null=True, blank=True)
+    """Masked, e.g. `g***@okaxis`."""
+    replaces = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    return_url = models.CharField(max_length=2048, null=True, blank=True)
+    authorization_url = models.CharField(max_length=500, null=True, blank=True)
+    authorization_expires_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    provider_order_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
+    provider_customer_id = models.CharField(max_length=64, null=True, blank=True)
+    provider_token_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
+    cancel_at_provider = models.BooleanField(default=False)
+    """A replaced mandate whose token the provider still has to be told to cancel."""
+    created_at = models.DateTimeField(default=now, editable=False)
+
+    objects = MandateQuerySet.as_manager()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["tenant"],
+                condition=Q(status__in=["active", "paused"]),
+                name="one_standing_mandate_per_tenant",
+            ),
+        ]
+        indexes: ClassVar = [models.Index(fields=["tenant", "-id"], name="mandate_by_tenant")]
+
+    def __str__(self) -> str:
+        return self.public_id
+
+    @property
+    def public_id(self) -> str:
+        return ids.encode(MANDATE, self.id)
+
+
+class PaymentAttempt(models.Model):
+    """One try to collect an invoice. Written by `charging.py` and `settlement.py`; an invoice has one in flight."""
+
+    class Kind(models.TextChoices):
+        AUTOPAY = "autopay"
+        LINK = "link"
+        MANUAL = "manual"
+
+    class Status(models.TextChoices):
+        CREATED = "created"
+        SCHEDULED = "scheduled"
+        PROCESSING = "processing"
+        CAPTURED = "captured"
+        FAILED = "failed"
+        UNKNOWN = "unknown"
+
+    IN_FLIGHT = (Status.CREATED, Status.SCHEDULED, Status.PROCESSING, Status.UNKNOWN)
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    invoice = models.ForeignKey("billing.Invoice", on_delete=models.PROTECT, related_name="attempts")
+    mandate = models.ForeignKey(
+        Mandate, null=True, blank=True, on_delete=models.PROTECT, related_name="attempts"
+    )
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.CREATED)
+    amount_paise = models.BigIntegerField()
+    captured_paise = models.BigIntegerField(default=0)
+    receipt = models.CharField(max_length=40, unique=True)
+    return_url = models.CharField(max_length=2048, null=True, blank=True)
+    payment_url = models.CharField(max_length=500, null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    """When a payment link ends."""
+    provider_order_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
+    provider_link_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
+    provider_payment_id = models.CharField(max_length=64, null=True, blank=True)
+    scheduled_for = models.DateTimeField(null=True, blank=True)
+    completed_at = models.DateTimeField(null=True, blank=True)
+    error = models.JSONField(null=True, blank=True)
+    created_at = models.DateTimeField()
+    lease_until = models.DateTimeField(null=True, blank=True)
+    """While one process talks to the provider about it."""
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["invoice"],
+                condition=Q(status__in=["created", "scheduled", "processing", "unknown"]),
+                name="one_attempt_in_flight_per_invoice",
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["created_at"],
+                name="attempt_in_flight",
+                condition=Q(status__in=["created", "scheduled", "processing", "unknown"]),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.public_id
+
+    @property
+    def public_id(self) -> str:
+        return ids.encode(ATTEMPT, self.id)
+
+
+class ProviderEvent(models.Model):
+    """A notice of the payment provider, kept as it came. Written by `notices.py`."""
+
+    id = models.BigAutoField(primary_key=True)
+    provider = models.CharField(max_length=20)
+    event_id = models.CharField(max_length=100)
+    type = models.CharField(max_length=60)
+    body = models.BinaryField()
+    received_at = models.DateTimeField(default=now, editable=False)
+    processed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["provider", "event_id"], name="provider_event_once"),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["id"], name="provider_event_waiting", condition=Q(processed_at__isnull=True))
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.event_id}"

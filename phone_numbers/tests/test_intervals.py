@@ -1,0 +1,67 @@
+"""State intervals: what usage is measured by follows the stored state exactly."""
+
+import pytest
+
+from phone_numbers import connection
+from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
+from phone_numbers.tests.conftest import verified_endpoint
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def number(tenant: Tenant) -> PhoneNumber:
+    account = BusinessAccount.objects.create(
+        tenant=tenant, environment="live", waba_id="200", access_token="EAAx", subscribed=True
+    )
+    return PhoneNumber.objects.create(
+        tenant=tenant, account=account, environment="live", phone_number_id="100", registered=True
+    )
+
+
+def intervals(number: PhoneNumber) -> list[tuple[str, bool]]:
+    rows = NumberStateInterval.objects.filter(number=number).order_by("id")
+    return [(row.connection_state, row.to_at is None) for row in rows]
+
+
+def test_each_change_of_state_closes_one_interval_and_opens_the_next(
+    tenant: Tenant, number: PhoneNumber
+) -> None:
+    connection.recompute(tenant_id=tenant.id)
+    assert intervals(number) == []
+    verified_endpoint(tenant)
+    connection.recompute(tenant_id=tenant.id)
+    connection.recompute(tenant_id=tenant.id)
+    assert intervals(number) == [("connected", True)]
+    with connection.facts_change(tenant_id=tenant.id):
+        PhoneNumber.objects.filter(pk=number.pk).update(registered=False)
+    with connection.facts_change(tenant_id=tenant.id):
+        BusinessAccount.objects.update(subscribed=False)
+    assert intervals(number) == [("connected", False), ("disconnected", True)]
+    first, second = NumberStateInterval.objects.order_by("id")
+    assert first.to_at == second.from_at
+    assert first.tenant_id == tenant.id
+
+
+def test_a_change_that_fails_leaves_no_interval(tenant: Tenant, number: PhoneNumber) -> None:
+    verified_endpoint(tenant)
+    with pytest.raises(RuntimeError), connection.facts_change(tenant_id=tenant.id):
+        raise RuntimeError
+    assert intervals(number) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/numbers/connect", {"waba_id": "1", "access_token": "EAAx"}),
+        ("/v1/numbers/embedded-signup", {"code": "c", "waba_id": "1", "phone_number_id": "2"}),
+        ("/v1/numbers/migrate", {"waba_id": "1", "cc": "91", "phone_number": "9800000000"}),
+        ("/v1/connect-sessions", {"return_url": "https://shop.example/done"}),
+    ],
+)
+def test_a_tenant_long_past_due_adds_no_numbers(api: Api, tenant: Tenant, path: str, body: object) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(billing_restricted=True)
+    error = assert_error(api.post(path, body), 403, "forbidden")
+    assert error["details"] == {"reason": "billing_past_due"}
