@@ -81,6 +81,10 @@ def _delivery(world: World) -> Ids:
     return {"delivery_id": delivery.public_id}
 
 
+def _event_id(world: World) -> Ids:
+    return {"event_id": _event(world).public_id}
+
+
 def _number(world: World) -> Ids:
     unique = str(public_ids.uuid7().int)[-12:]
     account = BusinessAccount.objects.create(
@@ -160,6 +164,8 @@ ROWS: dict[str, Row] = {
     "DELETE /v1/webhooks/{endpoint_id}": Row(_endpoint),
     "POST /v1/webhooks/{endpoint_id}/verify": Row(_endpoint),
     "POST /v1/webhooks/{endpoint_id}/rotate-secret": Row(_endpoint),
+    "GET /v1/events": Row(),
+    "GET /v1/events/{event_id}": Row(_event_id),
     "GET /v1/webhook-deliveries": Row(),
     "GET /v1/webhook-deliveries/{delivery_id}": Row(_delivery),
     "GET /v1/numbers": Row(),

@@ -6,7 +6,6 @@ order with `raw` and `raw_path` last.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from uuid import UUID
 
 import orjson
@@ -15,6 +14,7 @@ from django.db import connection
 
 from gateway import ids
 from gateway.clock import isoformat, now
+from webhooks.models import within_retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def load(event_ids: Sequence[UUID]) -> dict[UUID, Envelope | None]:
     envelopes: dict[UUID, Envelope | None] = {}
     for row in rows:
         *columns, raw_path, raw_id, _, retention_days, data = row
-        kept = ids.created_at(row[0]) + timedelta(days=retention_days) > moment
+        kept = within_retention(row[0], retention_days, moment)
         envelopes[row[0]] = (
             Envelope(_head(*columns), bytes(data), raws[raw_id], raw_path)
             if kept and data is not None and raw_id in raws

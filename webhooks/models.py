@@ -98,7 +98,17 @@ class Event(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["tenant_id", "-id"], name="event_by_tenant"),
             models.Index(
-                fields=["tenant_id", "wamid"], name="event_by_wamid", condition=Q(wamid__isnull=False)
+                fields=["tenant_id", "wamid", "-id"],
+                name="event_by_message",
+                condition=Q(wamid__isnull=False),
+            ),
+            models.Index(fields=["tenant_id", "type", "-id"], name="event_by_type"),
+            models.Index(fields=["tenant_id", "waba_id", "-id"], name="event_by_account"),
+            models.Index(fields=["tenant_id", "phone_number_id", "-id"], name="event_by_number"),
+            models.Index(
+                fields=["tenant_id", "wa_id", "-id"],
+                name="event_by_customer",
+                condition=Q(wa_id__isnull=False),
             ),
         ]
 
@@ -209,3 +219,8 @@ class Delivery(models.Model):
 def expires_on(created_at: datetime, retention_days: int) -> date:
     """The first day on which nobody may need a body any more: its partition goes when that week is over."""
     return (created_at + timedelta(days=retention_days + 1)).date()
+
+
+def within_retention(event_id: UUID, retention_days: int, moment: datetime) -> bool:
+    """Whether an event's body may still be shown and delivered, whatever is still stored of it."""
+    return ids.created_at(event_id) + timedelta(days=retention_days) > moment

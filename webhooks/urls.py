@@ -1,5 +1,6 @@
 from django.urls import path
 
+from webhooks.event_views import EventsView
 from webhooks.views import DeliveriesView, EndpointsView
 
 urlpatterns = [
@@ -23,4 +24,6 @@ urlpatterns = [
         DeliveriesView.as_view({"get": "retrieve"}),
         name="webhook-delivery",
     ),
+    path("events", EventsView.as_view({"get": "list"}), name="events"),
+    path("events/<str:event_id>", EventsView.as_view({"get": "retrieve"}), name="event"),
 ]

@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 from django.conf import settings
-from django.http import HttpResponse
 from django.test import Client, TestCase
 
 from phone_numbers.models import BusinessAccount, PhoneNumber
@@ -84,7 +83,7 @@ def signature_of(body: bytes, secret: str) -> str:
     return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
-def post(body: bytes, *, secret: str | None = None, **headers: str) -> HttpResponse:
+def post(body: bytes, *, secret: str | None = None, **headers: str) -> Any:
     """POST a notification, signed as the live app unless told otherwise; what waits for the commit runs."""
     signed = {"X-Hub-Signature-256": signature_of(body, secret or settings.META_APP_SECRET)}
     with TestCase.captureOnCommitCallbacks(execute=True):

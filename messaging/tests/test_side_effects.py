@@ -190,7 +190,7 @@ def test_an_unreachable_database_in_an_effect_takes_the_event_with_it(
     def away(*_: object) -> None:
         raise OperationalError("deadlock detected")
 
-    monkeypatch.setitem(side_effects.EFFECTS, "security", away)  # type: ignore[arg-type]
+    monkeypatch.setitem(side_effects.EFFECTS, "security", away)
     body = notification((WABA, [{"field": "security", "value": {"event": "PIN_CHANGED"}}]), time=1)
     assert_error(post(body), 503, "service_unavailable")
     assert events_of(tenant) == []

@@ -1,0 +1,113 @@
+"""Reading the event log: search by keyset, whether bodies are still there, how the deliveries stand.
+
+Called by `/v1/events*`. Each search walks an index from the newest match on, so it costs the same with ten thousand
+and with ten million events stored.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection
+
+from gateway import ids
+from gateway.api.errors import NotFound
+from gateway.clock import now
+from webhooks.models import Delivery, Event, within_retention
+
+MAX_DELIVERIES = 200
+"""Deliveries shown with one event: twenty endpoints, and replays."""
+
+_STORED = """
+SELECT e.id, t.retention_days
+FROM unnest(%s::uuid[], %s::uuid[], %s::date[]) AS e (id, raw_id, expires_on)
+JOIN tenants_tenant t ON t.id = %s
+JOIN event_payloads p ON p.expires_on = e.expires_on AND p.id = e.id
+LEFT JOIN event_payloads r ON r.expires_on = e.expires_on AND r.id = e.raw_id
+WHERE e.raw_id IS NULL OR r.id IS NOT NULL
+"""
+# Deliveries are made with their event or later: the lower bound leaves older partitions aside.
+_DELIVERIES = """
+SELECT event_id, status, count(*)
+FROM webhook_deliveries
+WHERE event_id = ANY(%s) AND id >= %s
+GROUP BY event_id, status
+"""
+
+
+def search(
+    *,
+    tenant_id: UUID,
+    types: Collection[str] = (),
+    equal: Mapping[str, str],
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    before: UUID | None = None,
+    limit: int,
+) -> list[Event]:
+    """A tenant's events, newest first: of the types, with these column values, from `begin` to before `end`.
+
+    `before` is the id after which the page begins. Each type is a walk of its own through the index by type:
+    one walk through all types could pass millions of others on the way to a rare one.
+    """
+    rows = Event.objects.for_tenant(tenant_id).filter(**equal)
+    if begin is not None:
+        rows = rows.filter(id__gte=ids.first_at(begin))
+    if end is not None:
+        rows = rows.filter(id__lt=ids.first_at(end))
+    if before is not None:
+        rows = rows.filter(id__lt=before)
+    if not types:
+        return list(rows.order_by("-id")[:limit])
+    first, *others = [rows.filter(type=kind).order_by("-id")[:limit] for kind in sorted(set(types))]
+    return list(first.union(*others, all=True).order_by("-id")[:limit] if others else first)
+
+
+def find(*, tenant_id: UUID, event_id: str) -> Event:
+    """A tenant's event by its public id. Raises NotFound."""
+    key = ids.decode(ids.EVENT, event_id)
+    event = Event.objects.for_tenant(tenant_id).filter(pk=key).first() if key else None
+    if event is None:
+        raise NotFound
+    return event
+
+
+def available(*, tenant_id: UUID, events: Sequence[Event]) -> set[UUID]:
+    """Which of a tenant's events still have their body, and the notification that it came in; one query."""
+    if not events:
+        return set()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _STORED,
+            [
+                [event.id for event in events],
+                [event.raw_id for event in events],
+                [event.payload_expires_on for event in events],
+                tenant_id,
+            ],
+        )
+        moment = now()
+        return {event_id for event_id, days in cursor.fetchall() if within_retention(event_id, days, moment)}
+
+
+def delivery_counts(events: Sequence[Event]) -> dict[UUID, dict[str, int]]:
+    """How many deliveries of each event stand in each status; one query."""
+    counts = {event.id: dict.fromkeys(Delivery.Status.values, 0) for event in events}
+    if counts:
+        with connection.cursor() as cursor:
+            cursor.execute(_DELIVERIES, [list(counts), _first_delivery(min(counts))])
+            for event_id, status, count in cursor.fetchall():
+                counts[event_id][status] = count
+    return counts
+
+
+def deliveries(event: Event) -> list[Delivery]:
+    """An event's deliveries, newest first, at most `MAX_DELIVERIES`."""
+    rows = Delivery.objects.for_tenant(event.tenant_id).filter(
+        event_id=event.id, id__gte=_first_delivery(event.id)
+    )
+    return list(rows.defer("attempt_log").order_by("-id")[:MAX_DELIVERIES])
+
+
+def _first_delivery(event_id: UUID) -> UUID:
+    return ids.first_at(ids.created_at(event_id))

@@ -1,0 +1,78 @@
+"""`/v1/events*`: the event log (section 4 of the specification; shapes in decisions on events)."""
+
+from typing import ClassVar
+
+import orjson
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import ViewSet
+
+from gateway.api import query
+from gateway.api.authentication import tenant_of
+from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
+from webhooks import envelope, event_log
+from webhooks.event_serializers import EventOut, OneEventOut
+from webhooks.event_types import EVENT_TYPES
+from webhooks.models import Event
+from webhooks.serializers import DeliveryOut
+
+FILTERS = ("phone_number_id", "waba_id", "wamid", "wa_id")
+LONGEST_FILTER = 512
+
+
+class EventsView(ViewSet):
+    """Every event of a tenant, found again, and what became of its deliveries."""
+
+    pagination_class: ClassVar = NewestFirst
+
+    @extend_schema(
+        operation_id="list_events",
+        tags=["Events"],
+        parameters=[
+            OpenApiParameter("type", str, description="Event types, separated by commas."),
+            *(OpenApiParameter(name, str) for name in FILTERS),
+            OpenApiParameter("from", str, description="ISO 8601 date-time, inclusive."),
+            OpenApiParameter("to", str, description="ISO 8601 date-time, exclusive."),
+        ],
+        responses=EventOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        tenant_id, limit = tenant_of(request).id, limit_of(request)
+        cursor = request.query_params.get("cursor")
+        rows = event_log.search(
+            tenant_id=tenant_id,
+            types=query.choices(request, "type", EVENT_TYPES) or (),
+            equal={
+                name: value
+                for name in FILTERS
+                if (value := query.text(request, name, longest=LONGEST_FILTER)) is not None
+            },
+            begin=query.moment(request, "from"),
+            end=query.moment(request, "to"),
+            before=decode_cursor(cursor, Event, "id") if cursor else None,
+            limit=limit + 1,
+        )
+        page = rows[:limit]
+        context = {
+            "available": event_log.available(tenant_id=tenant_id, events=page),
+            "counts": event_log.delivery_counts(page),
+        }
+        return Response(
+            {
+                "data": EventOut(page, many=True, context=context).data,
+                "next_cursor": encode_cursor(page[-1].id) if len(rows) > limit else None,
+            }
+        )
+
+    @extend_schema(operation_id="get_event", tags=["Events"], responses=OneEventOut)
+    def retrieve(self, request: Request, event_id: str) -> Response:
+        event = event_log.find(tenant_id=tenant_of(request).id, event_id=event_id)
+        found = envelope.load([event.id])[event.id]
+        return Response(
+            {
+                "event": orjson.Fragment(found.body()) if found else None,
+                "payload_available": found is not None,
+                "deliveries": DeliveryOut(event_log.deliveries(event), many=True).data,
+            }
+        )

@@ -1,0 +1,335 @@
+"""`GET /v1/events` and `GET /v1/events/{id}`: filters, pages, what is shown past retention, and what it costs."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from gateway import ids
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from webhooks import envelope
+from webhooks.models import Delivery, Endpoint, Event, EventPayload
+from webhooks.publish import NewEvent, publish
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime.now(UTC)
+ENVELOPE_BEFORE_DATA = [
+    "id",
+    "type",
+    "api_version",
+    "created_at",
+    "tenant_id",
+    "waba_id",
+    "phone_number_id",
+    "display_phone_number",
+    "wamid",
+    "wa_id",
+    "user_id",
+    "dedupe_key",
+]
+
+
+def uuid_at(moment: datetime) -> UUID:
+    """An id made at a moment, unique."""
+    return UUID(int=ids.first_at(moment).int | ids.uuid7().int & ((1 << 76) - 1) | 7 << 76)
+
+
+def make(
+    tenant: Tenant, kind: str = "message.inbound", *, age: timedelta = timedelta(), **values: Any
+) -> Event:
+    """Publish an event as a flow does, made so long ago."""
+    event_id = uuid_at(NOW - age)
+    with transaction.atomic():
+        publish(
+            tenant_id=tenant.id,
+            raw=values.pop("raw", b'{"the": "notification"}'),
+            events=[
+                NewEvent(
+                    **{
+                        "id": event_id,
+                        "type": kind,
+                        "dedupe_key": str(event_id),
+                        "data": b'{"n":1.50}',
+                        "raw_path": "entry[0]",
+                        **values,
+                    }
+                )
+            ],
+        )
+    return Event.objects.get(pk=event_id)
+
+
+def found(api: Api, query: str = "") -> list[str]:
+    answer = api.get(f"/v1/events?{query}")
+    assert answer.status_code == 200, answer.content
+    return [each["id"] for each in answer.json()["data"]]
+
+
+@pytest.fixture
+def endpoint(tenant: Tenant) -> Endpoint:
+    return Endpoint.objects.create(
+        tenant=tenant,
+        url="https://hooks.example/in",
+        event_types=["*"],
+        status=Endpoint.Status.ACTIVE,
+        secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        secret_prefix="whsec_MfKQ9r",
+    )
+
+
+def test_an_item_is_the_envelope_without_data_and_raw(api: Api, tenant: Tenant, endpoint: Endpoint) -> None:
+    event = make(
+        tenant,
+        waba_id="1",
+        phone_number_id="2",
+        display_phone_number="91",
+        wamid="w",
+        wa_id="3",
+        user_id="IN.4",
+    )
+    (item,) = api.get("/v1/events").json()["data"]
+    assert list(item) == [*ENVELOPE_BEFORE_DATA, "raw_path", "payload_available", "deliveries"]
+    stored = envelope.load([event.id])[event.id]
+    assert stored is not None
+    delivered = orjson.loads(stored.body())
+    assert {name: item[name] for name in [*ENVELOPE_BEFORE_DATA, "raw_path"]} == {
+        name: delivered[name] for name in [*ENVELOPE_BEFORE_DATA, "raw_path"]
+    }
+    assert item["payload_available"] is True
+    assert item["deliveries"] == {"pending": 1, "delivered": 0, "failed": 0, "dead": 0}
+
+
+def test_one_event_is_the_envelope_exactly_as_delivered(api: Api, tenant: Tenant, endpoint: Endpoint) -> None:
+    raw = b'{ "a" : "caf\\u00e9 \\/",\n "n": 12345678901234567890.10 }'
+    event = make(tenant, raw=raw)
+    answer = api.get(f"/v1/events/{event.public_id}")
+    assert answer.status_code == 200
+    stored = envelope.load([event.id])[event.id]
+    assert stored is not None
+    assert answer.content.startswith(
+        b'{"event":' + stored.body() + b',"payload_available":true,"deliveries":['
+    )
+    assert raw in answer.content
+    (delivery,) = answer.json()["deliveries"]
+    listed = api.get(f"/v1/webhook-deliveries?event_id={event.public_id}").json()["data"]
+    assert [delivery] == listed
+
+
+@pytest.mark.parametrize("age_days", [89, 91])
+def test_past_retention_the_metadata_stays(
+    api: Api, tenant: Tenant, endpoint: Endpoint, age_days: int
+) -> None:
+    """Default retention is 90 days; the body may still be stored, its partition goes once a week."""
+    event = make(tenant, age=timedelta(days=age_days))
+    kept = age_days < 90
+    assert EventPayload.objects.filter(id=event.id).exists()
+    one = api.get(f"/v1/events/{event.public_id}").json()
+    assert (one["event"] is not None) is one["payload_available"] is kept
+    assert len(one["deliveries"]) == 1
+    (item,) = api.get("/v1/events").json()["data"]
+    assert item["payload_available"] is kept
+
+
+@pytest.mark.parametrize("gone", ["body", "notification"])
+def test_a_body_that_is_gone_is_not_available(api: Api, tenant: Tenant, gone: str) -> None:
+    event = make(tenant)
+    EventPayload.objects.filter(id=event.id if gone == "body" else event.raw_id).delete()
+    one = api.get(f"/v1/events/{event.public_id}").json()
+    assert (one["event"], one["payload_available"]) == (None, False)
+    assert api.get("/v1/events").json()["data"][0]["payload_available"] is False
+
+
+def test_events_of_the_service_itself_have_no_raw(api: Api, tenant: Tenant) -> None:
+    event = make(tenant, "batch.completed", raw=None, raw_path=None)
+    one = api.get(f"/v1/events/{event.public_id}").json()["event"]
+    assert (one["raw"], one["raw_path"]) == (None, None)
+    assert api.get("/v1/events").json()["data"][0]["payload_available"] is True
+
+
+class TestFilters:
+    @pytest.fixture
+    def events(self, tenant: Tenant, other_tenant: Tenant) -> dict[str, str]:
+        rows = {
+            "inbound": make(
+                tenant,
+                age=timedelta(hours=4),
+                waba_id="1",
+                phone_number_id="10",
+                wamid="wamid.a=",
+                wa_id="91",
+            ),
+            "status": make(
+                tenant,
+                "message.status",
+                age=timedelta(hours=3),
+                waba_id="1",
+                phone_number_id="11",
+                wamid="wamid.a=",
+                wa_id="92",
+            ),
+            "template": make(tenant, "template.status", age=timedelta(hours=2), waba_id="2"),
+            "inbound2": make(tenant, age=timedelta(hours=1), waba_id="2", phone_number_id="10", wa_id="92"),
+        }
+        make(other_tenant, waba_id="1", phone_number_id="10", wamid="wamid.a=", wa_id="91")
+        return {row.public_id: name for name, row in rows.items()}
+
+    @pytest.mark.parametrize(
+        ("query", "expected"),
+        [
+            ("", "inbound2 template status inbound"),
+            ("type=message.inbound", "inbound2 inbound"),
+            ("type=template.status,message.status", "template status"),
+            ("type=message.inbound, message.inbound", "inbound2 inbound"),
+            ("type=token.invalid", ""),
+            ("phone_number_id=10", "inbound2 inbound"),
+            ("waba_id=2", "inbound2 template"),
+            ("wamid=wamid.a%3D", "status inbound"),
+            ("wa_id=92", "inbound2 status"),
+            ("wa_id=92&type=message.status", "status"),
+            ("waba_id=1&phone_number_id=10&wa_id=91&wamid=wamid.a%3D&type=message.inbound", "inbound"),
+            ("wa_id=unknown", ""),
+            ("wa_id=", ""),
+        ],
+    )
+    def test_each_and_together(self, api: Api, events: dict[str, str], query: str, expected: str) -> None:
+        assert [events[event_id] for event_id in found(api, query)] == expected.split()
+
+    def test_from_is_inclusive_and_to_exclusive_to_the_millisecond(
+        self, api: Api, events: dict[str, str]
+    ) -> None:
+        moments = {each["id"]: each["created_at"] for each in api.get("/v1/events").json()["data"]}
+        by_name = {name: moments[event_id] for event_id, name in events.items()}
+        query = f"from={by_name['status']}&to={by_name['inbound2']}"
+        assert [events[event_id] for event_id in found(api, query)] == ["template", "status"]
+        assert found(api, f"from={by_name['inbound2']}&to={by_name['status']}") == []
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "type=message.unknown",
+            "type=",
+            "type=*",
+            "from=yesterday",
+            "to=2026-13-01",
+            "limit=0",
+            "limit=201",
+            "limit=x",
+            "cursor=!",
+            "cursor=bm90LWEtdXVpZA",
+            "wa_id=%00",
+            "wamid=" + "x" * 600,
+        ],
+    )
+    def test_what_cannot_be_read_is_400_and_names_the_parameter(self, api: Api, query: str) -> None:
+        error = assert_error(api.get(f"/v1/events?{query}"), 400, "invalid_request")
+        assert list(error["details"]["fields"]) == [query.split("=")[0]]
+
+
+class TestPages:
+    @pytest.mark.parametrize("query", ["", "type=message.inbound,message.status&"])
+    def test_every_event_once_while_others_are_added(self, api: Api, tenant: Tenant, query: str) -> None:
+        made = [
+            make(
+                tenant, ("message.inbound", "message.status")[n % 2], age=timedelta(seconds=60 - n)
+            ).public_id
+            for n in range(7)
+        ]
+        seen: list[str] = []
+        cursor = ""
+        while True:
+            answer = api.get(f"/v1/events?{query}limit=3" + (f"&cursor={cursor}" if cursor else "")).json()
+            seen += [each["id"] for each in answer["data"]]
+            make(tenant)
+            if answer["next_cursor"] is None:
+                break
+            cursor = answer["next_cursor"]
+        assert seen == made[::-1]
+
+    def test_a_full_last_page_has_no_next(self, api: Api, tenant: Tenant) -> None:
+        make(tenant)
+        make(tenant)
+        assert api.get("/v1/events?limit=2").json()["next_cursor"] is None
+        assert api.get("/v1/events?limit=1").json()["next_cursor"] is not None
+
+
+class TestCost:
+    @pytest.mark.parametrize(
+        "path", ["/v1/events?limit=200", "/v1/events?type=message.inbound,message.status"]
+    )
+    def test_three_queries_however_many_events(
+        self, api: Api, tenant: Tenant, endpoint: Endpoint, path: str
+    ) -> None:
+        api.get(path)
+        for more in (1, 30):
+            for _ in range(more):
+                make(tenant)
+            with CaptureQueriesContext(connection) as queries:
+                assert len(api.get(path).json()["data"]) >= more
+            assert len([each for each in queries if "SAVEPOINT" not in each["sql"]]) == 3
+
+    def test_one_event_in_four_queries(self, api: Api, tenant: Tenant, endpoint: Endpoint) -> None:
+        event = make(tenant)
+        api.get("/v1/events")
+        with CaptureQueriesContext(connection) as queries:
+            assert api.get(f"/v1/events/{event.public_id}").status_code == 200
+        assert len([each for each in queries if "SAVEPOINT" not in each["sql"]]) == 4
+
+    @pytest.mark.parametrize(
+        ("query", "index"),
+        [
+            ("", "tenant_id_id"),
+            ("type=template.status", "tenant_id_type"),
+            ("waba_id=1", "tenant_id_waba"),
+            ("phone_number_id=1", "tenant_id_phone"),
+            ("wamid=w", "tenant_id_wamid"),
+            ("wa_id=1", "tenant_id_wa_id"),
+        ],
+    )
+    def test_each_filter_walks_an_index(self, api: Api, tenant: Tenant, query: str, index: str) -> None:
+        """Without sequential scans and sorts to fall back on, each search has an index that gives its order."""
+        api.get("/v1/events")
+        with CaptureQueriesContext(connection) as queries:
+            api.get(f"/v1/events?{query}")
+        search = next(each["sql"] for each in queries if 'FROM "events"' in each["sql"])
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
+            )
+            cursor.execute("EXPLAIN " + search)
+            plan = "\n".join(line for (line,) in cursor.fetchall())
+        assert "Seq Scan" not in plan
+        assert index in plan
+
+
+def test_another_tenants_event_is_404(other_api: Api, tenant: Tenant) -> None:
+    event = make(tenant)
+    assert_error(other_api.get(f"/v1/events/{event.public_id}"), 404, "not_found")
+    assert found(other_api) == []
+
+
+@pytest.mark.parametrize(
+    "event_id", ["evt_1", "evt_", "1", "dlv_01J00000000000000000000000", "evt_01J00000000000000000000000"]
+)
+def test_what_is_no_event_is_404(api: Api, event_id: str) -> None:
+    assert_error(api.get(f"/v1/events/{event_id}"), 404, "not_found")
+
+
+def test_deliveries_of_every_status_are_counted(api: Api, tenant: Tenant, endpoint: Endpoint) -> None:
+    event = make(tenant)
+    for status in Delivery.Status.values * 2:
+        Delivery.objects.create(
+            tenant_id=tenant.id,
+            endpoint_id=endpoint.id,
+            event_id=event.id,
+            event_type=event.type,
+            status=status,
+        )
+    (item,) = api.get("/v1/events").json()["data"]
+    assert item["deliveries"] == {"pending": 3, "delivered": 2, "failed": 2, "dead": 2}
+    assert len(api.get(f"/v1/events/{event.public_id}").json()["deliveries"]) == 9
