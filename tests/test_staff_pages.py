@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from gateway import ids
 from gateway.encryption import EncryptedTextField
+from messaging.models import Batch, KeptNotification
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant, User
 from webhooks.models import Delivery, Endpoint, Event
@@ -69,7 +70,13 @@ def rows(tenant: Tenant) -> list[Any]:
         attempts=1,
         attempt_log=[attempt],
     )
-    return [account, number, endpoint, event, delivery]
+    batch = Batch.objects.create(
+        tenant=tenant, environment="live", phone_number_id="100", total=1, rate_per_sec=80
+    )
+    kept = KeptNotification.objects.create(
+        reason="unroutable", waba_id="200", body_sha256="0" * 64, body=b"an answer's excerpt"
+    )
+    return [account, number, endpoint, batch, kept, event, delivery]
 
 
 def page(browser: Client, model: Any, row: Any = None, **query: str) -> str:
@@ -107,7 +114,7 @@ def test_history_is_found_by_public_ids_and_by_tenant(
     assert delivery.public_id not in page(browser, Delivery, q=str(uuid4()))
 
 
-@pytest.mark.parametrize("model", [Event, Delivery])
+@pytest.mark.parametrize("model", [Event, Delivery, Batch, KeptNotification])
 def test_big_tables_are_never_counted_or_read_from_the_start(
     browser: Client, rows: list[Any], model: Any
 ) -> None:
@@ -126,3 +133,13 @@ def test_the_overview_plots_the_last_day(browser: Client, rows: list[Any]) -> No
     assert "Failures per hour" in text
     assert "&quot;data&quot;: [0" in text
     assert ", 1]" in text
+
+
+def test_the_side_bar_leads_to_every_page_and_its_search_answers_again_from_the_cache(
+    browser: Client,
+) -> None:
+    sidebar = browser.get("/admin/").content.decode()
+    for model in admin.site._registry:
+        assert reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist") in sidebar
+    for _ in range(2):
+        assert "Deliver" in browser.get("/admin/search/", {"s": "deliver"}).content.decode()

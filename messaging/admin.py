@@ -1,0 +1,71 @@
+"""The staff admin of batches and of notifications that became nobody's event, to look at. Bodies are on no page."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from gateway import ids
+from messaging.models import Batch, KeptNotification
+from tenants.read_only_admin import HistoryAdmin, Period, display, tenant_link
+
+BATCH_LABELS = {"queued": "info", "completed": "success", "cancelled": "warning"}
+
+
+@admin.register(Batch)
+class BatchAdmin(HistoryAdmin):
+    list_display = (
+        "shown_id",
+        "created_at",
+        "owner",
+        "phone_number_id",
+        "shown_status",
+        "total",
+        "accepted",
+        "failed",
+        "rate_per_sec",
+    )
+    list_filter = (Period, "status")
+    list_select_related = ("tenant",)
+    fields = (
+        "shown_id",
+        "owner",
+        "environment",
+        "phone_number_id",
+        "client_ref",
+        "shown_status",
+        "total",
+        "accepted",
+        "failed",
+        "rate_per_sec",
+        "created_at",
+        "started_at",
+        "completed_at",
+    )
+    readonly_fields = ("shown_id", "owner", "shown_status")
+    id_searches = {ids.BATCH: "id"}
+    uuid_searches = ("tenant_id",)
+    search_help_text = "A batch id (bat_…) or a tenant id"
+
+    @display(description="Tenant")
+    def owner(self, batch: Batch) -> str:
+        return tenant_link(batch.tenant_id, batch.tenant.name)
+
+    @display(description="Status", label=BATCH_LABELS)
+    def shown_status(self, batch: Batch) -> str:
+        return batch.status
+
+
+@admin.register(KeptNotification)
+class KeptNotificationAdmin(HistoryAdmin):
+    list_display = ("id", "received_at", "reason", "error", "waba_id")
+    list_filter = (Period,)
+    fields = ("id", "received_at", "reason", "error", "waba_id", "body_sha256")
+    search_help_text = "A waba_id"
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        return (queryset.filter(waba_id=term) if term else queryset), False

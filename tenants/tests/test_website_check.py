@@ -1,0 +1,39 @@
+"""The website check adds flags and never refuses."""
+
+from typing import Any
+
+import pytest
+
+from gateway import outbound
+from tenants import website_check
+from tenants.models import Tenant
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "body", "codes"),
+    [
+        (200, None, b"<h1>Shop</h1>", []),
+        (301, "http_3xx", b"", []),
+        (None, "dns_error", b"", ["website_unreachable"]),
+        (500, "http_5xx", b"", ["website_unreachable"]),
+        (200, None, b"<title>This Domain is for SALE</title>", ["website_parked"]),
+    ],
+)
+def test_what_the_website_answers_becomes_a_flag(
+    monkeypatch: pytest.MonkeyPatch, status: int | None, error: str | None, body: bytes, codes: list[str]
+) -> None:
+    answer = outbound.Answer(status=status, error=error, ms=3, body=body, retry_after=None)
+    monkeypatch.setattr(outbound, "get_once", lambda *_, **__: answer)
+    tenant = Tenant.objects.create(name="Shop", website="https://shop.in")
+    for _ in range(2):
+        website_check.check(tenant.id)
+    tenant.refresh_from_db()
+    assert [flag["code"] for flag in tenant.flags] == codes
+
+
+def test_a_tenant_without_a_website_is_left_alone(tenant: Any) -> None:
+    website_check.check(tenant.id)
+    tenant.refresh_from_db()
+    assert tenant.flags == []
