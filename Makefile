@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run reset logs test lint types contract checks pytest browser format openapi lock bench faults shell
+.PHONY: help install run reset logs test lint types contract checks pytest browser format openapi lock bench fuzz faults shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -59,6 +59,9 @@ browser: ## Make sure that Chromium is there for the browser tests
 
 bench: $(BIN)/.for-development ## Measure (NAME=delivery for one benchmark, without NAME all)
 	$(BIN)/python -m benchmarks $(NAME)
+
+fuzz: $(BIN)/.for-development ## Run the long form of the contract tests
+	FUZZ_EXAMPLES=100 $(BIN)/pytest tests/e2e/test_contract.py
 
 faults: $(BIN)/.for-development ## Run the long form of the fault tests
 	FAULTS=long $(BIN)/pytest -m faults

@@ -123,12 +123,11 @@ class ServiceSchema(AutoSchema):
             for content in answer.get("content", {}).values():
                 if content.get("schema", {}).get("type") == "array":
                     content["schema"] = self._list_of(content["schema"])
-        if not self.get_auth():
-            statuses = {"500"}
-        else:
-            statuses = {"400", "401", "403", "404", "413", "429", "500", "503"}
-            if self.method in {"POST", "PUT", "PATCH", "DELETE"}:
-                statuses |= {"409", "415", "422"}
+        statuses = {"400", "413", "500"}
+        if self.get_auth():
+            statuses |= {"401", "403", "404", "429", "503"}
+        if self.method in {"POST", "PUT", "PATCH", "DELETE"}:
+            statuses |= {"401", "409", "415", "422", "429", "503"}
         upstream = bool(UPSTREAM_TAGS.intersection(self.get_tags()))
         service_error = self._component("ServiceError", _SERVICE_ERROR)
         body: dict[str, Any] = service_error.ref
