@@ -120,3 +120,4 @@ def simulator(_simulator_process: RunningSimulator, settings: Settings) -> Itera
     settings.SANDBOX_GRAPH_URL = settings.META_GRAPH_URL = _simulator_process.url
     yield _simulator_process
     _simulator_process.faults()
+    _simulator_process.control("PUT", "settings", {"preset": "default"})
