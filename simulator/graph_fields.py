@@ -1,7 +1,6 @@
 """`fields=` selection and cursor paging, shared by every Graph read."""
 
 import base64
-import binascii
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -83,7 +82,7 @@ def cursor(key: str) -> str:
 def _position(rows: Sequence[T], key: Callable[[T], str], given: str) -> int:
     try:
         wanted = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4)).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         raise GraphError(131059) from None
     for index, row in enumerate(rows):
         if key(row) == wanted:

@@ -25,8 +25,9 @@ async def test_numbers_are_paged_by_cursor(graph: Graph) -> None:
         params["after"] = body["paging"]["cursors"]["after"]
     assert seen == graph.sim.state.accounts[WABA].numbers
     assert len(seen) == 5
-    status, body = await graph.call("GET", f"{WABA}/phone_numbers", params={"after": "bogus"})
-    assert (status, body["error"]["code"]) == (400, 131059)
+    for bogus in ("bogus", "bögus", "\x00"):
+        status, body = await graph.call("GET", f"{WABA}/phone_numbers", params={"after": bogus})
+        assert (status, body["error"]["code"]) == (400, 131059)
 
 
 async def test_management_answers_carry_usage(graph: Graph) -> None:
