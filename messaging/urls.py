@@ -1,6 +1,7 @@
 from django.urls import path
 
 from messaging.batch_views import BatchesView
+from messaging.media_views import MediaView
 from messaging.template_views import TemplateSamplesView, TemplatesView
 from messaging.views import MessagesView
 
@@ -12,6 +13,10 @@ urlpatterns = [
     path("messages/batch/<str:batch_id>/items", BatchesView.as_view({"get": "items"}), name="batch-items"),
     path(
         "messages/batch/<str:batch_id>/cancel", BatchesView.as_view({"post": "cancel"}), name="batch-cancel"
+    ),
+    path("media", MediaView.as_view({"post": "create"}), name="media"),
+    path(
+        "media/<str:media_id>", MediaView.as_view({"get": "retrieve", "delete": "destroy"}), name="media-one"
     ),
     path("templates", TemplatesView.as_view({"get": "list", "post": "create"}), name="templates"),
     path("templates/sync", TemplatesView.as_view({"post": "sync"}), name="templates-sync"),

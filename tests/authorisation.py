@@ -128,6 +128,11 @@ def _batch(world: World) -> Ids:
     return {"batch_id": batch.public_id}
 
 
+def _media(world: World) -> Ids:
+    _number(world)
+    return {"media_id": "510000000000001"}
+
+
 PIN = {"pin": "123456"}
 
 ROWS: dict[str, Row] = {
@@ -185,6 +190,9 @@ ROWS: dict[str, Row] = {
     "GET /v1/connect-sessions/{session_id}": Row(_connect_session),
     "POST /v1/messages": Row(),
     "POST /v1/messages/read": Row(),
+    "POST /v1/media": Row(),
+    "GET /v1/media/{media_id}": Row(_media),
+    "DELETE /v1/media/{media_id}": Row(_media),
     "POST /v1/messages/batch": Row(),
     "GET /v1/messages/batch/{batch_id}": Row(_batch),
     "GET /v1/messages/batch/{batch_id}/items": Row(_batch),

@@ -153,6 +153,42 @@ def send(call: Call) -> Answer:
     return Answer(response.status_code, body, response.headers, ms)
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer whose body is still to come. Whoever has it closes it."""
+
+    status: int
+    headers: Mapping[str, str]
+    response: requests.Response = field(repr=False)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The body as it arrives, in bounded pieces. Raises `requests.RequestException` when it breaks off."""
+        return iter(self.response.iter_content(READ_CHUNK))
+
+    def close(self) -> None:
+        self.response.close()
+
+
+def stream(call: Call) -> Stream:
+    """Make a call whose answer may be large: the body is left to be read. Raises UpstreamUnreachable."""
+    assert_no_transaction()
+    seconds = settings.UPSTREAM_TIMEOUT_MS / 1000
+    started = perf_counter()
+    try:
+        response = _session().request(
+            call.method,
+            call.url,
+            headers=dict(call.headers),
+            timeout=(min(5.0, seconds), seconds),
+            allow_redirects=False,
+            stream=True,
+        )
+    except requests.RequestException as error:
+        raise _unreachable(error, started) from None
+    timing.add((perf_counter() - started) * 1000)
+    return Stream(response.status_code, response.headers, response)
+
+
 def request(
     *,
     environment: str,

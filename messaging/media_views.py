@@ -1,0 +1,90 @@
+"""`/v1/media*` (section 4 of the specification)."""
+
+from django.conf import settings
+from django.core.files.uploadedfile import UploadedFile
+from django.http import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+
+from gateway.api import query
+from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.errors import InvalidRequest, PayloadTooLarge
+from messaging import bodies, media, sending
+from phone_numbers.views import VERBATIM, UpstreamCallsView
+
+FROM = OpenApiParameter("from", str, description="The number that the media belongs to.")
+
+
+class MediaIn(serializers.Serializer[object]):
+    file = serializers.FileField()
+    type = serializers.CharField(required=False, help_text="The media type, when the file part names none.")
+
+    def get_fields(self) -> dict[str, serializers.Field]:  # type: ignore[type-arg]
+        """`from` is a keyword of Python."""
+        return {**super().get_fields(), "from": serializers.CharField()}
+
+
+class MediaView(UpstreamCallsView):
+    """Files for messages, streamed to the upstream and from it."""
+
+    parser_classes = [MultiPartParser]
+
+    @extend_schema(
+        operation_id="upload_media",
+        tags=["Media"],
+        request={"multipart/form-data": MediaIn},
+        responses={200: VERBATIM},
+    )
+    def create(self, request: Request) -> HttpResponseBase:
+        form = {name: value for name, value in request.POST.items() if isinstance(value, str)}
+        from_ = bodies.check_sender(form)
+        file = request.FILES.get("file")
+        if not isinstance(file, UploadedFile) or file.file is None:
+            raise InvalidRequest.of(file="Required: the file, as a file part of a multipart form.")
+        if not file.size:
+            raise InvalidRequest.of(file="The file is empty.")
+        if file.size > settings.MAX_MEDIA_BODY_BYTES:
+            raise PayloadTooLarge(details={"limit_bytes": settings.MAX_MEDIA_BODY_BYTES})
+        mime_type = form.get("type") or file.content_type
+        if not mime_type:
+            raise InvalidRequest.of(type="Required: the file's media type, e.g. image/jpeg.")
+        number = sending.resolve_sender(
+            tenant_id=tenant_of(request).id,
+            environment=caller_of(request).effective_environment,
+            from_=from_,
+        )
+        return media.upload(
+            number, file.file, length=file.size, name=file.name or "file", mime_type=mime_type
+        )
+
+    @extend_schema(
+        operation_id="get_media",
+        tags=["Media"],
+        parameters=[
+            FROM,
+            OpenApiParameter("meta", bool, description="The upstream's description instead of the bytes."),
+        ],
+        responses={
+            (200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY, description="The bytes.")
+        },
+    )
+    def retrieve(self, request: Request, media_id: str) -> HttpResponseBase:
+        answer = media.info if query.flag(request, "meta") else media.download
+        return answer(
+            tenant_id=tenant_of(request).id,
+            environment=caller_of(request).effective_environment,
+            media_id=media_id,
+            from_=query.text(request, "from", longest=100),
+        )
+
+    @extend_schema(operation_id="delete_media", tags=["Media"], parameters=[FROM], responses={200: VERBATIM})
+    def destroy(self, request: Request, media_id: str) -> HttpResponseBase:
+        return media.delete(
+            tenant_id=tenant_of(request).id,
+            environment=caller_of(request).effective_environment,
+            media_id=media_id,
+            from_=query.text(request, "from", longest=100),
+        )
