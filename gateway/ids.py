@@ -12,6 +12,7 @@ import uuid_utils.compat
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford base32: no I, L, O, U."""
+_PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
 _VALUES = {character: value for value, character in enumerate(ALPHABET)}
 _BODY = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
@@ -30,8 +31,7 @@ def uuid7() -> UUID:
 def encode(prefix: str, value: UUID) -> str:
     """The public form of an id, e.g. `evt_01JD…`."""
     number = value.int
-    body = "".join(ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
-    return prefix + body
+    return prefix + "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def decode(prefix: str, text: str) -> UUID | None:

@@ -11,10 +11,11 @@ from datetime import datetime
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from webhooks import envelope
 from webhooks.attempt import Target, target
+from webhooks.bulk import bulk_cursor
 from webhooks.envelope import Envelope
 
 BURY_ROWS = 5_000
@@ -114,7 +115,7 @@ class Room:
 
 def claim(room: Room) -> list[Claimed]:
     """Claim due deliveries up to the room, shared fairly among their endpoints; empty when nothing is due."""
-    with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic(), bulk_cursor() as cursor:
         cursor.execute(_READY)
         ready = cursor.fetchall()
         orphaned = [endpoint_id for endpoint_id, deleted, _, _ in ready if deleted]

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import orjson
 from django.conf import settings
-from django.db import connection
 
 from gateway import ids
 from gateway.clock import isoformat, now
+from webhooks.bulk import bulk_cursor
 from webhooks.models import within_retention
 
 
@@ -54,7 +54,7 @@ JOIN event_payloads p ON p.expires_on = wanted.expires_on AND p.id = wanted.id
 
 def load(event_ids: Sequence[UUID]) -> dict[UUID, Envelope | None]:
     """The envelopes of events, in two queries; None for an event whose body is past retention."""
-    with connection.cursor() as cursor:
+    with bulk_cursor() as cursor:
         cursor.execute(_EVENTS, [list(event_ids)])
         rows = cursor.fetchall()
         wanted = {row[11]: row[12] for row in rows if row[11] is not None}
@@ -68,7 +68,7 @@ def load(event_ids: Sequence[UUID]) -> dict[UUID, Envelope | None]:
         *columns, raw_path, raw_id, _, retention_days, data = row
         kept = within_retention(row[0], retention_days, moment)
         envelopes[row[0]] = (
-            Envelope(_head(*columns), bytes(data), raws[raw_id], raw_path)
+            Envelope(_head(*columns), data, raws[raw_id], raw_path)
             if kept and data is not None and raw_id in raws
             else None
         )

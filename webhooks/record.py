@@ -12,11 +12,12 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from django.db import connection, transaction
+from django.db import transaction
 
 from gateway.outbound import Answer
 from webhooks import circuit, endpoints
 from webhooks.attempt import KEPT_ATTEMPTS
+from webhooks.bulk import bulk_cursor
 from webhooks.circuit import Figures, Result
 from webhooks.schedule import Decision
 
@@ -84,7 +85,7 @@ WHERE e.id = r.id
 
 def record(outcomes: Sequence[Outcome]) -> int:
     """Write outcomes in one transaction; returns how many counted (the rest were overtaken)."""
-    with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic(), bulk_cursor() as cursor:
         cursor.execute(
             _DELIVERIES,
             {

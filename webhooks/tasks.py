@@ -3,9 +3,9 @@
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_shutting_down
+from celery.signals import worker_init, worker_shutting_down
 
-from webhooks import dispatch
+from webhooks import dispatch, retention, worker
 
 
 @shared_task
@@ -14,7 +14,25 @@ def deliver_due(**_: Any) -> None:
     dispatch.run()
 
 
+@worker_init.connect
+def _prepare_worker(**_: Any) -> None:
+    """Before the pool starts, so that forked processes inherit it."""
+    worker.prepare()
+
+
 @worker_shutting_down.connect
 def _stop_dispatcher(**_: Any) -> None:
     """A stopping worker lets its requests finish and claims no more."""
     dispatch.stop()
+
+
+@shared_task
+def move_bodies(**_: Any) -> None:
+    """Every minute: move the bodies of tenants whose retention changed."""
+    retention.move_bodies()
+
+
+@shared_task
+def forget_event_keys(**_: Any) -> None:
+    """Hourly: forget the dedupe keys that no repeat can come for any more."""
+    retention.forget_keys()

@@ -1,0 +1,187 @@
+"""20,000 stored events of 20 businesses, an endpoint each, delivered by one worker process.
+
+The floor is a bare aiohttp loop in a process of its own that posts the same signed bytes to the same receiver, with
+no database. Every event must have arrived exactly once, and be recorded so, when the run is over.
+"""
+
+import asyncio
+import multiprocessing
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+
+from benchmarks.harness import Harness, cursor
+from benchmarks.results import Result
+from benchmarks.seed import business, endpoint
+from benchmarks.sink import Sink
+
+COUNT = 20_000
+BUSINESSES = 20
+FLOOR_CONCURRENCY = 100
+OF_FLOOR = 0.50
+A_SECOND = 3_000
+MOST_CPU = 200.0
+_PAD = b"Is my order on its way? I would like to have it by Friday, if that can be done. " * 4
+
+Signed = tuple[str, bytes, dict[str, str]]
+
+
+def run(harness: Harness) -> list[Result]:
+    """The worker beside the floor."""
+    with Sink() as floor_sink, Sink() as sink:
+        tenants = [business(number).tenant_id for number in range(1, BUSINESSES + 1)]
+        for number, tenant_id in enumerate(tenants):
+            endpoint(tenant_id, f"{sink.url}/ok/{number}")
+        store(tenants, COUNT)
+        floor_rate = _floor(_signed(sink.url, floor_sink.url))
+        harness.worker()
+        _warm_up(harness, sink, tenants)
+        before = sink.count
+        with harness.measure() as measured:
+            _make_due()
+            began = time.perf_counter()
+            _wake()
+            harness.wait_until(lambda: sink.count >= before + COUNT, harness.log("worker"), seconds=120)
+            sent_in = time.perf_counter() - began
+            harness.wait_until(lambda: _open() == 0, "not all results were recorded", seconds=30)
+        noted = sink.finish()
+        floor_sink.finish()
+    cpu = {name: spent for name, spent in measured.cpu_per(COUNT).items() if name != "client"}
+    result = Result(
+        f"{COUNT:,} events, {BUSINESSES} endpoints, 1 worker",
+        COUNT,
+        COUNT / sent_in,
+        unit="deliveries",
+        cpu=cpu,
+        floor=floor_rate,
+        target=f"≥ {OF_FLOOR:.2f} of floor, ≥ {A_SECOND:,}/s, ≤ {MOST_CPU:.0f} µs worker",
+    )
+    result.expect((result.ratio or 0) >= OF_FLOOR, f"{result.ratio:.2f} of the floor, not {OF_FLOOR:.2f}")
+    result.expect(result.rate >= A_SECOND, f"{result.rate:,.0f}/s, not {A_SECOND:,}/s")
+    result.expect(cpu["worker"] <= MOST_CPU, f"{cpu['worker']:.0f} µs of worker CPU, not {MOST_CPU:.0f}")
+    ids = [delivery for delivery, _, _ in noted]
+    result.expect(len(ids) == COUNT + before, f"{len(ids) - before:,} arrived")
+    result.expect(len(set(ids)) == len(ids), f"{len(ids) - len(set(ids)):,} arrived twice")
+    return [result]
+
+
+def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
+    """Publish so many inbound texts, `a_time` to a notification, the tenants in turn."""
+    from django.db import transaction
+
+    from webhooks.publish import NewEvent, publish
+
+    for first in range(0, count, a_time):
+        tenant_id = tenants[first // a_time % len(tenants)]
+        with transaction.atomic():
+            publish(
+                tenant_id=tenant_id,
+                raw=b'{"object":"whatsapp_business_account","entry":[{"text":"%b"}]}' % _PAD,
+                events=[
+                    NewEvent(
+                        "message.inbound",
+                        f"msg:{tenant_id}:{time.time_ns()}:{number}",
+                        b'{"messaging_product":"whatsapp","message":{"text":{"body":"%b"}}}' % _PAD,
+                        raw_path="entry[0].changes[0].value.messages[0]",
+                        wamid=f"wamid.{number}",
+                    )
+                    for number in range(first, min(first + a_time, count))
+                ],
+            )
+    with cursor() as database:
+        database.execute("UPDATE webhook_deliveries SET next_attempt_at = now() + interval '1 hour'")
+        database.execute("VACUUM ANALYZE webhook_deliveries, events, event_payloads")
+
+
+def _signed(url: str, instead: str) -> list[Signed]:
+    """The requests that the worker will make, to another receiver."""
+    from webhooks import envelope
+    from webhooks.attempt import Target, delivery_headers
+    from webhooks.models import Delivery, Endpoint
+    from webhooks.signing import key_of
+
+    targets = {
+        row.id: Target(row.id, row.url.replace(url, instead), (key_of(row.secret),))
+        for row in Endpoint.objects.all()
+    }
+    deliveries = list(Delivery.objects.all())
+    envelopes = envelope.load([delivery.event_id for delivery in deliveries])
+    requests = []
+    for delivery in deliveries:
+        found, target = envelopes[delivery.event_id], targets[delivery.endpoint_id]
+        assert found is not None
+        body = found.body()
+        headers = delivery_headers(
+            target,
+            delivery_id=delivery.id,
+            event_id=delivery.event_id,
+            event_type=delivery.event_type,
+            attempt=1,
+            timestamp=int(time.time()),
+            body=body,
+        )
+        requests.append((target.url, body, headers))
+    return requests
+
+
+def _floor(requests: list[Signed]) -> float:
+    """Deliveries a second of the bare loop."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_post_all, args=(theirs,))
+    process.start()
+    ours.send(requests)
+    seconds: float = ours.recv()
+    process.join()
+    return len(requests) / seconds
+
+
+def _post_all(end: Any) -> None:
+    requests = end.recv()
+
+    async def post_all() -> None:
+        pending = iter(requests)
+        connector = aiohttp.TCPConnector(limit=FLOOR_CONCURRENCY)
+        async with aiohttp.ClientSession(connector=connector) as session:
+
+            async def one_after_another() -> None:
+                for url, body, headers in pending:
+                    async with session.post(url, data=body, headers=headers) as answer:
+                        await answer.read()
+
+            await asyncio.gather(*(one_after_another() for _ in range(FLOOR_CONCURRENCY)))
+
+    began = time.perf_counter()
+    asyncio.run(post_all())
+    end.send(time.perf_counter() - began)
+
+
+def _warm_up(harness: Harness, sink: Sink, tenants: Sequence[Any]) -> None:
+    """One delivery each, so that what is measured begins with the worker's connections open."""
+    from django.db import transaction
+
+    from webhooks.publish import NewEvent, publish
+
+    for tenant_id in tenants:
+        with transaction.atomic():
+            publish(tenant_id=tenant_id, events=[NewEvent("meta.other", "warm-up", b"{}")])
+    harness.wait_until(lambda: sink.count >= len(tenants), harness.log("worker"))
+
+
+def _make_due() -> None:
+    with cursor() as database:
+        database.execute("UPDATE webhook_deliveries SET next_attempt_at = now() WHERE status = 'pending'")
+
+
+def _wake() -> None:
+    from webhooks import wake
+
+    wake.wake()
+
+
+def _open() -> int:
+    from webhooks.models import Delivery
+
+    return Delivery.objects.filter(status__in=Delivery.OPEN).count()
