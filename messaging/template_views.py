@@ -46,8 +46,6 @@ class TemplatesView(UpstreamCallsView):
             OpenApiParameter("status", str, description="One or several, with commas: `APPROVED,PAUSED`."),
             OpenApiParameter("category", str, description="One or several, with commas."),
             OpenApiParameter("language", str, description="`en_US` or `en-US`."),
-            OpenApiParameter("limit", int, description="1 to 200, default 50."),
-            OpenApiParameter("cursor", str, description="`next_cursor` of the previous result."),
         ],
         responses=TemplateListOut,
     )
