@@ -60,8 +60,10 @@ class Stack:
             if line.lstrip().startswith("-d "):
                 break
         self.printed = "".join(lines)
+        ready = self.data_dir / "ready.json"
+        assert ready.exists(), self.printed
         assert self.process.poll() is None, self.printed
-        self.ready = json.loads((self.data_dir / "ready.json").read_text())
+        self.ready = json.loads(ready.read_text())
 
     def stop(self) -> None:
         """Ctrl-C; fails when any process of the run is left."""
