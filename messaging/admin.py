@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 from gateway import ids
 from messaging.models import Batch, KeptNotification
-from tenants.read_only_admin import HistoryAdmin, Period, display, tenant_link
+from tenants.read_only_admin import HistoryAdmin, Period, display
 
 BATCH_LABELS = {"queued": "info", "completed": "success", "cancelled": "warning"}
 
@@ -18,7 +18,7 @@ class BatchAdmin(HistoryAdmin):
     list_display = (
         "shown_id",
         "created_at",
-        "owner",
+        "tenant",
         "phone_number_id",
         "shown_status",
         "total",
@@ -27,10 +27,9 @@ class BatchAdmin(HistoryAdmin):
         "rate_per_sec",
     )
     list_filter = (Period, "status")
-    list_select_related = ("tenant",)
     fields = (
         "shown_id",
-        "owner",
+        "tenant",
         "environment",
         "phone_number_id",
         "client_ref",
@@ -43,14 +42,10 @@ class BatchAdmin(HistoryAdmin):
         "started_at",
         "completed_at",
     )
-    readonly_fields = ("shown_id", "owner", "shown_status")
+    readonly_fields = ("shown_id", "tenant", "shown_status")
     id_searches = {ids.BATCH: "id"}
     uuid_searches = ("tenant_id",)
     search_help_text = "A batch id (bat_…) or a tenant id"
-
-    @display(description="Tenant")
-    def owner(self, batch: Batch) -> str:
-        return tenant_link(batch.tenant_id, batch.tenant.name)
 
     @display(description="Status", label=BATCH_LABELS)
     def shown_status(self, batch: Batch) -> str:

@@ -10,7 +10,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from unfold.admin import ModelAdmin
 from unfold.forms import BaseDialogForm
-from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+)
 
 from tenants import (
     approval_admin,  # noqa: F401 - registers the queue
@@ -172,7 +176,6 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
     )
     readonly_fields = ("last_login", "date_joined")
     autocomplete_fields = ("tenant",)
-    filter_horizontal = ("groups",)
     ordering = ("-id",)
     actions = None
 
@@ -191,6 +194,7 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "groups":
             kwargs["queryset"] = Group.objects.order_by("name")
+            kwargs["widget"] = UnfoldAdminCheckboxSelectMultipleWidget
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from django.contrib.admin import SimpleListFilter
-from django.db.models import Model, QuerySet
+from django.db.models import Model, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
@@ -21,6 +21,7 @@ from unfold.paginator import InfinitePaginator
 
 from gateway import ids
 from gateway.clock import now
+from tenants.models import Tenant
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -103,6 +104,14 @@ class HistoryAdmin(ReadOnlyAdmin):
     id_searches: dict[str, str] = {}
     uuid_searches: tuple[str, ...] = ()
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        if "tenant_id" not in {column.attname for column in self.model._meta.concrete_fields}:
+            return rows
+        name = Tenant.objects.filter(pk=OuterRef("tenant_id")).values("name")
+        named: QuerySet[Any] = rows.annotate(tenant_name=name)
+        return named
+
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
@@ -125,7 +134,7 @@ class HistoryAdmin(ReadOnlyAdmin):
 
     @display(description="Tenant")
     def tenant(self, row: Any) -> str:
-        return tenant_link(row.tenant_id)
+        return tenant_link(row.tenant_id, row.tenant_name)
 
     @display(description="Id")
     def shown_id(self, row: Any) -> str:

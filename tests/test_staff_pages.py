@@ -109,6 +109,7 @@ def test_history_is_found_by_public_ids_and_by_tenant(
     *_, event, delivery = rows
     assert event.public_id in page(browser, Event, q=event.public_id)
     assert event.public_id in page(browser, Event, q=str(tenant.id))
+    assert tenant.name in page(browser, Event, q=event.public_id)
     assert delivery.public_id in page(browser, Delivery, q=event.public_id)
     assert delivery.public_id in page(browser, Delivery, status__exact="failed")
     assert delivery.public_id not in page(browser, Delivery, q=str(uuid4()))

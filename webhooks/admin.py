@@ -111,7 +111,6 @@ class DeliveryAdmin(HistoryAdmin):
         "tenant",
         "shown_status",
         "attempts",
-        "last_http_status",
         "last_error",
         "next_attempt_at",
     )
