@@ -382,6 +382,10 @@ CELERY_BEAT_SCHEDULE = {
     "token-ends": {"task": "phone_numbers.tasks.warn_of_token_ends", "schedule": 3600.0},
     "redeemed-codes": {"task": "phone_numbers.tasks.forget_redeemed_codes", "schedule": 3600.0},
     "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 86_400.0},
+    "bodies": {"task": "webhooks.tasks.move_bodies", "schedule": 60.0, "options": {"expires": 60}},
+    "event-keys": {"task": "webhooks.tasks.forget_event_keys", "schedule": 3600.0},
+    "kept-notifications": {"task": "messaging.tasks.forget_kept_notifications", "schedule": 3600.0},
+    "idempotency-records": {"task": "messaging.tasks.forget_idempotency_records", "schedule": 3600.0},
 }
 
 # --- Staff admin ------------------------------------------------------------------------------------------

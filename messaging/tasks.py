@@ -7,7 +7,7 @@ from uuid import UUID
 from celery import shared_task
 from celery.signals import worker_shutting_down
 
-from messaging import batch_runner, template_sync
+from messaging import batch_runner, pruning, template_sync
 
 
 @shared_task
@@ -32,3 +32,15 @@ def start_due_template_syncs(**_: Any) -> None:
 def sync_templates(*, account_id: str, lease: str, **_: Any) -> None:
     """Read one account's templates, if the lease is still its own."""
     template_sync.run(account_id=UUID(account_id), lease=datetime.fromisoformat(lease))
+
+
+@shared_task
+def forget_kept_notifications(**_: Any) -> None:
+    """Hourly: forget notifications that nobody asked for in time."""
+    pruning.forget_kept_notifications()
+
+
+@shared_task
+def forget_idempotency_records(**_: Any) -> None:
+    """Hourly: forget the outcomes whose 24 hours are over."""
+    pruning.forget_idempotency_records()

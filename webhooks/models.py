@@ -157,6 +157,23 @@ class EventKey(models.Model):
         return self.dedupe_key
 
 
+class RetentionMove(models.Model):
+    """How far a tenant's bodies are in the weeks that its retention gives them. Written by `retention.py`."""
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="+")
+    retention_days = models.PositiveSmallIntegerField()
+    after = models.UUIDField(null=True)
+    """The last event that was looked at; null when all were."""
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["tenant"], name="retention_to_move", condition=Q(after__isnull=False))
+        ]
+
+    def __str__(self) -> str:
+        return str(self.tenant_id)
+
+
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
     def for_tenant(self, tenant_id: UUID) -> Self:
         """A tenant's own deliveries."""

@@ -95,14 +95,15 @@ def publish(*, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = 
     if not drafts:
         return []
     event_ids = [event.id or ids.uuid7() for event in drafts]
+    raw_id = ids.uuid7() if raw is not None else None
     with connection.cursor() as cursor:
         cursor.execute(
             _PUBLISH,
             {
                 "tenant_id": tenant_id,
-                "created_on": ids.created_at(event_ids[0]).date(),
+                "created_on": ids.created_at(raw_id or event_ids[0]).date(),
                 "all": ALL,
-                "raw_id": ids.uuid7() if raw is not None else None,
+                "raw_id": raw_id,
                 "raw": raw,
                 "ids": event_ids,
                 "types": [event.type for event in drafts],

@@ -1,0 +1,64 @@
+"""Events as flows publish them, made at any time, for the tests of the event log."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+import orjson
+from django.db import transaction
+
+from gateway import ids
+from tenants.models import Tenant
+from webhooks import envelope
+from webhooks.models import Event
+from webhooks.publish import NewEvent, publish
+
+_NEW = ids.uuid7
+
+
+def uuid_at(moment: datetime) -> UUID:
+    """A new UUIDv7 made at a moment."""
+    return UUID(int=ids.first_at(moment).int | _NEW().int & ((1 << 80) - 1))
+
+
+def make(
+    tenant: Tenant,
+    kind: str = "message.inbound",
+    *,
+    age: timedelta = timedelta(),
+    count: int = 1,
+    **values: Any,
+) -> list[Event]:
+    """Publish so many events of one notification, made so long ago."""
+    moment = datetime.now(UTC) - age
+    raw = values.pop("raw", orjson.dumps({"notification": str(_NEW())}))
+    event_ids = [uuid_at(moment + timedelta(milliseconds=n)) for n in range(count)]
+    with (
+        transaction.atomic(),
+        patch("gateway.ids.uuid7", lambda: uuid_at(moment + timedelta(milliseconds=count))),
+    ):
+        publish(
+            tenant_id=tenant.id,
+            raw=raw,
+            events=[
+                NewEvent(
+                    **{
+                        "id": event_id,
+                        "type": kind,
+                        "dedupe_key": f"msg:{event_id}",
+                        "data": b'{"n":1.50}',
+                        "raw_path": "entry[0]" if raw else None,
+                        **values,
+                    }
+                )
+                for event_id in event_ids
+            ],
+        )
+    return list(Event.objects.filter(pk__in=event_ids).order_by("id"))
+
+
+def readable(*events: Event) -> list[bool]:
+    """Whether each event still has its envelope."""
+    found = envelope.load([event.id for event in events])
+    return [found[event.id] is not None for event in events]

@@ -1,0 +1,237 @@
+"""How long bodies and keys are kept: moves after a change of retention, the weekly drop, expunging."""
+
+import threading
+from datetime import UTC, date, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, connections
+
+from gateway import partitions
+from gateway.clock import now
+from tenants.models import AuditEntry, Tenant
+from tests.fixtures import Api
+from webhooks import retention
+from webhooks.models import Delivery, Endpoint, Event, EventKey, EventPayload, RetentionMove, expires_on
+from webhooks.tests.publishing import make, readable
+
+DAY = timedelta(days=1)
+
+
+def bodies_of(*events: Event) -> set[tuple[date, Any]]:
+    """Where the bodies of events and of their notifications lie."""
+    wanted = {body for event in events for body in (event.id, event.raw_id) if body}
+    return set(EventPayload.objects.filter(id__in=wanted).values_list("expires_on", "id"))
+
+
+def keep(tenant: Tenant, days: int) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(retention_days=days)
+
+
+@pytest.mark.django_db
+class TestMoves:
+    @pytest.mark.parametrize("days", [30, 180, 365])
+    def test_bodies_move_to_where_the_new_retention_puts_them(
+        self, tenant: Tenant, other_tenant: Tenant, days: int
+    ) -> None:
+        events = [event for age in (0, 10, 20) for event in make(tenant, age=age * DAY, count=3)]
+        own = make(tenant, "batch.completed", raw=None)
+        theirs = make(other_tenant)
+        before = bodies_of(*theirs)
+        keep(tenant, days)
+        assert retention.move_bodies() == 10
+        for event in [*events, *own]:
+            event.refresh_from_db()
+            wanted = expires_on(event.created_at, days)
+            assert event.payload_expires_on == wanted
+            assert {day for day, _ in bodies_of(event)} == {wanted}
+        assert all(readable(*events, *own, *theirs))
+        assert bodies_of(*theirs) == before
+
+    def test_moving_again_moves_nothing(self, tenant: Tenant) -> None:
+        make(tenant)
+        assert retention.move_bodies() == 0
+        keep(tenant, 30)
+        assert [retention.move_bodies() for _ in range(3)] == [1, 0, 0]
+
+    def test_it_goes_on_where_it_stopped(self, tenant: Tenant) -> None:
+        retention.move_bodies()
+        events = [event for n in range(7) for event in make(tenant, age=n * DAY)]
+        keep(tenant, 365)
+        done = 0
+        while step := retention.move_bodies(seconds=0.000_001, batch=2):
+            assert step <= 2
+            done += step
+            assert all(readable(*events)), "nothing is unreadable half way"
+        assert done == 7
+
+    @pytest.mark.parametrize("size", [1, 2, 3, 50])
+    def test_the_events_of_a_notification_stay_together_across_batches(
+        self, tenant: Tenant, size: int
+    ) -> None:
+        long_ago = make(tenant, age=80 * DAY)
+        events = make(tenant, count=10)
+        keep(tenant, 180)
+        retention.move_bodies(seconds=0.000_001, batch=size)
+        while RetentionMove.objects.filter(after__isnull=False).exists():
+            assert all(readable(*events, *long_ago))
+            retention.move_bodies(seconds=0.000_001, batch=size)
+        assert all(readable(*events, *long_ago))
+        assert len({day for day, _ in bodies_of(*events)}) == 1
+
+    def test_a_notification_over_midnight_lies_in_one_place(self, tenant: Tenant) -> None:
+        midnight = now().replace(hour=0, minute=0, second=0, microsecond=0)
+        events = make(tenant, age=now() - midnight + timedelta(milliseconds=5), count=10)
+        assert len({event.created_at.date() for event in events}) == 2
+        keep(tenant, 30)
+        retention.move_bodies()
+        assert len({day for day, _ in bodies_of(*events)}) == 1
+        assert all(readable(*events))
+
+    def test_a_longer_retention_brings_no_dropped_body_back(self, tenant: Tenant) -> None:
+        (event,) = make(tenant, age=100 * DAY)
+        EventPayload.objects.all().delete()
+        keep(tenant, 365)
+        retention.move_bodies()
+        assert readable(event) == [False]
+
+    def test_a_shorter_retention_counts_at_once(self, tenant: Tenant, api: Api) -> None:
+        young, old = make(tenant, age=29 * DAY) + make(tenant, age=31 * DAY)
+        assert readable(young, old) == [True, True]
+        assert api.patch("/v1/tenant", {"retention_days": 30}).status_code == 200
+        assert readable(young, old) == [True, False]
+        assert api.get(f"/v1/events/{old.public_id}").json()["event"] is None
+
+    def test_tenants_made_with_another_retention_need_no_move(self, db: None) -> None:
+        made = Tenant.objects.create(name="Short", status="active", retention_days=30)
+        (event,) = make(made)
+        assert event.payload_expires_on == expires_on(event.created_at, 30)
+        assert retention.move_bodies() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_workers_move_the_same_tenant(tenant: Tenant) -> None:
+    events = [event for n in range(30) for event in make(tenant, age=n * DAY, count=2)]
+    retention.move_bodies()
+    keep(tenant, 365)
+    moved: list[int] = []
+
+    def work() -> None:
+        try:
+            moved.append(retention.move_bodies(batch=5))
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    while step := retention.move_bodies():
+        moved.append(step)
+    assert sum(moved) == 60
+    assert all(readable(*events))
+
+
+@pytest.mark.django_db
+class TestDrop:
+    def test_a_week_of_bodies_goes_when_its_last_day_is_over_and_metadata_stays(self, tenant: Tenant) -> None:
+        (event,) = make(tenant)
+        expiry = event.payload_expires_on
+        week = expiry - timedelta(days=expiry.weekday())
+        partitions.maintain(today=week + timedelta(days=6))
+        assert readable(event) == [True]
+        partitions.maintain(today=week + timedelta(days=7))
+        assert not EventPayload.objects.exists()
+        assert readable(event) == [False]
+        assert Event.objects.filter(pk=event.pk).exists()
+
+    def test_no_body_is_dropped_within_its_retention(self, tenant: Tenant) -> None:
+        """Whatever the retention and the weekday: the first day of dropping is after the last of keeping."""
+        for days in (30, 90, 180, 365):
+            for weekday in range(7):
+                moment = datetime(2026, 11, 16, 23, 59, 59, tzinfo=UTC) + timedelta(days=weekday)
+                expiry = expires_on(moment, days)
+                week = expiry - timedelta(days=expiry.weekday())
+                assert week + timedelta(days=7) > (moment + timedelta(days=days)).date()
+
+
+@pytest.mark.django_db
+def test_keys_are_forgotten_after_eight_days(tenant: Tenant) -> None:
+    for hours in (0, 8 * 24 - 1, 8 * 24 + 1, 500):
+        EventKey.objects.create(
+            tenant_id=tenant.id, dedupe_key=str(hours), created_at=now() - timedelta(hours=hours)
+        )
+    assert retention.forget_keys() == 2
+    assert sorted(EventKey.objects.values_list("dedupe_key", flat=True)) == ["0", "191"]
+    assert retention.forget_keys() == 0
+
+
+@pytest.mark.django_db
+class TestExpunge:
+    def run(self, tenant: Tenant, *arguments: str) -> str:
+        out = StringIO()
+        call_command("expunge", "--tenant", str(tenant.id), *arguments, stdout=out)
+        return out.getvalue()
+
+    def test_one_customer(self, tenant: Tenant, other_tenant: Tenant, api: Api) -> None:
+        endpoint = Endpoint.objects.create(
+            tenant=tenant, url="https://h.example", event_types=["*"], status="active", secret="whsec_AA=="
+        )
+        (gone,) = make(tenant, wa_id="91", user_id="IN.1", wamid="wamid.1")
+        (stays,) = make(tenant, wa_id="92", wamid="wamid.2")
+        (theirs,) = make(other_tenant, wa_id="91")
+        Delivery.objects.update(attempt_log=[{"response_excerpt": "Thanks, 91"}])
+        assert self.run(tenant, "--wa-id", "91") == "Expunged 1 events.\n"
+        assert readable(gone, stays, theirs) == [False, True, True]
+        shown = api.get(f"/v1/events/{gone.public_id}").json()
+        assert shown["event"] is None
+        assert [each["endpoint_id"] for each in shown["deliveries"]] == [str(endpoint.id)]
+        row = Event.objects.filter(pk=gone.pk).values().get()
+        assert (row["wa_id"], row["user_id"], row["wamid"], row["type"]) == (None, None, None, gone.type)
+        assert row["dedupe_key"] == f"expunged:{gone.id}"
+        assert Delivery.objects.get(event_id=gone.id).attempt_log == []
+        assert Delivery.objects.get(event_id=stays.id).attempt_log != []
+        assert not EventPayload.objects.filter(id__in=[gone.id, gone.raw_id]).exists()
+
+    def test_before_a_moment_and_all(self, tenant: Tenant) -> None:
+        old, new = make(tenant, age=2 * DAY) + make(tenant)
+        moment = (now() - DAY).isoformat()
+        assert self.run(tenant, "--before", moment) == "Expunged 1 events.\n"
+        assert readable(old, new) == [False, True]
+        assert self.run(tenant, "--all") == "Expunged 1 events.\n"
+        assert readable(old, new) == [False, False]
+        assert self.run(tenant, "--all") == "Expunged 0 events.\n"
+        assert [entry.details for entry in AuditEntry.objects.order_by("id")] == [
+            {"events": 1, "by": ["before"]},
+            {"events": 1, "by": ["all"]},
+            {"events": 0, "by": ["all"]},
+        ]
+
+    def test_a_repeat_of_the_upstream_brings_nothing_back(self, tenant: Tenant) -> None:
+        make(tenant, wa_id="91", dedupe_key="msg:wamid.1")
+        self.run(tenant, "--wa-id", "91")
+        assert make(tenant, wa_id="91", dedupe_key="msg:wamid.1") == []
+
+    @pytest.mark.parametrize(
+        "arguments", [[], ["--all", "--wa-id", "91"], ["--before", "yesterday"], ["--before", "2026-13-01"]]
+    )
+    def test_what_is_unclear_expunges_nothing(self, tenant: Tenant, arguments: list[str]) -> None:
+        (event,) = make(tenant, wa_id="91")
+        with pytest.raises(CommandError):
+            self.run(tenant, *arguments)
+        assert readable(event) == [True]
+
+    def test_an_unknown_tenant(self, db: None) -> None:
+        with pytest.raises(CommandError, match="no such tenant"):
+            call_command("expunge", "--tenant", "01000000-0000-7000-8000-000000000000", "--all")
+
+
+@pytest.mark.django_db
+def test_the_walk_needs_no_scan(tenant: Tenant) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
+        cursor.execute("EXPLAIN " + retention._NEXT, [tenant.id, "01000000-0000-7000-8000-000000000000", 500])
+        assert "Seq Scan" not in "\n".join(line for (line,) in cursor.fetchall())
