@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from drf_spectacular.utils import inline_serializer
 from rest_framework import serializers
 
-TemplateListOut = inline_serializer(
-    "TemplateList",
-    {
-        "data": serializers.ListField(
-            child=serializers.DictField(), help_text="The upstream's template objects, newest first."
-        ),
-        "next_cursor": serializers.CharField(allow_null=True),
-    },
-)
+
+class TemplateOut(serializers.Serializer[Any]):
+    """The upstream's template object; these members and all others that it has."""
+
+    id = serializers.CharField()
+    name = serializers.CharField()
+    language = serializers.CharField()
+    status = serializers.CharField()
+    category = serializers.CharField()
+    components = serializers.ListField(child=serializers.DictField(), required=False)
 
 
 class SyncOut(serializers.Serializer[Any]):

@@ -22,7 +22,7 @@ from gateway.upstream.errors import passed_through
 from messaging import bodies, templates
 from messaging.template_mirror import language_of
 from messaging.template_models import MessageTemplate
-from messaging.template_serializers import SampleIn, SyncOut, TemplateListOut
+from messaging.template_serializers import SampleIn, SyncOut, TemplateOut
 from messaging.templates import Choice
 from phone_numbers.views import UpstreamCallsView
 
@@ -47,7 +47,7 @@ class TemplatesView(UpstreamCallsView):
             OpenApiParameter("category", str, description="One or several, with commas."),
             OpenApiParameter("language", str, description="`en_US` or `en-US`."),
         ],
-        responses=TemplateListOut,
+        responses=TemplateOut(many=True),
     )
     def list(self, request: Request) -> Response:
         choice = _choice(request)

@@ -99,8 +99,7 @@ class Choice:
 def find(*, tenant_id: UUID, environment: str, template_id: str) -> MessageTemplate:
     """The tenant's template with its account, by the upstream's id. Raises NotFound."""
     rows = MessageTemplate.objects.for_tenant(tenant_id).select_related("account")
-    named = rows.filter(template_id=template_id, environment=environment)
-    row = named.first() if "\0" not in template_id else None
+    row = rows.filter(template_id=template_id, environment=environment).first()
     if row is None:
         raise NotFound("There is no such template. POST /v1/templates/sync imports what was made elsewhere.")
     return row

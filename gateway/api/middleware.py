@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponseBase
 
 from gateway import ids
 from gateway.api import bodies
-from gateway.api.errors import InvalidRequest, ServiceError, error_response
+from gateway.api.errors import InvalidRequest, NotFound, ServiceError, error_response
 from gateway.upstream import timing
 
 log = structlog.get_logger("gateway.request")
@@ -59,9 +59,12 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
 
 
 def _refuse_early(request: HttpRequest) -> None:
-    """What is refused before any view is found: an unknown version, a body over the route's limit."""
+    """What is refused before any view is found: an unknown version, a body over the route's limit, a U+0000."""
     if not request.path.startswith(API_PATHS):
         return
+    if "\0" in request.path:
+        # No name holds it, and the database refuses to look for it.
+        raise NotFound
     version = request.headers.get("X-Service-Version")
     if version is not None and version != settings.API_VERSION:
         raise InvalidRequest(
