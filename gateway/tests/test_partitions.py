@@ -14,7 +14,7 @@ from webhooks.models import Event, EventPayload
 pytestmark = pytest.mark.django_db
 
 
-def partition_of(table: str, column: str, value: object) -> str:
+def partition_of(table: str, column: str, value: UUID) -> str:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT tableoid::regclass::text FROM {table} WHERE {column} = %s", [value])  # noqa: S608
         return str(cursor.fetchone()[0])
