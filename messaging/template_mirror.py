@@ -17,11 +17,14 @@ from django.db.models.functions import Least
 
 from gateway.clock import now
 from gateway.upstream.lossless import text
+from gateway.upstream.reading import PAGE_SIZE
 from messaging.template_models import MessageTemplate, TemplateMirror
 from phone_numbers.models import BusinessAccount
 
 SOON = timedelta(seconds=30)
 """How long a hint waits, so that many of them (a burst of events) are one read."""
+SOON_PER_PAGE = timedelta(seconds=7)
+"""A large account waits longer: constant hints take no more than a tenth of its 5,000 calls an hour (fact 2.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,9 @@ def locked(account: BusinessAccount) -> Iterator[TemplateMirror]:
 
 def hint(mirror: TemplateMirror) -> None:
     """Have the account's templates read again soon. Under `locked`."""
-    TemplateMirror.objects.filter(pk=mirror.pk).update(next_sync_at=Least(F("next_sync_at"), now() + SOON))
+    pages = MessageTemplate.objects.filter(account_id=mirror.account_id).count() // PAGE_SIZE
+    soon = now() + max(SOON, pages * SOON_PER_PAGE)
+    TemplateMirror.objects.filter(pk=mirror.pk).update(next_sync_at=Least(F("next_sync_at"), soon))
 
 
 def store_list(account: BusinessAccount, views: Sequence[dict[str, Any]], *, read_at: datetime) -> Changes:

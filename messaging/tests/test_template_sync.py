@@ -158,6 +158,14 @@ def test_a_hint_during_a_sync_is_read_after_it(
     assert TemplateMirror.objects.get().next_sync_at < now() + timedelta(minutes=1)
 
 
+def test_hints_about_a_large_account_are_gathered_for_longer(number: PhoneNumber) -> None:
+    template_mirror.store_list(number.account, [view(str(index)) for index in range(1000)], read_at=now())
+    TemplateMirror.objects.update(next_sync_at=now() + timedelta(hours=6))
+    template_mirror.change(number.account, "7", {"status": "PAUSED"})
+    wait = TemplateMirror.objects.get().next_sync_at - now()
+    assert timedelta(seconds=60) < wait < timedelta(seconds=80)
+
+
 class TestOlderNews:
     """A list read before something happened, and stored after it."""
 
