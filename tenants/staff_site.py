@@ -78,6 +78,7 @@ _NAVIGATION: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
         (
             ("Accounts", "business", "admin:numbers_businessaccount_changelist", ""),
             ("Numbers", "call", "admin:numbers_phonenumber_changelist", ""),
+            ("Templates", "description", "admin:messaging_messagetemplate_changelist", ""),
             ("Batches", "stacks", "admin:messaging_batch_changelist", ""),
             ("Kept notifications", "inbox", "admin:messaging_keptnotification_changelist", ""),
         ),

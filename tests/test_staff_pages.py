@@ -12,8 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from gateway import ids
+from gateway.clock import now
 from gateway.encryption import EncryptedTextField
-from messaging.models import Batch, KeptNotification
+from messaging.models import Batch, KeptNotification, MessageTemplate
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant, User
 from webhooks.models import Delivery, Endpoint, Event
@@ -76,7 +77,10 @@ def rows(tenant: Tenant) -> list[Any]:
     kept = KeptNotification.objects.create(
         reason="unroutable", waba_id="200", body_sha256="0" * 64, body=b"an answer's excerpt"
     )
-    return [account, number, endpoint, batch, kept, event, delivery]
+    template = MessageTemplate.objects.create(
+        tenant=tenant, account=account, template_id="41", name="order", document="{}", changed_at=now()
+    )
+    return [account, number, endpoint, batch, kept, template, event, delivery]
 
 
 def page(browser: Client, model: Any, row: Any = None, **query: str) -> str:
@@ -115,7 +119,7 @@ def test_history_is_found_by_public_ids_and_by_tenant(
     assert delivery.public_id not in page(browser, Delivery, q=str(uuid4()))
 
 
-@pytest.mark.parametrize("model", [Event, Delivery, Batch, KeptNotification])
+@pytest.mark.parametrize("model", [Event, Delivery, Batch, KeptNotification, MessageTemplate])
 def test_big_tables_are_never_counted_or_read_from_the_start(
     browser: Client, rows: list[Any], model: Any
 ) -> None:

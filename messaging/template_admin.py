@@ -1,0 +1,43 @@
+"""The staff admin of message templates: whose they are and what the upstream decided, to look at."""
+
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+
+from messaging.template_models import MessageTemplate
+from tenants.read_only_admin import HistoryAdmin, Period
+
+
+@admin.register(MessageTemplate)
+class MessageTemplateAdmin(HistoryAdmin):
+    list_display = ("template_id", "name", "language", "status", "category", "tenant", "changed_at")
+    list_filter = (Period,)
+    fields = (
+        "template_id",
+        "name",
+        "language",
+        "status",
+        "category",
+        "tenant",
+        "account",
+        "environment",
+        "changed_at",
+        "deleted_at",
+    )
+    readonly_fields = ("tenant",)
+    search_help_text = "The upstream's template id, a waba_id or a tenant id"
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        named = Q(template_id=term) | Q(account__waba_id=term)
+        with suppress(ValueError):
+            named |= Q(tenant_id=UUID(term))
+        return queryset.filter(named), False
