@@ -79,6 +79,8 @@ WEBHOOK_RETRY_SCHEDULE: list[float] = [
 ]
 """Seconds between one attempt and the next; after the last step a delivery is dead."""
 WEBHOOK_VERIFY_TIMEOUT_MS: int = env.int("WEBHOOK_VERIFY_TIMEOUT_MS", 5_000)
+WEBHOOK_REPLAY_PER_SECOND: int = env.int("WEBHOOK_REPLAY_PER_SECOND", 100)
+"""Deliveries that the replay of an endpoint releases in a second at most."""
 DELIVERY_CONCURRENCY: int = env.int("DELIVERY_CONCURRENCY", 256)
 """Requests in flight in one worker process."""
 DELIVERY_LEASE_SECONDS: int = env.int("DELIVERY_LEASE_SECONDS", 60)
@@ -212,6 +214,8 @@ DATABASES["default"]["OPTIONS"] = {
 }
 DATABASES["default"]["CONN_MAX_AGE"] = 0 if DATABASE_POOL_SIZE else 60
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = not DATABASE_POOL_SIZE
+DATABASE_PREPARED_STATEMENTS: bool = env.bool("DATABASE_PREPARED_STATEMENTS", True)
+"""Whether the statements that every event takes are prepared; off for a pooler that cannot keep them apart."""
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL: str = env.str("REDIS_URL", embedded.valkey_url(DATA_DIR))
@@ -365,6 +369,11 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = {
     "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 1.0, "options": {"expires": 5}},
     "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 5.0, "options": {"expires": 5}},
+    "release-replays": {
+        "task": "webhooks.tasks.release_replays",
+        "schedule": 1.0,
+        "options": {"expires": 5},
+    },
     "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
     "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},
@@ -381,6 +390,12 @@ CELERY_BEAT_SCHEDULE = {
     },
     "token-ends": {"task": "phone_numbers.tasks.warn_of_token_ends", "schedule": 3600.0},
     "redeemed-codes": {"task": "phone_numbers.tasks.forget_redeemed_codes", "schedule": 3600.0},
+    "billing": {"task": "billing.tasks.run_billing", "schedule": 600.0, "options": {"expires": 600}},
+    "billing-notices": {
+        "task": "billing.tasks.apply_notices",
+        "schedule": 600.0,
+        "options": {"expires": 600},
+    },
     "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 86_400.0},
     "bodies": {"task": "webhooks.tasks.move_bodies", "schedule": 60.0, "options": {"expires": 60}},
     "event-keys": {"task": "webhooks.tasks.forget_event_keys", "schedule": 3600.0},
@@ -418,5 +433,7 @@ UNFOLD = {
 
 # --- Logs -----------------------------------------------------------------------------------------------
 LOG_LEVEL: str = env.str("LOG_LEVEL", "INFO")
+SENTRY_DSN: str = env.str("SENTRY_DSN", "")
+"""Where errors are reported to; empty reports nowhere."""
 LOGGING_CONFIG = "gateway.logs.configure"
 LOGGING = {"level": LOG_LEVEL}

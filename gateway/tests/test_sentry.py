@@ -1,0 +1,32 @@
+"""Error reports: nothing personal and no credential leaves the service."""
+
+import json
+
+from gateway.sentry import scrub
+
+
+def test_a_report_keeps_the_stack_and_loses_the_rest() -> None:
+    key = "wb_live_" + "x" * 40
+    report = scrub(
+        {
+            "request": {
+                "method": "POST",
+                "url": "https://api.example/v1/messages?to=919812345678",
+                "headers": {"Authorization": f"Bearer {key}"},
+                "data": {"text": {"body": "private"}},
+                "cookies": {"sessionid": "s"},
+                "query_string": "to=919812345678",
+            },
+            "user": {"email": "a@b.example"},
+            "extra": {"body": "private"},
+            "exception": {
+                "values": [{"type": "ValueError", "value": f"bad key {key}", "stacktrace": {"frames": []}}]
+            },
+        },
+        {},
+    )
+    text = json.dumps(report)
+    for secret in (key, "private", "919812345678", "a@b.example", "sessionid"):
+        assert secret not in text
+    assert report["request"] == {"method": "POST", "url": "https://api.example/v1/messages"}
+    assert report["exception"]["values"][0]["type"] == "ValueError"
