@@ -1,6 +1,7 @@
 """Batches and their items as the API shows them (section 2 of the specification)."""
 
 import orjson
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from gateway import ids
@@ -34,9 +35,10 @@ class BatchItemOut(serializers.ModelSerializer[BatchItem]):
         model = BatchItem
         fields = ["idx", "status", "http_status", "wamid", "response", "event_id", "sent_at"]
 
-    def get_response(self, item: BatchItem) -> dict[str, object] | None:
+    @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
+    def get_response(self, item: BatchItem) -> orjson.Fragment | None:
         """The stored bytes as they are."""
-        return orjson.Fragment(bytes(item.response)) if item.response is not None else None  # type: ignore[return-value]
+        return orjson.Fragment(bytes(item.response)) if item.response is not None else None
 
     def get_event_id(self, item: BatchItem) -> str | None:
         return ids.encode(ids.EVENT, item.event_id) if item.event_id else None
