@@ -10,11 +10,22 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Q
 
+from gateway.encryption import decrypt
 from phone_numbers.models import PhoneNumber
+from webhooks.bulk import bulk_cursor
 
 _FROM = re.compile(r"\+?[0-9]{1,64}", re.ASCII)
+
+
+# Written out: it is asked at every send, and composing it would take longer than running it.
+_SENDER = """
+SELECT n.phone_number_id, a.waba_id, a.access_token, n.environment, n.connection_state, n.connection_detail,
+       n.display_phone_number, n.throughput_level, n.coexistence
+FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
+WHERE n.tenant_id = %s AND n.environment = %s AND (n.digits = %s OR n.phone_number_id = %s)
+ORDER BY n.id DESC
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +52,14 @@ def sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender | None:
     if not _FROM.fullmatch(from_):
         return None
     digits = from_.removeprefix("+")
-    named = Q(digits=digits) if from_.startswith("+") else Q(digits=digits) | Q(phone_number_id=digits)
-    rows = (
-        PhoneNumber.objects.for_tenant(tenant_id)
-        .filter(named, environment=environment)
-        .order_by("-id")
-        .values_list(
-            "phone_number_id",
-            "account__waba_id",
-            "account__access_token",
-            "environment",
-            "connection_state",
-            "connection_detail",
-            "display_phone_number",
-            "throughput_level",
-            "coexistence",
-        )
-    )
-    found = [Sender(*row) for row in rows]
+    phone_number_id = "" if from_.startswith("+") else digits
+    with connection.cursor() as cursor:
+        cursor.execute(_SENDER, [tenant_id, environment, digits, phone_number_id])
+        rows = cursor.fetchall()
+    found = [
+        Sender(row[0], row[1], decrypt(row[2], purpose="upstream_token") if row[2] else "", *row[3:])
+        for row in rows
+    ]
     return max(
         found,
         key=lambda number: (
@@ -133,7 +134,7 @@ def route(
     `environments` are those whose app secret signed it: a simulator's notification never reaches a live account.
     `digits` are display numbers as the upstream writes them, digits only; unknown ids are simply not in the answer.
     """
-    with connection.cursor() as cursor:
+    with bulk_cursor(prepared=True) as cursor:
         cursor.execute(
             _ROUTES,
             {

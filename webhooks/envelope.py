@@ -53,7 +53,17 @@ JOIN event_payloads p ON p.expires_on = wanted.expires_on AND p.id = wanted.id
 
 
 def load(event_ids: Sequence[UUID]) -> dict[UUID, Envelope | None]:
-    """The envelopes of events, in two queries; None for an event whose body is past retention."""
+    """The envelopes of events, in two queries; None for an event whose body is past retention.
+
+    A body may move between the two (`retention.py`): what is not found is looked for once more.
+    """
+    envelopes = _load(event_ids)
+    if missing := [event_id for event_id, found in envelopes.items() if found is None]:
+        envelopes |= _load(missing)
+    return envelopes
+
+
+def _load(event_ids: Sequence[UUID]) -> dict[UUID, Envelope | None]:
     with bulk_cursor() as cursor:
         cursor.execute(_EVENTS, [list(event_ids)])
         rows = cursor.fetchall()

@@ -12,6 +12,7 @@ from django.db import connection, transaction
 
 from gateway import ids
 from webhooks import wake
+from webhooks.bulk import bulk_cursor
 from webhooks.event_types import ALL
 
 
@@ -96,7 +97,7 @@ def publish(*, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = 
         return []
     event_ids = [event.id or ids.uuid7() for event in drafts]
     raw_id = ids.uuid7() if raw is not None else None
-    with connection.cursor() as cursor:
+    with bulk_cursor(prepared=True) as cursor:
         cursor.execute(
             _PUBLISH,
             {

@@ -62,11 +62,10 @@ def move_bodies(*, seconds: float = RUN_SECONDS, batch: int = BATCH_EVENTS) -> i
     with connection.cursor() as cursor:
         cursor.execute(_NOTICE, {"begin": _BEGIN})
     moved, deadline = 0, time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        step = _move_batch(batch)
-        if step is None:
-            break
+    while (step := _move_batch(batch)) is not None:
         moved += step
+        if time.monotonic() > deadline:
+            break
     if moved:
         log.info("bodies_moved", events=moved)
     return moved

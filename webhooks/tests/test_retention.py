@@ -90,6 +90,21 @@ class TestMoves:
         assert len({day for day, _ in bodies_of(*events)}) == 1
         assert all(readable(*events))
 
+    def test_a_delivery_that_reads_while_bodies_move_finds_them(self, tenant: Tenant) -> None:
+        events = make(tenant, count=3)
+        keep(tenant, 365)
+        statements: list[str] = []
+
+        def move_after_the_first(execute: Any, sql: str, *rest: Any) -> Any:
+            result = execute(sql, *rest)
+            statements.append(sql)
+            if len(statements) == 1:
+                retention.move_bodies()
+            return result
+
+        with connection.execute_wrapper(move_after_the_first):
+            assert all(readable(*events))
+
     def test_a_longer_retention_brings_no_dropped_body_back(self, tenant: Tenant) -> None:
         (event,) = make(tenant, age=100 * DAY)
         EventPayload.objects.all().delete()
