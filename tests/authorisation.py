@@ -169,10 +169,14 @@ ROWS: dict[str, Row] = {
     "DELETE /v1/webhooks/{endpoint_id}": Row(_endpoint),
     "POST /v1/webhooks/{endpoint_id}/verify": Row(_endpoint),
     "POST /v1/webhooks/{endpoint_id}/rotate-secret": Row(_endpoint),
+    "POST /v1/webhooks/{endpoint_id}/replay": Row(
+        _endpoint, {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
+    ),
     "GET /v1/events": Row(),
     "GET /v1/events/{event_id}": Row(_event_id),
     "GET /v1/webhook-deliveries": Row(),
     "GET /v1/webhook-deliveries/{delivery_id}": Row(_delivery),
+    "POST /v1/webhook-deliveries/{delivery_id}/replay": Row(_delivery),
     "GET /v1/numbers": Row(),
     "POST /v1/numbers/embedded-signup": Row(),
     "POST /v1/numbers/connect": Row(),

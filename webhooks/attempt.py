@@ -11,6 +11,7 @@ from django.conf import settings
 from gateway import ids
 from gateway.encryption import decrypt
 from gateway.outbound import Answer
+from webhooks.models import Endpoint
 from webhooks.signing import key_of, signature
 
 KEPT_ATTEMPTS = 20
@@ -40,6 +41,15 @@ def target(
     if previous_secret and previous_expires_at is not None and previous_expires_at > at:
         keys.append(_key(previous_secret))
     return Target(endpoint_id, url, tuple(keys))
+
+
+def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
+    """The target of an endpoint that was read through its model."""
+    keys = [key_of(endpoint.secret)]
+    until = endpoint.previous_secret_expires_at
+    if endpoint.previous_secret and until is not None and until > at:
+        keys.append(key_of(endpoint.previous_secret))
+    return Target(endpoint.id, endpoint.url, tuple(keys))
 
 
 @lru_cache(maxsize=4096)

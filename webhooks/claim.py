@@ -5,6 +5,7 @@ it is due again (at least once). Database time alone counts, so a worker's clock
 """
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -43,12 +44,14 @@ WHERE busy.endpoint_id IS NOT NULL
 """
 
 # For each ready endpoint its first due rows by the same index; rows that another worker is claiming are skipped.
+# Asked first for what is fresh, then for replays, of which an endpoint never has many waiting (replay.py).
 _LOCK = """
 SELECT due.id, share.endpoint_id
 FROM unnest(%s::uuid[], %s::int[]) AS share (endpoint_id, rows)
 CROSS JOIN LATERAL (
     SELECT d.id FROM webhook_deliveries d
     WHERE d.endpoint_id = share.endpoint_id AND d.status IN ('pending', 'failed') AND d.next_attempt_at <= now()
+      AND d.is_replay = %s
     ORDER BY d.next_attempt_at LIMIT share.rows
     FOR UPDATE SKIP LOCKED
 ) due
@@ -128,8 +131,13 @@ def claim(room: Room) -> list[Claimed]:
             for endpoint_id, half_open in probing.items()
             if (rows := room.share(endpoint_id, probing=half_open, fair=fair)) > 0
         }
-        cursor.execute(_LOCK, [list(shares), list(shares.values())])
-        locked: list[tuple[UUID, UUID]] = cursor.fetchall()
+        locked: list[tuple[UUID, UUID]] = []
+        for is_replay in (False, True):
+            left = Counter(shares)
+            left.subtract(endpoint_id for _, endpoint_id in locked)
+            left = +left
+            cursor.execute(_LOCK, [list(left), list(left.values()), is_replay])
+            locked += cursor.fetchall()
         probes = [endpoint_id for _, endpoint_id in locked if probing[endpoint_id]]
         if probes:
             # One worker wins the probe; the others leave the row to it.

@@ -22,7 +22,7 @@ from tenants import audit, checklist
 from tenants.models import Tenant
 from webhooks import attempt, signals, wake
 from webhooks.models import Endpoint
-from webhooks.signing import key_of, new_secret, shown_prefix
+from webhooks.signing import new_secret, shown_prefix
 
 MOST_ENDPOINTS = 20
 PING_TYPE = "webhook.verify"
@@ -111,12 +111,11 @@ def ping(endpoint: Endpoint) -> Ping:
     """POST a signed challenge; a pass is a 2xx that carries it as plain text or as JSON, within 5 seconds."""
     challenge = secrets.token_urlsafe(24)
     body = orjson.dumps({"type": PING_TYPE, "challenge": challenge})
-    keys = [key_of(endpoint.secret)]
     answer = post_once(
         endpoint.url,
         body,
         attempt.headers(
-            keys=tuple(keys),
+            keys=attempt.target_of(endpoint, at=now()).keys,
             message_id=ids.encode("ping_", ids.uuid7()),
             timestamp=int(now().timestamp()),
             body=body,

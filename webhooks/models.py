@@ -174,6 +174,23 @@ class RetentionMove(models.Model):
         return str(self.tenant_id)
 
 
+class ReplayChunk(models.Model):
+    """Deliveries, or missed events, of an endpoint that are still to be replayed. Written by `replay.py`."""
+
+    id = models.BigAutoField(primary_key=True)
+    endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="+", db_index=False)
+    missed = models.BooleanField()
+    """Whether the ids are those of events, not of deliveries."""
+    source_ids = ArrayField(models.UUIDField())
+    due_at = models.DateTimeField()
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["endpoint", "id"], name="replay_by_endpoint")]
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
     def for_tenant(self, tenant_id: UUID) -> Self:
         """A tenant's own deliveries."""

@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from gateway import ids
 from gateway.outbound import InvalidUrlError, validate_url
+from webhooks import replay
 from webhooks.event_types import ALL, EVENT_TYPES
 from webhooks.models import Delivery, Endpoint
 
@@ -52,6 +53,29 @@ class EndpointChangeIn(serializers.Serializer[dict[str, Any]]):
 
 class RotateSecretIn(serializers.Serializer[dict[str, Any]]):
     overlap_hours = serializers.IntegerField(required=False, default=24, min_value=0, max_value=168)
+
+
+class ReplayIn(serializers.Serializer[dict[str, Any]]):
+    """The body of an endpoint replay; `from` is a word of Python, so the fields are named by hand."""
+
+    begin = serializers.DateTimeField()
+    end = serializers.DateTimeField()
+    status = serializers.ListField(
+        child=serializers.ChoiceField(choices=replay.STATUSES),
+        required=False,
+        allow_empty=False,
+        default=list(replay.DEFAULT_STATUSES),
+    )
+    event_types = EventTypesField(required=False, allow_null=True, default=None)
+
+    def get_fields(self) -> dict[str, Any]:
+        fields = super().get_fields()
+        renamed = {"begin": "from", "end": "to"}
+        return {renamed.get(name, name): field for name, field in fields.items()}
+
+
+class QueuedOut(serializers.Serializer[dict[str, Any]]):
+    queued = serializers.IntegerField()
 
 
 class EndpointOut(serializers.ModelSerializer[Endpoint]):
@@ -123,6 +147,19 @@ class DeliveryOut(serializers.ModelSerializer[Delivery]):
 
     def get_replay_of(self, delivery: Delivery) -> str | None:
         return ids.encode(ids.DELIVERY, delivery.replay_of) if delivery.replay_of else None
+
+
+class ReplayedOut(DeliveryOut):
+    class Meta(DeliveryOut.Meta):
+        fields = [
+            "id",
+            "status",
+            "attempts",
+            "last_http_status",
+            "last_response_ms",
+            "is_replay",
+            "replay_of",
+        ]
 
 
 class DeliveryWithLogOut(DeliveryOut):

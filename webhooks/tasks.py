@@ -5,13 +5,19 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_init, worker_shutting_down
 
-from webhooks import dispatch, retention, worker
+from webhooks import dispatch, replay, retention, worker
 
 
 @shared_task
 def deliver_due(**_: Any) -> None:
     """Deliver what is due; ends when idle. Called by wake-ups, and every second by beat as the safety net."""
     dispatch.run()
+
+
+@shared_task
+def release_replays(**_: Any) -> None:
+    """Every second: the next chunk of each replay."""
+    replay.release_due()
 
 
 @worker_init.connect

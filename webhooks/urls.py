@@ -18,11 +18,21 @@ urlpatterns = [
         EndpointsView.as_view({"post": "rotate_secret"}),
         name="webhook-rotate-secret",
     ),
+    path(
+        "webhooks/<uuid:endpoint_id>/replay",
+        EndpointsView.as_view({"post": "replay"}),
+        name="webhook-replay",
+    ),
     path("webhook-deliveries", DeliveriesView.as_view({"get": "list"}), name="webhook-deliveries"),
     path(
         "webhook-deliveries/<str:delivery_id>",
         DeliveriesView.as_view({"get": "retrieve"}),
         name="webhook-delivery",
+    ),
+    path(
+        "webhook-deliveries/<str:delivery_id>/replay",
+        DeliveriesView.as_view({"post": "replay"}),
+        name="webhook-delivery-replay",
     ),
     path("events", EventsView.as_view({"get": "list"}), name="events"),
     path("events/<str:event_id>", EventsView.as_view({"get": "retrieve"}), name="event"),

@@ -12,7 +12,8 @@ from gateway.api import query
 from gateway.api.authentication import tenant_of
 from gateway.api.errors import NotFound
 from gateway.api.pagination import NewestFirst
-from webhooks import endpoints
+from webhooks import endpoints, replay
+from webhooks.event_types import ALL
 from webhooks.models import Delivery, Endpoint
 from webhooks.serializers import (
     DeletedOut,
@@ -22,6 +23,9 @@ from webhooks.serializers import (
     EndpointIn,
     EndpointOut,
     NewEndpointOut,
+    QueuedOut,
+    ReplayedOut,
+    ReplayIn,
     RotatedSecretOut,
     RotateSecretIn,
     VerifiedOut,
@@ -96,6 +100,28 @@ class EndpointsView(ViewSet):
         )
         return Response(RotatedSecretOut(endpoint).data)
 
+    @extend_schema(
+        operation_id="replay_webhook",
+        tags=["Webhooks"],
+        request=ReplayIn,
+        responses={202: QueuedOut},
+    )
+    def replay(self, request: Request, endpoint_id: UUID) -> Response:
+        tenant_id = tenant_of(request).id
+        endpoints.find(tenant_id=tenant_id, endpoint_id=endpoint_id)
+        body = ReplayIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        wanted = body.validated_data
+        queued = replay.replay_endpoint(
+            tenant_id=tenant_id,
+            endpoint_id=endpoint_id,
+            begin=wanted["from"],
+            end=wanted["to"],
+            statuses=wanted["status"],
+            event_types=None if ALL in (wanted["event_types"] or [ALL]) else wanted["event_types"],
+        )
+        return Response({"queued": queued}, status=202)
+
 
 class DeliveriesView(ViewSet):
     """Deliveries: every event on its way to every endpoint, with what came of each attempt."""
@@ -135,3 +161,13 @@ class DeliveriesView(ViewSet):
         if row is None:
             raise NotFound("There is no such delivery.")
         return Response(DeliveryWithLogOut(row).data)
+
+    @extend_schema(
+        operation_id="replay_webhook_delivery", tags=["Webhooks"], request=None, responses=ReplayedOut
+    )
+    def replay(self, request: Request, delivery_id: str) -> Response:
+        key = ids.decode(ids.DELIVERY, delivery_id)
+        if key is None:
+            raise NotFound("There is no such delivery.")
+        row = replay.replay_delivery(tenant_id=tenant_of(request).id, delivery_id=key)
+        return Response(ReplayedOut(row).data)

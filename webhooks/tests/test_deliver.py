@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 import orjson
 import pytest
@@ -18,32 +17,9 @@ from tests.receiver import Receiver
 from webhooks import dispatch
 from webhooks.models import Delivery, Endpoint, Event
 from webhooks.publish import NewEvent, publish
+from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(dispatch, "POLL_SECONDS", 0.05)
-
-
-@pytest.fixture
-def endpoint(api: Api, receiver: Receiver) -> dict[str, Any]:
-    """A verified endpoint of `tenant` on the receiver, with its secret."""
-    answer = api.post("/v1/webhooks", {"url": receiver.url})
-    assert answer.status_code == 201, answer.content
-    body: dict[str, Any] = answer.json()
-    return body
-
-
-def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **members: Any) -> UUID:
-    event = NewEvent(
-        **{"type": "message.inbound", "dedupe_key": key, "data": b'{"a": 1.10}', "raw_path": "x", **members}
-    )
-    with transaction.atomic():
-        (event_id,) = publish(tenant_id=tenant.id, events=[event], raw=raw)
-    return event_id
 
 
 def test_an_event_arrives_signed_with_the_envelope_of_the_specification(

@@ -1,0 +1,252 @@
+"""Replays: a delivery once more at once, or an endpoint's deliveries of a while, in the background.
+
+An endpoint replay is cut into chunks of source ids when it is asked for, so what it covers is settled then; a chunk
+becomes deliveries in the transaction that takes it away, so a crash neither loses nor doubles any. Chunks are
+released one by one, never ahead of what the endpoint has waiting (decisions, Webhooks to customers).
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Min
+from django.db.models.functions import Now
+
+from gateway import ids
+from gateway.api.errors import Conflict, InvalidRequest, NotFound
+from gateway.clock import isoformat, now
+from gateway.outbound import post_once
+from tenants.models import Tenant
+from webhooks import attempt, endpoints, envelope, wake
+from webhooks.event_types import ALL
+from webhooks.models import Delivery, Endpoint, ReplayChunk
+from webhooks.record import Outcome, record
+from webhooks.schedule import decide
+
+MISSED = "missed"
+STATUSES = (Delivery.Status.DELIVERED, Delivery.Status.FAILED, Delivery.Status.DEAD, MISSED)
+DEFAULT_STATUSES = (Delivery.Status.FAILED, Delivery.Status.DEAD)
+MOST_WAITING = 500
+"""Open deliveries of an endpoint from which on its replays wait."""
+
+
+def replay_delivery(*, tenant_id: UUID, delivery_id: UUID) -> Delivery:
+    """Send a delivery's event once more, now, with the endpoint's current secrets; returns the new delivery.
+
+    One attempt: delivered or dead, never retried. Raises NotFound for another tenant's delivery, for a deleted
+    endpoint and for a body past retention (details.reason `endpoint_deleted`, `payload_expired`), Conflict while
+    the first attempt is in flight and for an endpoint that is not active.
+    """
+    source = Delivery.objects.for_tenant(tenant_id).filter(pk=delivery_id).first()
+    if source is None:
+        raise NotFound("There is no such delivery.")
+    endpoint = Endpoint.objects.for_tenant(tenant_id).filter(pk=source.endpoint_id).first()
+    if endpoint is None:
+        raise NotFound("The endpoint of this delivery was deleted.", details={"reason": "endpoint_deleted"})
+    _require_active(endpoint)
+    if _in_flight(source):
+        raise Conflict("The first attempt of this delivery is in flight.")
+    found = envelope.load([source.event_id]).get(source.event_id)
+    if found is None:
+        raise NotFound("The body of this event is past retention.", details={"reason": "payload_expired"})
+    # Leased like a claimed one: should this process die, the dispatcher takes the delivery over.
+    replay = Delivery.objects.create(
+        tenant_id=tenant_id,
+        endpoint_id=endpoint.id,
+        event_id=source.event_id,
+        event_type=source.event_type,
+        next_attempt_at=Now() + timedelta(seconds=settings.DELIVERY_LEASE_SECONDS),
+        is_replay=True,
+        replay_of=source.id,
+    )
+    record([_attempt(replay, endpoint, found.body())])
+    replay.refresh_from_db()
+    return replay
+
+
+def _attempt(replay: Delivery, endpoint: Endpoint, body: bytes) -> Outcome:
+    at = now()
+    target = attempt.target_of(endpoint, at=at)
+    answer = post_once(
+        endpoint.url,
+        body,
+        attempt.delivery_headers(
+            target,
+            delivery_id=replay.id,
+            event_id=replay.event_id,
+            event_type=replay.event_type,
+            attempt=1,
+            timestamp=int(at.timestamp()),
+            body=body,
+        ),
+        allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
+    )
+    return Outcome(
+        replay.id,
+        endpoint.id,
+        0,
+        decide(answer, attempt=1, steps=()),
+        answer,
+        attempt.log_entry(answer, isoformat(at)),
+    )
+
+
+def _in_flight(delivery: Delivery) -> bool:
+    """Whether a worker holds the lease of the first attempt; by the database's clock, like every lease."""
+    return (
+        Delivery.objects.filter(pk=delivery.pk, status=Delivery.Status.PENDING, attempts=0)
+        .extra(where=["next_attempt_at > now()"])
+        .exists()
+    )
+
+
+def _require_active(endpoint: Endpoint) -> None:
+    if endpoint.status != Endpoint.Status.ACTIVE:
+        raise Conflict(f"The endpoint is {endpoint.status}: nothing is sent to it until it is active.")
+
+
+# What was replayed already is matched by its original alone, so that asking twice does not grow by powers of two.
+_MATCHING = """
+SELECT id FROM webhook_deliveries
+WHERE tenant_id = %(tenant_id)s AND id >= %(first)s AND id < %(last)s AND endpoint_id = %(endpoint_id)s
+  AND status = ANY(%(statuses)s) AND replay_of IS NULL
+  AND (%(event_types)s::text[] IS NULL OR event_type = ANY(%(event_types)s))
+"""
+
+# Deliveries are made with their event or after it, so those of the range's events lie at or after its begin.
+_MISSED = """
+SELECT e.id FROM events e
+WHERE e.tenant_id = %(tenant_id)s AND e.id >= %(first)s AND e.id < %(last)s
+  AND (%(wanted)s::text[] IS NULL OR e.type = ANY(%(wanted)s))
+  AND (%(event_types)s::text[] IS NULL OR e.type = ANY(%(event_types)s))
+  AND NOT EXISTS (SELECT FROM webhook_deliveries d
+                  WHERE d.tenant_id = %(tenant_id)s AND d.id >= %(first)s
+                    AND d.event_id = e.id AND d.endpoint_id = %(endpoint_id)s)
+"""
+
+_CUT = """
+WITH matching AS ({matching}), numbered AS (
+    SELECT id, (row_number() OVER (ORDER BY id) - 1) / %(rows)s AS chunk FROM matching
+)
+INSERT INTO webhooks_replaychunk (endpoint_id, missed, source_ids, due_at)
+SELECT %(endpoint_id)s, %(missed)s, array_agg(id ORDER BY id), now() + make_interval(secs => chunk)
+FROM numbered GROUP BY chunk ORDER BY chunk
+RETURNING cardinality(source_ids)
+"""
+
+
+def replay_endpoint(
+    *,
+    tenant_id: UUID,
+    endpoint_id: UUID,
+    begin: datetime,
+    end: datetime,
+    statuses: Sequence[str] = DEFAULT_STATUSES,
+    event_types: Sequence[str] | None = None,
+) -> int:
+    """Queue a new delivery for each delivery of the endpoint made from `begin` to before `end` that has one of the
+    statuses now; `missed` stands for events that never got a delivery to it. Returns how many.
+
+    Raises InvalidRequest for a range that is turned round or longer than the tenant's retention, NotFound for
+    another tenant's endpoint, Conflict for one that is not active. Bodies past retention are left out.
+    """
+    endpoint = endpoints.find(tenant_id=tenant_id, endpoint_id=endpoint_id)
+    retention = timedelta(days=Tenant.objects.values_list("retention_days", flat=True).get(pk=tenant_id))
+    if begin > end:
+        raise InvalidRequest.of(**{"from": "Must not be after `to`."})
+    if end - begin > retention:
+        raise InvalidRequest.of(
+            to=f"The range must not be longer than the retention ({retention.days} days)."
+        )
+    _require_active(endpoint)
+    begin = max(begin, now() - retention)
+    if begin >= end:
+        return 0
+    values: dict[str, Any] = {
+        "tenant_id": tenant_id,
+        "endpoint_id": endpoint_id,
+        "first": ids.first_at(begin),
+        "last": ids.first_at(end),
+        "statuses": [status for status in statuses if status != MISSED],
+        "event_types": list(event_types) if event_types is not None else None,
+        "wanted": None if ALL in endpoint.event_types else endpoint.event_types,
+        "rows": settings.WEBHOOK_REPLAY_PER_SECOND,
+    }
+    queued = 0
+    with transaction.atomic(), connection.cursor() as cursor:
+        if values["statuses"]:
+            cursor.execute(_CUT.format(matching=_MATCHING), {**values, "missed": False})
+            queued += sum(rows for (rows,) in cursor.fetchall())
+        if MISSED in statuses:
+            cursor.execute(_CUT.format(matching=_MISSED), {**values, "missed": True})
+            queued += sum(rows for (rows,) in cursor.fetchall())
+    return queued
+
+
+_RELEASE_DELIVERIES = """
+INSERT INTO webhook_deliveries (id, tenant_id, endpoint_id, event_id, event_type, status, attempts,
+                                next_attempt_at, attempt_log, is_replay, replay_of)
+SELECT new.id, s.tenant_id, s.endpoint_id, s.event_id, s.event_type, 'pending', 0, now(), '[]', true, s.id
+FROM unnest(%(new_ids)s::uuid[], %(source_ids)s::uuid[]) AS new (id, source_id)
+JOIN webhook_deliveries s ON s.id = new.source_id
+WHERE s.id = ANY(%(source_ids)s::uuid[])
+"""
+
+_RELEASE_MISSED = """
+INSERT INTO webhook_deliveries (id, tenant_id, endpoint_id, event_id, event_type, status, attempts,
+                                next_attempt_at, attempt_log, is_replay)
+SELECT new.id, e.tenant_id, %(endpoint_id)s, e.id, e.type, 'pending', 0, now(), '[]', true
+FROM unnest(%(new_ids)s::uuid[], %(source_ids)s::uuid[]) AS new (id, source_id)
+JOIN events e ON e.id = new.source_id
+WHERE e.id = ANY(%(source_ids)s::uuid[])
+"""
+
+_WAITING = """
+SELECT count(*) FROM (SELECT FROM webhook_deliveries
+                      WHERE endpoint_id = %s AND status IN ('pending', 'failed') LIMIT %s) AS open
+"""
+
+
+def release_due() -> int:
+    """Turn each replaying endpoint's next chunk into deliveries, unless it has enough waiting. Returns how many.
+
+    Called every second by beat, as often as beat pleases: the pace is written in the chunks.
+    """
+    released = 0
+    for endpoint_id in ReplayChunk.objects.values_list("endpoint_id", flat=True).annotate(Min("id")):
+        released += _release_one(endpoint_id)
+    if released:
+        wake.wake()
+    return released
+
+
+def _release_one(endpoint_id: UUID) -> int:
+    with transaction.atomic(), connection.cursor() as cursor:
+        # The endpoint's row is the lock: two releases of one endpoint would race past the bound.
+        endpoint = (
+            Endpoint.objects.select_for_update(of=("self",), skip_locked=True, no_key=True)
+            .filter(pk=endpoint_id, status=Endpoint.Status.ACTIVE)
+            .first()
+        )
+        if endpoint is None:
+            return 0
+        cursor.execute(_WAITING, [endpoint_id, MOST_WAITING])
+        if cursor.fetchone()[0] >= MOST_WAITING:
+            return 0
+        chunk = ReplayChunk.objects.filter(endpoint_id=endpoint_id, due_at__lte=Now()).order_by("id").first()
+        if chunk is None:
+            return 0
+        cursor.execute(
+            _RELEASE_MISSED if chunk.missed else _RELEASE_DELIVERIES,
+            {
+                "endpoint_id": endpoint_id,
+                "source_ids": chunk.source_ids,
+                "new_ids": [ids.uuid7() for _ in chunk.source_ids],
+            },
+        )
+        released: int = cursor.rowcount
+        chunk.delete()
+    return released

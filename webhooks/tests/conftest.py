@@ -1,0 +1,24 @@
+"""A dispatcher that ends as soon as it is idle, and an endpoint to deliver to."""
+
+from typing import Any
+
+import pytest
+
+from tests.fixtures import Api
+from tests.receiver import Receiver
+from webhooks import dispatch
+
+
+@pytest.fixture(autouse=True)
+def _no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(dispatch, "POLL_SECONDS", 0.05)
+
+
+@pytest.fixture
+def endpoint(api: Api, receiver: Receiver) -> dict[str, Any]:
+    """A verified endpoint of `tenant` on the receiver, with its secret."""
+    answer = api.post("/v1/webhooks", {"url": receiver.url})
+    assert answer.status_code == 201, answer.content
+    body: dict[str, Any] = answer.json()
+    return body

@@ -1,0 +1,262 @@
+"""Replays: one delivery at once; an endpoint's deliveries of a while in the background, each exactly once."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from aiohttp import web
+from django.db import connection
+from standardwebhooks.webhooks import Webhook
+
+from gateway import ids
+from gateway.clock import isoformat, now
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from tests.receiver import Receiver
+from webhooks import dispatch, replay
+from webhooks.models import Delivery, Endpoint, ReplayChunk
+from webhooks.tests.delivering import publish_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def dead(tenant: Tenant, key: str, **members: Any) -> Delivery:
+    event_id = publish_one(tenant, key, raw=b"{}", **members)
+    Delivery.objects.filter(event_id=event_id).update(status="dead", next_attempt_at=None, attempts=12)
+    return Delivery.objects.get(event_id=event_id)
+
+
+def ask(api: Api, endpoint: dict[str, Any], **body: Any) -> Any:
+    hour = timedelta(hours=1)
+    body = {"from": isoformat(now() - hour), "to": isoformat(now() + hour), **body}
+    return api.post(f"/v1/webhooks/{endpoint['id']}/replay", body)
+
+
+def release_all() -> None:
+    ReplayChunk.objects.update(due_at=now())
+    while replay.release_due():
+        ReplayChunk.objects.update(due_at=now())
+
+
+class TestOneDelivery:
+    def test_is_sent_once_more_with_the_secrets_of_now(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        source = dead(tenant, "k1")
+        rotated = api.post(f"/v1/webhooks/{endpoint['id']}/rotate-secret", {"overlap_hours": 0}).json()
+        answer = api.post(f"/v1/webhook-deliveries/{source.public_id}/replay")
+        assert answer.status_code == 200, answer.content
+        body = answer.json()
+        assert list(body) == [
+            "id", "status", "attempts", "last_http_status", "last_response_ms", "is_replay", "replay_of",
+        ]  # fmt: skip
+        (got,) = receiver.wait_for(1)
+        Webhook(rotated["secret"]).verify(got.body, {k.lower(): v for k, v in got.headers.items()})
+        assert got.headers["webhook-id"] == ids.encode(ids.EVENT, source.event_id)
+        assert got.headers["X-Service-Delivery"] == body["id"] != source.public_id
+        assert (body["status"], body["attempts"], body["last_http_status"]) == ("delivered", 1, 200)
+        assert (body["is_replay"], body["replay_of"]) == (True, source.public_id)
+        source.refresh_from_db()
+        assert source.status == "dead", "the original keeps its own story"
+
+    def test_a_failed_one_is_not_retried(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        receiver.answer = lambda request: web.Response(status=500)
+        source = dead(tenant, "k1")
+        body = api.post(f"/v1/webhook-deliveries/{source.public_id}/replay").json()
+        assert (body["status"], body["attempts"], body["last_http_status"]) == ("dead", 1, 500)
+        row = Delivery.objects.get(is_replay=True)
+        assert (row.last_error, row.next_attempt_at, len(row.attempt_log)) == ("http_5xx", None, 1)
+
+    def test_a_body_past_retention_cannot_be_replayed(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        source = dead(tenant, "k1")
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM event_payloads")
+        answer = api.post(f"/v1/webhook-deliveries/{source.public_id}/replay")
+        assert assert_error(answer, 404, "not_found")["details"] == {"reason": "payload_expired"}
+        assert Delivery.objects.count() == 1
+        assert receiver.received == []
+
+    def test_of_a_deleted_endpoint_is_not_found(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        source = dead(tenant, "k1")
+        api.delete(f"/v1/webhooks/{endpoint['id']}")
+        answer = api.post(f"/v1/webhook-deliveries/{source.public_id}/replay")
+        assert assert_error(answer, 404, "not_found")["details"] == {"reason": "endpoint_deleted"}
+
+    def test_while_the_first_attempt_is_in_flight_is_a_conflict(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        from webhooks.claim import Room, claim
+
+        publish_one(tenant)
+        (claimed,) = claim(Room(10, 10, {}, {}))
+        path = f"/v1/webhook-deliveries/{ids.encode(ids.DELIVERY, claimed.id)}/replay"
+        assert_error(api.post(path), 409, "conflict")
+        Delivery.objects.update(next_attempt_at=now())
+        assert api.post(path).status_code == 200, "one that only waits can be replayed"
+
+    @pytest.mark.parametrize("status", ["paused", "disabled", "pending"])
+    def test_to_an_endpoint_that_is_not_active_is_a_conflict(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, status: str
+    ) -> None:
+        source = dead(tenant, "k1")
+        Endpoint.objects.update(status=status)
+        assert_error(api.post(f"/v1/webhook-deliveries/{source.public_id}/replay"), 409, "conflict")
+        assert_error(ask(api, endpoint), 409, "conflict")
+        assert receiver.received == []
+
+    def test_unknown_and_foreign_deliveries_are_not_found(
+        self, api: Api, other_api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        source = dead(tenant, "k1")
+        assert_error(other_api.post(f"/v1/webhook-deliveries/{source.public_id}/replay"), 404, "not_found")
+        for unknown in (ids.encode("dlv_", ids.uuid7()), "dlv_x", str(source.id)):
+            assert_error(api.post(f"/v1/webhook-deliveries/{unknown}/replay"), 404, "not_found")
+
+
+class TestAnEndpoint:
+    def test_failed_and_dead_are_replayed_once_each_in_their_order(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any
+    ) -> None:
+        settings.WEBHOOK_REPLAY_PER_SECOND = 2
+        sources = [dead(tenant, f"k{number}") for number in range(5)]
+        publish_one(tenant, "delivered")
+        dispatch.run()
+        receiver.received.clear()
+        answer = ask(api, endpoint)
+        assert (answer.status_code, answer.json()) == (202, {"queued": 5})
+        assert [len(chunk.source_ids) for chunk in ReplayChunk.objects.order_by("id")] == [2, 2, 1]
+        release_all()
+        dispatch.run()
+        assert len(receiver.wait_for(5)) == 5
+        replays = Delivery.objects.filter(is_replay=True).order_by("id")
+        assert [row.replay_of for row in replays] == [source.id for source in sources]
+        assert {row.status for row in replays} == {"delivered"}
+
+    def test_covers_the_statuses_of_the_call(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        source = dead(tenant, "k1")
+        assert ask(api, endpoint, status=["dead"]).json() == {"queued": 1}
+        Delivery.objects.update(status="delivered")
+        dead(tenant, "later")
+        release_all()
+        assert [row.replay_of for row in Delivery.objects.filter(is_replay=True)] == [source.id]
+
+    def test_filters(self, api: Api, tenant: Tenant, endpoint: dict[str, Any]) -> None:
+        dead(tenant, "k1")
+        dead(tenant, "k2", type="message.status")
+        assert ask(api, endpoint, event_types=["message.status"]).json() == {"queued": 1}
+        assert ask(api, endpoint, event_types=["*"]).json() == {"queued": 2}
+        assert ask(api, endpoint, status=["delivered"]).json() == {"queued": 0}
+        past = isoformat(now() - timedelta(minutes=30))
+        assert ask(api, endpoint, to=past).json() == {"queued": 0}
+
+    def test_a_replay_is_replayed_by_its_original_alone(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        dead(tenant, "k1")
+        ask(api, endpoint)
+        release_all()
+        Delivery.objects.filter(is_replay=True).update(status="dead")
+        assert ask(api, endpoint).json() == {"queued": 1}
+
+    def test_missed_events_get_their_first_delivery(
+        self, api: Api, tenant: Tenant, other_tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        publish_one(tenant, "delivered")
+        dispatch.run()
+        api.patch(f"/v1/webhooks/{endpoint['id']}", {"status": "paused"})
+        missed = publish_one(tenant, "missed")
+        publish_one(other_tenant, "foreign")
+        api.patch(f"/v1/webhooks/{endpoint['id']}", {"status": "active"})
+        assert ask(api, endpoint, status=["missed"]).json() == {"queued": 1}
+        release_all()
+        dispatch.run()
+        got = receiver.wait_for(2)[-1]
+        assert got.headers["webhook-id"] == ids.encode(ids.EVENT, missed)
+        assert ask(api, endpoint, status=["missed"]).json() == {"queued": 0}
+
+    def test_events_that_the_endpoint_does_not_want_are_not_missed(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        api.patch(f"/v1/webhooks/{endpoint['id']}", {"event_types": ["message.status"]})
+        publish_one(tenant)
+        assert ask(api, endpoint, status=["missed"]).json() == {"queued": 0}
+
+    @pytest.mark.parametrize(
+        ("change", "field"),
+        [
+            ({"from": "2026-11-02T00:00:00Z", "to": "2026-11-01T00:00:00Z"}, "from"),
+            ({"from": "2025-01-01T00:00:00Z"}, "to"),
+            ({"from": "yesterday"}, "from"),
+            ({"to": None}, "to"),
+            ({"status": ["pending"]}, "status"),
+            ({"status": []}, "status"),
+            ({"event_types": ["nonsense"]}, "event_types"),
+        ],
+    )
+    def test_bad_input_is_named(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], change: dict[str, Any], field: str
+    ) -> None:
+        error = assert_error(ask(api, endpoint, **change), 400, "invalid_request")
+        assert [name.partition(".")[0] for name in error["details"]["fields"]] == [field]
+
+    def test_another_tenants_endpoint_is_not_found(
+        self, other_api: Api, endpoint: dict[str, Any], tenant: Tenant
+    ) -> None:
+        assert_error(ask(other_api, endpoint), 404, "not_found")
+
+    def test_a_crash_in_the_middle_neither_loses_nor_doubles(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in range(3):
+            dead(tenant, f"k{number}")
+        ask(api, endpoint)
+
+        def crash(chunk: ReplayChunk) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ReplayChunk, "delete", crash)
+            with pytest.raises(KeyboardInterrupt):
+                replay.release_due()
+        assert Delivery.objects.filter(is_replay=True).count() == 0
+        release_all()
+        assert Delivery.objects.filter(is_replay=True).count() == 3
+
+    def test_waits_behind_what_the_endpoint_has_open_and_for_its_pace(
+        self,
+        api: Api,
+        tenant: Tenant,
+        endpoint: dict[str, Any],
+        monkeypatch: pytest.MonkeyPatch,
+        settings: Any,
+    ) -> None:
+        settings.WEBHOOK_REPLAY_PER_SECOND = 1
+        dead(tenant, "k1")
+        dead(tenant, "k2")
+        ask(api, endpoint)
+        assert replay.release_due() == 1
+        assert replay.release_due() == 0, "the second chunk is a second later"
+        ReplayChunk.objects.update(due_at=now())
+        monkeypatch.setattr(replay, "MOST_WAITING", 1)
+        assert replay.release_due() == 0, "one delivery is open already"
+
+    def test_claims_prefer_what_is_fresh(self, api: Api, tenant: Tenant, endpoint: dict[str, Any]) -> None:
+        from webhooks.claim import Room, claim
+
+        dead(tenant, "k1")
+        ask(api, endpoint)
+        release_all()
+        Delivery.objects.filter(is_replay=True).update(next_attempt_at=now() - timedelta(minutes=1))
+        fresh: UUID = publish_one(tenant, "fresh")
+        (first,) = claim(Room(1, 1, {}, {}))
+        assert first.event_id == fresh
+        assert len(claim(Room(1, 1, {}, {}))) == 1
