@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
+from messaging.demo import WABA_ID
 from tests.e2e.conftest import ROOT, Stack, until
 from tests.e2e.test_main_job import inbox
 
@@ -131,3 +133,26 @@ def test_a_rejection_is_listed_with_its_reason(stack: Stack) -> None:
         "the rejection",
     )
     assert (listed["id"], listed["rejected_reason"]) == (made["id"], "INVALID_FORMAT")
+
+
+def test_a_template_made_elsewhere_is_listed_within_a_minute(stack: Stack) -> None:
+    """Its approval is news of a template that is not known; the worker reads the account."""
+    account = stack.simulator("POST", "/sim/accounts", {"waba_id": WABA_ID})
+    made = requests.post(
+        f"{stack.ready['simulator_url']}/v25.0/{WABA_ID}/message_templates",
+        json={
+            "name": "made_elsewhere",
+            "language": "en_US",
+            "category": "UTILITY",
+            "components": [{"type": "BODY", "text": "Your order is on its way."}],
+        },
+        headers={"Authorization": f"Bearer {account['access_token']}"},
+        timeout=30,
+    )
+    assert made.ok, made.text
+    [listed] = until(
+        lambda: stack.api("GET", "/v1/templates?name=made_elsewhere&status=APPROVED").json()["data"],
+        "the template",
+        seconds=75,
+    )
+    assert listed["id"] == made.json()["id"]
