@@ -20,18 +20,22 @@ log = structlog.get_logger(__name__)
 Effect = Callable[[Change, Owner], None]
 
 
+def has_effect(change: Change) -> bool:
+    """Whether `apply` would do anything for the change."""
+    return change.field in EFFECTS and change.value is not None
+
+
 def apply(change: Change, owner: Owner) -> None:
     """Apply what the change's field means for accounts, numbers and templates.
 
     An effect that fails takes nothing with it: the event stays, and the account is read anew from the upstream.
     Raises only what an unreachable database raises.
     """
-    effect = EFFECTS.get(change.field)
-    if effect is None or change.value is None:
+    if not has_effect(change):
         return
     try:
         with transaction.atomic():
-            effect(change, owner)
+            EFFECTS[change.field](change, owner)
     except UNAVAILABLE:
         raise
     except Exception:

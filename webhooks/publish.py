@@ -84,13 +84,16 @@ SELECT id, EXISTS (SELECT FROM new_delivery) FROM fresh
 """
 
 
-def publish(*, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = None) -> list[UUID]:
+def publish(
+    *, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = None, alone: bool = False
+) -> list[UUID]:
     """Write events of one tenant with a delivery to every active endpoint that wants them.
 
     `raw` is the notification that the events' `raw_path` points into. Returns the ids of the events that are new.
-    Must run inside a transaction; deliveries are woken when it commits.
+    Must run inside the transaction of the events' cause; deliveries are woken when it commits. `alone` says that the
+    events are all there is to write: the one statement is a transaction of its own then.
     """
-    if not connection.in_atomic_block:
+    if not (alone or connection.in_atomic_block):
         raise transaction.TransactionManagementError("publish() belongs inside the transaction of its cause")
     drafts = list({event.dedupe_key: event for event in reversed(events)}.values())[::-1]
     if not drafts:

@@ -16,7 +16,7 @@ SIGNAL = "deliveries:wake"
 ALIVE = "deliveries:alive"
 """Set while some dispatcher is running or lingering: then no task is needed."""
 CALLED = "deliveries:called"
-"""Set for a second once a task was sent for: a burst of events calls one, not one each."""
+"""Set for a second by a wake-up: a burst of events sends for one task, not one each."""
 CALL_MILLISECONDS = 1_000
 
 
@@ -30,8 +30,9 @@ def wake() -> None:
     try:
         with valkey().pipeline(transaction=False) as pipeline:
             pipeline.rpush(SIGNAL, 1).ltrim(SIGNAL, 0, 0).exists(ALIVE)
-            alive = pipeline.execute()[-1]
-        if not alive and valkey().set(CALLED, 1, nx=True, px=CALL_MILLISECONDS):
+            pipeline.set(CALLED, 1, nx=True, px=CALL_MILLISECONDS)
+            *_, alive, first = pipeline.execute()
+        if first and not alive:
             from webhooks.tasks import deliver_due
 
             deliver_due.apply_async(expires=5)

@@ -385,8 +385,7 @@ class TestCost:
 
             with connection.execute_wrapper(note):
                 assert post(notification((WABA, [text_change(NUMBER, *wamids)]))).status_code == 200
-            # The savepoint is the transaction: the test itself is in one.
-            assert statements == ["SELECT", "SAVEPOINT", "WITH", "RELEASE"]
+            assert statements == ["SELECT", "WITH"]
 
     def test_a_thousand_changes_of_fifty_tenants(self, db: None) -> None:
         tenants = [Tenant.objects.create(name=f"T{n}", status="active") for n in range(50)]
@@ -454,7 +453,12 @@ class TestRaces:
     def test_no_200_before_the_commit(
         self, number: PhoneNumber, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
+        """A field with effects takes a transaction of several statements."""
+        change = {
+            "field": "security",
+            "value": {"display_phone_number": "919800000001", "event": "PIN_CHANGED"},
+        }
+        body = notification((WABA, [change]), time=1793500000)
 
         def broken_commit() -> None:
             connection.rollback()
@@ -463,6 +467,27 @@ class TestRaces:
         with monkeypatch.context() as broken:
             broken.setattr(connection, "_commit", broken_commit)
             assert_error(post(body), 503, "service_unavailable")
+        assert events_of(tenant) == []
+        assert post(body).status_code == 200
+        assert len(events_of(tenant)) == 1
+
+    def test_no_200_when_the_database_ends_before_it_has_stored(
+        self, number: PhoneNumber, tenant: Tenant
+    ) -> None:
+        """Messages take one statement, which is a transaction of its own."""
+        body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
+
+        def end_before_storing(execute: Any, sql: str, *rest: Any) -> Any:
+            if sql.lstrip().startswith("WITH"):
+                with connections.create_connection("default").cursor() as other:
+                    process_id = connection.connection.info.backend_pid
+                    other.execute("SELECT pg_terminate_backend(%s, 5000)", [process_id])
+                    other.connection.close()
+            return execute(sql, *rest)
+
+        with connection.execute_wrapper(end_before_storing):
+            assert_error(post(body), 503, "service_unavailable")
+        connection.close()
         assert events_of(tenant) == []
         assert post(body).status_code == 200
         assert len(events_of(tenant)) == 1
