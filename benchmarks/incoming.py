@@ -7,6 +7,7 @@ must be an event, its body and a delivery when the run is over: exactly once.
 import hashlib
 import hmac
 import itertools
+from collections import Counter
 
 import orjson
 
@@ -17,6 +18,7 @@ from benchmarks.seed import Business, business, endpoint
 SMALL_COUNT, SMALL_CONCURRENCY = 4_000, 16
 LARGE_COUNT, LARGE_CONCURRENCY, LARGE_ITEMS = 300, 4, 100
 BUSINESSES = 20
+ROUNDS = 4
 OF_FLOOR = 0.40
 ITEMS_PER_SECOND = 5_000
 
@@ -68,16 +70,18 @@ def _measure(
     for each in (floor_url, url):
         post(each, count // 10)
     before = _stored()
-    floor, floor_measured = post(floor_url, count)
-    load, measured = post(url, count)
+    # In turns, so that whatever else the machine does meets both.
+    rounds = [(post(floor_url, count // ROUNDS), post(url, count // ROUNDS)) for _ in range(ROUNDS)]
+    floor, floor_seconds, _ = _together([floor for floor, _ in rounds])
+    load, seconds, cpu = _together([service for _, service in rounds])
     result = Result(
         f"{items} item{'s' * (items > 1)}",
         count * items,
-        count * items / measured.seconds,
+        count * items / seconds,
         unit="items",
         percentiles=percentiles(load.milliseconds),
-        cpu=measured.cpu_per(count * items),
-        floor=count * items / floor_measured.seconds,
+        cpu={name: spent / (count * items) * 1e6 for name, spent in cpu.items() if spent > 0.01},
+        floor=count * items / floor_seconds,
     )
     result.expect(floor.statuses == {200: count}, f"the floor answered {floor.statuses}")
     result.expect(load.statuses == {200: count}, f"the service answered {load.statuses}")
@@ -90,6 +94,17 @@ def _measure(
     }
     result.expect(stored == expected, f"stored {stored}, not {expected}")
     return result
+
+
+def _together(parts: list[tuple[Load, Measured]]) -> tuple[Load, float, dict[str, float]]:
+    """The rounds of one side as one: the load, wall seconds, CPU seconds by process."""
+    load, seconds, cpu = Load(), 0.0, Counter[str]()
+    for part, measured in parts:
+        load.milliseconds += part.milliseconds
+        load.statuses = dict(Counter(load.statuses) + Counter(part.statuses))
+        seconds += measured.seconds
+        cpu.update(measured.cpu)
+    return load, seconds, dict(cpu)
 
 
 def _stored() -> dict[str, int]:
