@@ -32,7 +32,7 @@ READY_SECONDS = 90.0
 WORKER_PROCESSES = 2
 """Of the queue `default`. Deliveries and batches have a worker each of their own, so nothing can hold them up."""
 WEB_PROCESSES = 2
-WEB_THREADS = 8
+WEB_THREADS = 40
 _STOP_ORDER = ["web", "beat", "worker", "batches", "deliveries", "simulator", "valkey", "postgres"]
 """First what takes new work in, last what keeps it."""
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]

@@ -6,6 +6,7 @@ recently enough by this process's own clock. Results are written in bulk and kep
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,6 +58,8 @@ class BatchRun:
         self.facts_at = -FACTS_SECONDS
         self.ours_until = 0.0
         self.next_idx = 0
+        self.turns: deque[float] = deque()
+        self.further_turns: asyncio.Future[list[float]] | None = None
         self.sends: set[asyncio.Task[None]] = set()
         self.results: list[Result] = []
         self.to_record = asyncio.Event()
@@ -119,29 +122,35 @@ class BatchRun:
         return taken.items
 
     async def _send_paced(self, items: list[Item]) -> None:
-        left = items
-        while left:
+        for place, item in enumerate(items):
             if self.recording.done():
                 await self.recording  # it failed: nothing more goes out that could not be recorded
             if self.runner.stopping:
-                self.unsent += left
+                self.unsent += items[place:]
                 return
             if self.number.connection_state != sending.CONNECTED:
-                for item in left:
-                    self._add(_not_connected(item, self.number))
-                return
-            loop = asyncio.get_running_loop()
-            turns = await loop.run_in_executor(self.runner.turns, self.pacer.turns, len(left))
-            for item, turn in zip(left, turns, strict=False):
-                if (wait := turn - time.monotonic()) > 0:
-                    await asyncio.sleep(wait)
-                await self.room.acquire()
-                await self.runner.slots.acquire()
-                await self._until_ours()
-                task = asyncio.create_task(self._send(item))
-                self.sends.add(task)
-                task.add_done_callback(self._sent)
-            left = left[len(turns) :]
+                self._add(_not_connected(item, self.number))
+                continue
+            if (wait := await self._next_turn() - time.monotonic()) > 0:
+                await asyncio.sleep(wait)
+            await self.room.acquire()
+            await self.runner.slots.acquire()
+            await self._until_ours()
+            task = asyncio.create_task(self._send(item))
+            self.sends.add(task)
+            task.add_done_callback(self._sent)
+
+    async def _next_turn(self) -> float:
+        """When the next message may go. Further turns are asked for while these are used, so the pace has no gaps."""
+        if not self.turns:
+            self.turns.extend(await (self.further_turns or self._ask_for_turns()))
+            self.further_turns = None
+        if self.further_turns is None:
+            self.further_turns = self._ask_for_turns()
+        return self.turns.popleft()
+
+    def _ask_for_turns(self) -> asyncio.Future[list[float]]:
+        return asyncio.get_running_loop().run_in_executor(self.runner.turns, self.pacer.turns)
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self.sends.discard(task)

@@ -22,7 +22,7 @@ COEXISTENCE_RATE = 20
 LONGEST_DEBT_SECONDS = 1.0
 """Single sends beyond the pace hold a batch up by no more than this: the upstream refuses them anyway."""
 AHEAD_SECONDS = 0.04
-"""Turns are taken for so long at a time: what a stalled runner sends late, at once, is less than 2 % of 5 seconds."""
+"""Turns are taken for so long at a time, and once ahead: what a stalled runner sends late is under 2 % of 5 seconds."""
 HALVED_SECONDS = 60.0
 CLIMB_SECONDS = 5.0
 CLIMB_STEP = 0.1
@@ -76,13 +76,13 @@ class Pacer:
         if self._lowered_at is None or now - self._lowered_at >= SAME_INCIDENT_SECONDS:
             self._lowered, self._lowered_at = max(self.share() / 2, SLOWEST), now
 
-    def turns(self, most: int) -> list[float]:
-        """The times of the next turns: `most`, or as many as fit into AHEAD_SECONDS.
+    def turns(self) -> list[float]:
+        """The times of the next turns, as many as AHEAD_SECONDS hold.
 
         Asks Valkey once, so it may block for as long as Valkey takes to fail. Turns that nobody took are lost.
         """
         pace = self.pace()
-        count = max(1, min(most, int(pace * AHEAD_SECONDS)))
+        count = max(1, int(pace * AHEAD_SECONDS))
         try:
             shared = token_bucket.reserve(
                 _key(self.phone_number_id), rate=pace, tokens=count, at_most_ahead=3600.0

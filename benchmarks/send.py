@@ -1,0 +1,215 @@
+"""`POST /v1/messages`: 32 at a time with an upstream that answers at once and after 200 ms, 50 a second, 64 waiting.
+
+The floor is a bare view in the same web processes that forwards the body to the simulator with `requests`: no key, no
+database, no event. Every message must have reached the upstream once and be one event when the run is over.
+"""
+
+import asyncio
+import itertools
+import re
+import threading
+import time
+from typing import Any
+
+import aiohttp
+import orjson
+import requests
+
+from benchmarks.harness import Harness, Load, Measured, Request, cursor, post_all
+from benchmarks.results import Result, percentiles
+from benchmarks.seed import Business, business
+
+CONCURRENCY = 32
+COUNT, SLOW_COUNT = 2_000, 1_000
+OF_FLOOR = 0.60
+STEADY_RATE, STEADY_SECONDS = 50, 20
+OWN_P50, OWN_P99 = 5.0, 25.0
+WAITING, CONNECTIONS = 64, 16
+
+_numbers = itertools.count(1)
+
+
+def run(harness: Harness) -> list[Result]:
+    """Fast and slow upstream beside the floor, then the steady rate, then what waits."""
+    from gateway import supervisor
+
+    upstream = harness.simulator()
+    _control(upstream, "settings", {"preset": "benchmark"}, method="PUT")
+    each = business()
+    _control(
+        upstream,
+        "accounts",
+        {
+            "waba_id": each.waba_id,
+            "access_token": "EAAbench",
+            "numbers": [{"phone_number_id": each.phone_number_id, "throughput": "HIGH"}],
+        },
+    )
+    web = {
+        "workers": supervisor.WEB_PROCESSES,
+        "threads": supervisor.WEB_THREADS,
+        "META_GRAPH_URL": upstream,
+        "API_RATE_PER_SECOND": "100000",
+        "API_RATE_BURST": "100000",
+    }
+    floor = harness.web(
+        name="floor", ready="/ready", DJANGO_SETTINGS_MODULE="benchmarks.floor_settings", **web
+    )
+    url = harness.web(**web)
+    results = [
+        _measure(harness, upstream, url, floor, each, delay=0, count=COUNT),
+        _measure(harness, upstream, url, floor, each, delay=200, count=SLOW_COUNT),
+        _steady(upstream, url, each),
+        _waiting(upstream, url, each),
+    ]
+    results[0].target = f"≥ {OF_FLOOR:.2f} of floor"
+    results[0].expect(
+        (results[0].ratio or 0) >= OF_FLOOR, f"{results[0].ratio:.2f} of the floor, not {OF_FLOOR:.2f}"
+    )
+    return results
+
+
+def _measure(
+    harness: Harness, upstream: str, url: str, floor: str, each: Business, *, delay: int, count: int
+) -> Result:
+    _slow(upstream, delay)
+
+    def post(to: str, number: int) -> tuple[Load, Measured]:
+        messages = [_message(each) for _ in range(number)]
+        with harness.measure() as measured:
+            load = post_all(f"{to}/v1/messages", messages, concurrency=CONCURRENCY)
+        return load, measured
+
+    for warm in (floor, url):
+        post(warm, count // 5)
+    floor_load, floor_measured = post(floor, count)
+    before = _events()
+    load, measured = post(url, count)
+    result = Result(
+        f"upstream {delay} ms",
+        count,
+        count / measured.seconds,
+        unit="messages",
+        percentiles=percentiles(load.milliseconds),
+        cpu=measured.cpu_per(count),
+        floor=count / floor_measured.seconds,
+    )
+    result.expect(floor_load.statuses == {200: count}, f"the floor answered {floor_load.statuses}")
+    result.expect(load.statuses == {200: count}, f"the service answered {load.statuses}")
+    result.expect(_events() - before == count, f"{_events() - before} events of {count} messages")
+    return result
+
+
+def _steady(upstream: str, url: str, each: Business) -> Result:
+    """The service's own time at a steady rate, as each answer's Server-Timing says it."""
+    _slow(upstream, 50)
+    count = STEADY_RATE * STEADY_SECONDS
+    own, statuses = asyncio.run(_at_rate(f"{url}/v1/messages", [_message(each) for _ in range(count)]))
+    result = Result(
+        f"own time at {STEADY_RATE}/s",
+        count,
+        float(STEADY_RATE),
+        unit="messages",
+        percentiles=percentiles(own),
+        target=f"p50 ≤ {OWN_P50:.0f}, p99 ≤ {OWN_P99:.0f} ms",
+    )
+    found = result.percentiles or {"p50": 0.0, "p99": 0.0}
+    result.expect(statuses == {200: count}, f"the service answered {statuses}")
+    result.expect(found["p50"] <= OWN_P50, f"p50 {found['p50']:.1f} ms")
+    result.expect(found["p99"] <= OWN_P99, f"p99 {found['p99']:.1f} ms")
+    return result
+
+
+async def _at_rate(url: str, messages: list[Request]) -> tuple[list[float], dict[int, int]]:
+    own: list[float] = []
+    statuses: dict[int, int] = {}
+
+    async def post(session: aiohttp.ClientSession, message: Request) -> None:
+        async with session.post(url, data=message.body, headers=message.headers) as answer:
+            await answer.read()
+            statuses[answer.status] = statuses.get(answer.status, 0) + 1
+            timing = re.search(r"wb;dur=([0-9.]+)", answer.headers["Server-Timing"])
+            own.append(float(timing[1]) if timing else float("inf"))
+
+    async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
+        began = time.monotonic()
+        for number, message in enumerate(messages):
+            await asyncio.sleep(max(0.0, began + number / STEADY_RATE - time.monotonic()))
+            group.create_task(post(session, message))
+    return own, statuses
+
+
+def _waiting(upstream: str, url: str, each: Business) -> Result:
+    """The most database connections that the web processes hold while so many sends wait for the upstream."""
+    _slow(upstream, 2_000)
+    most = 0
+    done = threading.Event()
+    others = _connections()
+
+    def watch() -> None:
+        nonlocal most
+        while not done.wait(0.05):
+            most = max(most, _connections())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    began = time.monotonic()
+    load = post_all(f"{url}/v1/messages", [_message(each) for _ in range(WAITING)], concurrency=WAITING)
+    seconds = time.monotonic() - began
+    done.set()
+    watcher.join()
+    held = most - _own_connections()
+    result = Result(
+        f"{WAITING} waiting: connections",
+        WAITING,
+        float(held),
+        unit="connections",
+        percentiles=percentiles(load.milliseconds),
+        target=f"≤ {CONNECTIONS}, all at once",
+    )
+    result.expect(load.statuses == {200: WAITING}, f"the service answered {load.statuses}")
+    result.expect(held <= CONNECTIONS, f"{held} connections (before: {others})")
+    result.expect(seconds < 3.5, f"they did not wait together: {seconds:.1f} s")
+    return result
+
+
+def _connections() -> int:
+    with cursor() as database:
+        database.execute("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
+        return int(database.fetchone()[0])
+
+
+def _own_connections() -> int:
+    """Those of this process: its main thread's and the watcher's."""
+    return 2
+
+
+def _events() -> int:
+    with cursor() as database:
+        database.execute("SELECT count(*) FROM events WHERE type = 'message.outbound'")
+        return int(database.fetchone()[0])
+
+
+def _slow(upstream: str, milliseconds: int) -> None:
+    rules = [{"match": {"path": "/messages$"}, "action": "slow", "ms": milliseconds}] if milliseconds else []
+    _control(upstream, "faults", rules, method="PUT")
+
+
+def _control(upstream: str, path: str, body: Any, *, method: str = "POST") -> None:
+    requests.request(method, f"{upstream}/sim/{path}", json=body, timeout=10).raise_for_status()
+
+
+def _message(each: Business) -> Request:
+    body = {
+        "from": each.phone_number_id,
+        "to": f"+91{next(_numbers):010d}",
+        "type": "text",
+        "text": {"body": "Your order 4711 has left our warehouse and arrives tomorrow between 9 and 12."},
+    }
+    return Request(
+        orjson.dumps(body),
+        {
+            "Content-Type": "application/json",
+            "Authorization": f"Bearer {each.api_key}",
+        },
+    )
