@@ -111,11 +111,12 @@ class PaymentAttempt(models.Model):
     provider_link_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     provider_payment_id = models.CharField(max_length=64, null=True, blank=True)
     scheduled_for = models.DateTimeField(null=True, blank=True)
+    """When the debit was asked for; written before the call, so it is asked for once."""
     completed_at = models.DateTimeField(null=True, blank=True)
     error = models.JSONField(null=True, blank=True)
     created_at = models.DateTimeField()
-    lease_until = models.DateTimeField(null=True, blank=True)
-    """While one process talks to the provider about it."""
+    next_check_at = models.DateTimeField()
+    """When the provider is asked about it, should no notice come before."""
 
     class Meta:
         constraints: ClassVar = [
@@ -127,7 +128,7 @@ class PaymentAttempt(models.Model):
         ]
         indexes: ClassVar = [
             models.Index(
-                fields=["created_at"],
+                fields=["next_check_at"],
                 name="attempt_in_flight",
                 condition=Q(status__in=["created", "scheduled", "processing", "unknown"]),
             ),

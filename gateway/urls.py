@@ -12,6 +12,7 @@ from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSpli
 from gateway.api import errors
 from gateway.api.middleware import API_PATHS
 from gateway.api.views import HealthView
+from gateway.metrics import metrics_page
 
 urlpatterns = [
     path("v1/health", HealthView.as_view(), name="health"),
@@ -19,6 +20,7 @@ urlpatterns = [
     path("v1/", include("webhooks.urls")),
     path("v1/", include("phone_numbers.urls")),
     path("v1/", include("messaging.urls")),
+    path("v1/", include("billing.urls")),
     path("upstream/", include("messaging.upstream_urls")),
     path(
         "v1/openapi.json",
@@ -35,7 +37,9 @@ urlpatterns = [
         ),
         name="docs",
     ),
+    path("metrics", metrics_page, name="metrics"),
     path("admin/", admin.site.urls),
+    path("", include("billing.page_urls")),
     path("", include("phone_numbers.page_urls")),
     path("", include("tenants.console_urls")),
 ]

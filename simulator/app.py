@@ -25,6 +25,7 @@ from simulator import (
 from simulator.config import Config
 from simulator.core import SIMULATOR, Simulator
 from simulator.graph import Graph, Table
+from simulator.payments import app as payments
 
 _MAX_BODY = 32 * 1024 * 1024
 
@@ -57,6 +58,7 @@ def make_app(config: Config) -> web.Application:
     graph_uploads.add_routes(app)
     inbox.add_routes(app)
     pages.add_routes(app)
+    payments.add_routes(app)
     return app
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 APP_ID = "900100200300400"
 APP_SECRET = "sim_app_secret_0123456789abcdef"
 VERIFY_TOKEN = "sim-verify-token"
+RAZORPAY_KEY_ID = "rzp_sim_gateway"
+RAZORPAY_SECRET = "sim_razorpay_secret_0123456789"
 # The portfolio of the gateway's own company: `entry[].id` of partner events (upstream fact 10).
 PARTNER_BUSINESS_ID = "999888777666555"
 
@@ -28,6 +30,10 @@ class Config:
     app_id: str = APP_ID
     app_secret: str = APP_SECRET
     verify_token: str = VERIFY_TOKEN
+    payments_webhook_url: str | None = None
+    razorpay_key_id: str = RAZORPAY_KEY_ID
+    razorpay_key_secret: str = RAZORPAY_SECRET
+    razorpay_webhook_secret: str = RAZORPAY_SECRET
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Config":
@@ -47,4 +53,8 @@ class Config:
             app_id=read("META_APP_ID", APP_ID),
             app_secret=read("META_APP_SECRET", APP_SECRET),
             verify_token=read("META_WEBHOOK_VERIFY_TOKEN", VERIFY_TOKEN),
+            payments_webhook_url=read("GATEWAY_PAYMENTS_URL", f"{gateway}/internal/razorpay/webhook"),
+            razorpay_key_id=read("RAZORPAY_KEY_ID", RAZORPAY_KEY_ID),
+            razorpay_key_secret=read("RAZORPAY_KEY_SECRET", RAZORPAY_SECRET),
+            razorpay_webhook_secret=read("RAZORPAY_WEBHOOK_SECRETS", RAZORPAY_SECRET).partition(",")[0],
         )

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from django.urls import get_resolver
 
+from billing import invoicing
+from billing.models import BillingSnapshot
 from gateway import ids as public_ids
 from gateway.api.authentication import AppCaller, ConsoleCaller, StaffCaller, TenantCaller
 from gateway.clock import now
@@ -133,6 +135,22 @@ def _media(world: World) -> Ids:
     return {"media_id": "510000000000001"}
 
 
+def _invoice(world: World) -> Ids:
+    snapshot = BillingSnapshot.objects.create(
+        tenant=world.tenant,
+        period=f"{2027 + BillingSnapshot.objects.count()}-01",
+        active_numbers=1,
+        numbers=[],
+        terms={},
+        subtotal_paise=50_000,
+        tax_paise=9_000,
+        total_paise=59_000,
+        taken_at=now(),
+    )
+    invoicing.issue_due(now())
+    return {"invoice_id": snapshot.invoice.public_id}
+
+
 PIN = {"pin": "123456"}
 
 ROWS: dict[str, Row] = {
@@ -192,6 +210,13 @@ ROWS: dict[str, Row] = {
     "POST /v1/numbers/{phone_number_id}/business-profile": Row(_number, {"about": "x"}),
     "POST /v1/connect-sessions": Row(),
     "GET /v1/connect-sessions/{session_id}": Row(_connect_session),
+    "GET /v1/billing": Row(),
+    "PATCH /v1/billing/profile": Row(),
+    "POST /v1/billing/mandate": Row(),
+    "GET /v1/billing/invoices": Row(),
+    "GET /v1/billing/invoices/{invoice_id}": Row(_invoice),
+    "POST /v1/billing/invoices/{invoice_id}/pay": Row(_invoice),
+    "GET /v1/admin/billing": Row(),
     "POST /v1/messages": Row(),
     "POST /v1/messages/read": Row(),
     "POST /v1/media": Row(),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import responses
+from pytest_django import Settings
 
 from gateway.api.authentication import TENANT_HEADER
 from tenants import keys, platform_apps, sessions
@@ -40,6 +41,12 @@ def _upstream_is_away() -> Iterator[None]:
     """A call that gets as far as the upstream finds nobody: the matrix asks only who gets that far."""
     with responses.RequestsMock(assert_all_requests_are_fired=False):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _billing_is_on(settings: Settings) -> None:
+    """While it is off, every caller who may use it gets the same 503."""
+    settings.BILLING_ENABLED = True
 
 
 class Callers:

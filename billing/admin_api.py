@@ -1,0 +1,63 @@
+"""`GET /v1/admin/billing`: how every tenant stands; also while billing is off."""
+
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, OuterRef, Q, Subquery
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import ViewSet
+
+from billing.models import BillingSnapshot, Invoice
+from billing.serializers import AdminBillingOut
+from gateway.api.authentication import StaffCaller
+from tenants.models import Tenant
+
+
+class AdminBillingView(ViewSet):
+    """All tenants that billing knows: those past due first, then by name."""
+
+    permission_classes = [StaffCaller]
+
+    @extend_schema(operation_id="admin_billing", tags=["Admin"], responses=AdminBillingOut)
+    def list(self, request: Request) -> Response:
+        newest = BillingSnapshot.objects.filter(tenant=OuterRef("pk")).order_by("-period").values("id")[:1]
+        tenants = (
+            Tenant.objects.filter(billing_status__isnull=False)
+            .annotate(
+                open_invoices=Count("invoices", filter=Q(invoices__status__in=Invoice.UNPAID)),
+                last_snapshot_id=Subquery(newest),
+            )
+            .order_by("past_due_since", "name", "id")
+        )
+        rows: list[Any] = list(tenants)
+        snapshots = BillingSnapshot.objects.in_bulk(
+            [row.last_snapshot_id for row in rows if row.last_snapshot_id]
+        )
+        return Response(
+            {
+                "billing_enabled": settings.BILLING_ENABLED,
+                "tenants": [
+                    {
+                        "tenant_id": tenant.id,
+                        "name": tenant.name,
+                        "billing_status": tenant.billing_status,
+                        "past_due_since": tenant.past_due_since,
+                        "last_snapshot": _shown(snapshots.get(tenant.last_snapshot_id)),
+                        "open_invoices": tenant.open_invoices,
+                    }
+                    for tenant in rows
+                ],
+            }
+        )
+
+
+def _shown(snapshot: BillingSnapshot | None) -> dict[str, object] | None:
+    if snapshot is None:
+        return None
+    return {
+        "period": snapshot.period,
+        "active_numbers": snapshot.active_numbers,
+        "total_paise": snapshot.total_paise,
+    }

@@ -1,0 +1,297 @@
+"""Collecting an invoice: a debit of the mandate, or a payment link; and asking the provider what came of it.
+
+Called by `run.py` (debits, look-ups of what no notice told), by `POST …/pay` and the pay page (links), by
+`notices.py` (something happened). An attempt is committed before the provider hears of it, is alone in flight
+(partial unique index), and is found again by its receipt when an answer is lost: nothing is collected twice.
+"""
+
+from datetime import datetime, time, timedelta
+from uuid import UUID
+
+import structlog
+from django.db import IntegrityError, transaction
+
+from billing import letters, profiles, settlement
+from billing.models import Invoice, Mandate, PaymentAttempt
+from billing.provider import Link, Payer, ProviderRefused, ProviderUnreachable, provider
+from gateway import ids
+from gateway.api.errors import Conflict
+from gateway.ids import uuid7
+from tenants.lifecycle import IST
+
+log = structlog.get_logger(__name__)
+
+Kind, Status, Method = PaymentAttempt.Kind, PaymentAttempt.Status, Mandate.Method
+
+FIRST_DEBIT = time(9)
+"""From when on debits are asked for, IST (NPCI's rule for AutoPay)."""
+RETRY_DAYS = (3, 7)
+"""Days after the first failure on which a debit is tried again; cards are not."""
+RESULT_AFTER = {
+    Method.UPI: timedelta(hours=30),
+    Method.CARD: timedelta(hours=72),
+    Method.EMANDATE: timedelta(days=5),
+}
+"""How long a debit may take before the provider is asked without a notice."""
+LINK_LIFETIME = timedelta(hours=24)
+LINK_CHECK = timedelta(hours=6)
+RETRY_CHECK = timedelta(hours=1)
+
+
+class InvoiceNotPayable(Conflict):
+    """Paid, void, or a debit is on its way."""
+
+    code = "invoice_not_payable"
+    message = "This invoice cannot be paid now."
+
+
+def charge_due(at: datetime) -> int:
+    """Start every debit that is due; returns how many began. Before 09:00 IST none does."""
+    if at.astimezone(IST).time() < FIRST_DEBIT:
+        return 0
+    mandates = {
+        mandate.tenant_id: mandate for mandate in Mandate.objects.filter(status=Mandate.Status.ACTIVE)
+    }
+    unpaid = Invoice.objects.unpaid().exclude(status=Invoice.Status.PROCESSING).order_by("id")
+    started = 0
+    for invoice in list(unpaid.filter(tenant_id__in=mandates)):
+        mandate = mandates[invoice.tenant_id]
+        attempt_id = _begin_debit(invoice.id, mandate, at)
+        if attempt_id is not None:
+            started += 1
+            _quietly(attempt_id, at)
+    return started
+
+
+def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | None:
+    """Insert the attempt when one is due; None when not, or when another is in flight."""
+    with transaction.atomic():
+        invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
+        if invoice.status not in {Invoice.Status.OPEN, Invoice.Status.FAILED}:
+            return None
+        if not 0 < invoice.amount_due_paise <= mandate.max_amount_paise:
+            return None
+        attempts = PaymentAttempt.objects.filter(invoice=invoice)
+        if attempts.filter(status__in=PaymentAttempt.IN_FLIGHT).exists():
+            return None
+        if attempts.filter(mandate=mandate).exists():
+            retries = _retries_due(invoice, mandate, at)
+            if retries <= invoice.retries_started:
+                return None
+            invoice.retries_started = retries
+        attempt = _insert(
+            invoice, Kind.AUTOPAY, at, mandate=mandate, result_after=RESULT_AFTER[Method(mandate.method)]
+        )
+        invoice.status = Invoice.Status.PROCESSING
+        invoice.save(update_fields=["status", "retries_started"])
+    return attempt.id
+
+
+def _retries_due(invoice: Invoice, mandate: Mandate, at: datetime) -> int:
+    since = invoice.overdue_since
+    if since is None or mandate.method == Method.CARD:
+        return 0
+    return sum(since + timedelta(days=days) <= at for days in RETRY_DAYS)
+
+
+def _insert(
+    invoice: Invoice,
+    kind: str,
+    at: datetime,
+    *,
+    result_after: timedelta,
+    mandate: Mandate | None = None,
+    **more: str | None,
+) -> PaymentAttempt:
+    key = uuid7()
+    return PaymentAttempt.objects.create(
+        id=key,
+        invoice=invoice,
+        mandate=mandate,
+        kind=kind,
+        amount_paise=invoice.amount_due_paise,
+        receipt=ids.encode("pat_", key),
+        created_at=at,
+        next_check_at=at + result_after,
+        **more,
+    )
+
+
+def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) -> PaymentAttempt:
+    """The live payment link of an unpaid invoice, made when there is none.
+
+    Raises InvoiceNotPayable (paid, void, or a debit in flight), ProviderUnreachable, ProviderRefused.
+    """
+    try:
+        with transaction.atomic():
+            invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice.pk)
+            attempt = PaymentAttempt.objects.filter(
+                invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT
+            ).first()
+            if invoice.status not in Invoice.UNPAID or (attempt and attempt.kind != Kind.LINK):
+                raise InvoiceNotPayable(
+                    details={"status": invoice.status, "in_flight": attempt.public_id if attempt else None}
+                )
+            if attempt is None:
+                attempt = _insert(invoice, Kind.LINK, at, result_after=LINK_CHECK, return_url=return_url)
+                attempt.expires_at = at + LINK_LIFETIME
+                attempt.save(update_fields=["expires_at"])
+    except IntegrityError:
+        raise InvoiceNotPayable(details={"status": invoice.status, "in_flight": None}) from None
+    if attempt.payment_url is None or (attempt.expires_at and attempt.expires_at <= at):
+        refresh(attempt.id, at)
+        attempt.refresh_from_db()
+        if attempt.status == Status.FAILED and attempt.payment_url is not None:
+            return pay_now(invoice=invoice, at=at, return_url=return_url)
+        if attempt.payment_url is None:
+            raise ProviderUnreachable
+    return attempt
+
+
+def refresh(attempt_id: UUID, at: datetime) -> None:
+    """Carry an attempt on from where it stands, or ask what came of it. Raises ProviderUnreachable."""
+    attempt = PaymentAttempt.objects.select_related("invoice__tenant", "mandate").get(pk=attempt_id)
+    if attempt.status == Status.CAPTURED:
+        return
+    try:
+        if attempt.kind == Kind.LINK:
+            _refresh_link(attempt, at)
+        elif attempt.kind == Kind.AUTOPAY:
+            _refresh_debit(attempt, at)
+    except ProviderRefused as refusal:
+        if attempt.provider_payment_id is None:
+            settlement.fail(attempt_id=attempt.id, error=refusal.error, at=at)
+        raise
+    except ProviderUnreachable:
+        PaymentAttempt.objects.filter(pk=attempt.pk, status=Status.CREATED).update(
+            status=Status.UNKNOWN, next_check_at=at + RETRY_CHECK
+        )
+        raise
+
+
+def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
+    """Order, then debit; the debit is asked for once in an attempt's life, whatever becomes of the answer."""
+    mandate, pay = attempt.mandate, provider()
+    assert mandate is not None and mandate.provider_token_id and mandate.provider_customer_id  # noqa: S101, PT018 - an autopay attempt has an active mandate
+    order_id = attempt.provider_order_id
+    if order_id is None and attempt.status not in PaymentAttempt.IN_FLIGHT:
+        return
+    if order_id is None:
+        order_id = pay.find_order(attempt.receipt) or pay.create_order(
+            receipt=attempt.receipt,
+            amount_paise=attempt.amount_paise,
+            invoice_number=attempt.invoice.number,
+        )
+        PaymentAttempt.objects.filter(pk=attempt.pk, provider_order_id__isnull=True).update(
+            provider_order_id=order_id
+        )
+        order_id = PaymentAttempt.objects.values_list("provider_order_id", flat=True).get(pk=attempt.pk)
+        assert order_id is not None  # noqa: S101 - stored above
+    asked_now = PaymentAttempt.objects.filter(
+        pk=attempt.pk, scheduled_for__isnull=True, status__in=PaymentAttempt.IN_FLIGHT
+    ).update(scheduled_for=at)
+    if asked_now:
+        payment_id = pay.debit(
+            order_id=order_id,
+            payer=_payer(attempt.invoice),
+            customer_id=mandate.provider_customer_id,
+            token_id=mandate.provider_token_id,
+            amount_paise=attempt.amount_paise,
+            description=f"Invoice {attempt.invoice.number}",
+        )
+        settlement.note_processing(attempt_id=attempt.id, payment_id=payment_id, at=at)
+        return
+    payments = pay.payments_of(order_id)
+    settlement.apply_payments(attempt_id=attempt.id, payments=payments, at=at)
+    waited = attempt.created_at + RESULT_AFTER[Method(mandate.method)] <= at
+    if not payments and attempt.scheduled_for is not None and waited:
+        error = {
+            "code": "not_received",
+            "reason": "not_received",
+            "message": "The debit never reached the provider.",
+        }
+        settlement.fail(attempt_id=attempt.id, error=error, at=at)
+
+
+def _refresh_link(attempt: PaymentAttempt, at: datetime) -> None:
+    pay = provider()
+    if attempt.provider_link_id is None:
+        assert attempt.expires_at is not None  # noqa: S101 - a link has an end
+        link = _make_link(attempt)
+        PaymentAttempt.objects.filter(pk=attempt.pk, provider_link_id__isnull=True).update(
+            provider_link_id=link.id, payment_url=link.url
+        )
+        PaymentAttempt.objects.filter(pk=attempt.pk, status=Status.UNKNOWN).update(status=Status.CREATED)
+    else:
+        link = pay.link(attempt.provider_link_id)
+    paid = [payment for payment in link.payments if payment.status == "captured"]
+    if paid:
+        settlement.apply_payments(attempt_id=attempt.id, payments=paid, at=at)
+    elif link.status == "ended":
+        error = {"code": "link_ended", "reason": "link_ended", "message": "The payment link ended unpaid."}
+        settlement.fail(attempt_id=attempt.id, error=error, at=at)
+
+
+def _make_link(attempt: PaymentAttempt) -> Link:
+    """The attempt's link at the provider; one that an unanswered or a simultaneous call made is found again."""
+    assert attempt.expires_at is not None  # noqa: S101 - a link has an end
+    pay = provider()
+    if attempt.status == Status.UNKNOWN and (found := pay.find_link(attempt.receipt)):
+        return found
+    try:
+        return pay.create_link(
+            payer=_payer(attempt.invoice),
+            amount_paise=attempt.amount_paise,
+            reference=attempt.receipt,
+            description=f"Invoice {attempt.invoice.number}",
+            expires_at=attempt.expires_at,
+            return_url=attempt.return_url or letters.pay_page_url(attempt.invoice),
+        )
+    except ProviderRefused:
+        if found := pay.find_link(attempt.receipt):
+            return found
+        raise
+
+
+def end_link(*, invoice: Invoice, at: datetime) -> None:
+    """End an invoice's live link, so that its amount may change. If it was paid meanwhile, that is taken down."""
+    attempt = PaymentAttempt.objects.filter(
+        invoice=invoice, kind=Kind.LINK, status__in=PaymentAttempt.IN_FLIGHT
+    ).first()
+    if attempt is None:
+        return
+    if attempt.provider_link_id is not None:
+        try:
+            provider().cancel_link(attempt.provider_link_id)
+        except ProviderRefused:
+            log.info("payment_link_not_cancelled", attempt_id=attempt.public_id)
+    refresh(attempt.id, at)
+
+
+def reconcile(at: datetime) -> int:
+    """Ask about every attempt in flight that should have ended; returns how many were asked about."""
+    overdue = PaymentAttempt.objects.filter(status__in=PaymentAttempt.IN_FLIGHT, next_check_at__lte=at)
+    due = list(overdue.order_by("next_check_at").values_list("id", "kind"))
+    for attempt_id, kind in due:
+        PaymentAttempt.objects.filter(pk=attempt_id).update(
+            next_check_at=at + (LINK_CHECK if kind == Kind.LINK else RETRY_CHECK)
+        )
+        _quietly(attempt_id, at)
+    return len(due)
+
+
+def _quietly(attempt_id: UUID, at: datetime) -> None:
+    """Refresh one of many: trouble with one is logged and never stops the others."""
+    try:
+        refresh(attempt_id, at)
+    except (ProviderUnreachable, ProviderRefused) as error:
+        log.warning("payment_attempt_waits", attempt_id=ids.encode("pat_", attempt_id), error=error.code)
+
+
+def _payer(invoice: Invoice) -> Payer:
+    profile = profiles.profile_of(invoice.tenant)
+    return Payer(
+        name=profile.legal_name or invoice.tenant.name,
+        email=profiles.email_of(invoice.tenant) or "",
+        contact=profile.phone,
+    )

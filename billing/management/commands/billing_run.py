@@ -1,0 +1,37 @@
+"""`manage.py billing_run [--as-of 2026-12-01T09:30:00+05:30]`: do what billing has to do at a moment."""
+
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.dateparse import parse_datetime
+
+from billing.run import run
+from gateway.clock import now
+from tenants.lifecycle import IST
+
+
+class Command(BaseCommand):
+    help = "Ends trials, takes snapshots, issues invoices, debits, looks up results, reminds. Safe to repeat."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--as-of", help="date or date-time, IST unless it says otherwise; now by default")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not settings.BILLING_ENABLED:
+            raise CommandError("Billing is off: set BILLING_ENABLED.")
+        report = run(_moment(options["as_of"]) if options["as_of"] else now())
+        for name, count in report.as_dict().items():
+            self.stdout.write(f"{name}: {count}")
+
+
+def _moment(text: str) -> datetime:
+    """The moment named; a bare date is 09:30 of it, when debits may begin."""
+    try:
+        moment = parse_datetime(text if "T" in text or " " in text else f"{text}T09:30:00")
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise CommandError("--as-of takes 2026-12-01 or 2026-12-01T09:30:00+05:30.")
+    return moment if moment.tzinfo else moment.replace(tzinfo=IST)

@@ -1,0 +1,85 @@
+"""The provider's webhooks: kept before they are answered, applied by a task.
+
+A notice says that something happened; what, is read from the provider (`charging.refresh`, `mandates.sync`). So the
+order of notices, a repeated one and a lost one make no difference. Called by `webhook_views.py`, the task, `run.py`.
+"""
+
+import hashlib
+from datetime import datetime, timedelta
+
+import structlog
+from django.db import transaction
+from django.db.models import Q
+from kombu.exceptions import OperationalError
+
+from billing import charging, mandates
+from billing.models import Mandate, PaymentAttempt, ProviderEvent
+from billing.provider import ProviderRefused, ProviderUnreachable, provider
+from gateway.api.errors import InvalidRequest, Unauthorized
+from gateway.clock import now
+from gateway.valkey import UNAVAILABLE
+
+log = structlog.get_logger(__name__)
+
+GIVEN_UP_AFTER = timedelta(days=7)
+
+
+def accept(*, body: bytes, signature: str, event_id: str) -> None:
+    """Keep a signed notice once and have it applied. Raises Unauthorized for a wrong signature, InvalidRequest."""
+    pay = provider()
+    if not pay.is_signed(body, signature):
+        raise Unauthorized("The signature does not match the body.")
+    try:
+        notice = pay.read_notice(body)
+    except ValueError:
+        raise InvalidRequest("The body is no notice.") from None
+    event = ProviderEvent(
+        provider=pay.name,
+        event_id=(event_id or hashlib.sha256(body).hexdigest())[:100],
+        type=notice.type[:60],
+        body=body,
+    )
+    with transaction.atomic():
+        ProviderEvent.objects.bulk_create([event], ignore_conflicts=True)
+        transaction.on_commit(_wake)
+
+
+def _wake() -> None:
+    from billing.tasks import apply_notices
+
+    try:
+        apply_notices.apply_async()
+    except (*UNAVAILABLE, OperationalError) as error:
+        log.warning("notices_wait_for_beat", error=type(error).__name__)
+
+
+def apply_waiting(at: datetime | None = None) -> int:
+    """Apply every notice that waits, oldest first; returns how many were. One that fails waits for the next run."""
+    at = at or now()
+    waiting = ProviderEvent.objects.filter(processed_at__isnull=True).order_by("id")
+    applied = 0
+    for event in list(waiting):
+        try:
+            _apply(event, at)
+        except (ProviderUnreachable, ProviderRefused) as error:
+            log.warning("notice_waits", notice=event.pk, error=error.code)
+            if event.received_at + GIVEN_UP_AFTER > at:
+                continue
+        applied += ProviderEvent.objects.filter(pk=event.pk, processed_at__isnull=True).update(
+            processed_at=at
+        )
+    return applied
+
+
+def _apply(event: ProviderEvent, at: datetime) -> None:
+    notice = provider().read_notice(bytes(event.body))
+    attempts = PaymentAttempt.objects.filter(
+        Q(provider_order_id__in=notice.order_ids) | Q(provider_link_id__in=notice.link_ids)
+    )
+    for attempt_id in list(attempts.values_list("id", flat=True)):
+        charging.refresh(attempt_id, at)
+    concerned = Mandate.objects.filter(
+        Q(provider_order_id__in=notice.order_ids) | Q(provider_token_id__in=notice.token_ids)
+    )
+    for mandate_id in list(concerned.values_list("id", flat=True)):
+        mandates.sync(mandate_id, at)

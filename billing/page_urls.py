@@ -1,0 +1,10 @@
+"""Billing outside of /v1: the provider's webhook and the page behind the links in mails."""
+
+from django.urls import path
+
+from billing import pages, webhook_views
+
+urlpatterns = [
+    path("internal/razorpay/webhook", webhook_views.razorpay, name="razorpay-webhook"),
+    path("pay/<str:token>", pages.pay, name="pay"),
+]

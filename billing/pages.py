@@ -1,0 +1,47 @@
+"""`/pay/<link>`: the page behind the links in billing mails; a button leads to the provider's payment page."""
+
+from urllib.parse import urlsplit
+
+from csp.decorators import csp_update
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from billing import charging, letters
+from billing.models import Invoice
+from billing.money import rupees
+from billing.provider import ProviderRefused, ProviderUnreachable
+from gateway.clock import now
+
+_PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not settings.PRODUCTION else []
+"""Browsers let a form lead only where the policy says: the provider's page, and the simulator's in development."""
+
+
+@csp_update({"form-action": ["https:", *_PROVIDER]})  # type: ignore[arg-type]
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+def pay(request: HttpRequest, token: str) -> HttpResponse:
+    """What is due, and a button that makes the payment link when it is pressed."""
+    key = letters.invoice_behind(token)
+    invoice = Invoice.objects.filter(pk=key).first() if key and settings.BILLING_ENABLED else None
+    if invoice is None:
+        return render(request, "billing/pay_unknown.html", status=404)
+    problem = None
+    if request.method == "POST":
+        try:
+            attempt = charging.pay_now(invoice=invoice, at=now())
+            response = HttpResponse(status=303)
+            response["Location"] = attempt.payment_url or ""
+        except (charging.InvoiceNotPayable, ProviderRefused, ProviderUnreachable) as error:
+            problem = error.text
+        else:
+            return response
+        invoice.refresh_from_db()
+    return render(
+        request,
+        "billing/pay.html",
+        {"invoice": invoice, "due": rupees(invoice.amount_due_paise), "problem": problem},
+        status=409 if problem else 200,
+    )

@@ -1,0 +1,58 @@
+"""What the printable invoice shows: one A4 page, the contents of CGST rule 46. Its style sheet is inline, so that the
+page prints the same when it was saved.
+"""
+
+import base64
+import hashlib
+from typing import Any
+
+from django.conf import settings
+
+from billing import bodies
+from billing.models import Invoice
+from billing.money import rupees
+from billing.periods import Period
+from tenants.lifecycle import IST
+
+STYLE = (settings.BASE_DIR / "templates" / "billing" / "invoice.css").read_text()
+_STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+CONTENT_SECURITY_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+def context_of(invoice: Invoice) -> dict[str, Any]:
+    """Everything that `billing/invoice.html` names; amounts as text."""
+    period = Period.parse(invoice.period)
+    return {
+        "style": STYLE,
+        "invoice": invoice,
+        "issued_on": invoice.issued_at.astimezone(IST),
+        "due_on": invoice.due_at.astimezone(IST),
+        "paid_on": invoice.paid_at.astimezone(IST) if invoice.paid_at else None,
+        "month": period.start.astimezone(IST),
+        "lines": [
+            {
+                "description": line.description,
+                "sac": line.sac,
+                "quantity": line.quantity,
+                "unit": rupees(line.unit_paise),
+                "amount": rupees(line.amount_paise),
+            }
+            for line in invoice.lines.order_by("id")
+        ],
+        "taxes": [
+            {**row, "amount": rupees(int(str(row["amount_paise"])))}
+            for row in bodies.taxes_of(invoice).rows()
+        ],
+        "subtotal": rupees(invoice.subtotal_paise),
+        "round_off": rupees(invoice.round_off_paise) if invoice.round_off_paise else None,
+        "total": rupees(invoice.total_paise),
+        "paid": rupees(invoice.amount_paid_paise) if invoice.amount_paid_paise else None,
+        "credited": rupees(invoice.credited_paise) if invoice.credited_paise else None,
+        "due": rupees(invoice.amount_due_paise),
+        "credit_notes": [
+            {"number": note.number, "total": rupees(note.total_paise), "reason": note.reason}
+            for note in invoice.credit_notes.order_by("id")
+        ],
+    }

@@ -1,0 +1,89 @@
+"""Who a tenant's invoices are made out to: first what its sign-up said, then what it or staff change.
+
+Called by the API (`GET /v1/billing`, `PATCH /v1/billing/profile`), by issuing and by setting up a mandate.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from billing.models import BillingProfile
+from gateway.api.errors import InvalidRequest
+from tenants import audit, gstin
+from tenants.models import SignUp, Tenant
+
+REQUIRED = ("legal_name", "address", "city", "pin", "state_code", "tax_id", "phone")
+
+
+def profile_of(tenant: Tenant) -> BillingProfile:
+    """The tenant's profile, made from its sign-up at the first look; an app's tenant begins with its name alone."""
+    profile = BillingProfile.objects.filter(pk=tenant.pk).first()
+    if profile is not None:
+        return profile
+    sign_up = SignUp.objects.filter(tenant=tenant).first()
+    known = (
+        {
+            "legal_name": sign_up.company,
+            "address": sign_up.address,
+            "city": sign_up.city,
+            "pin": sign_up.pin_code,
+            "state_code": sign_up.state_code,
+            "tax_id": sign_up.tax_id,
+            "tax_id_type": sign_up.tax_id_type,
+            "phone": sign_up.phone,
+        }
+        if sign_up
+        else {
+            "legal_name": tenant.name,
+            "tax_id": tenant.tax_id or "",
+            "tax_id_type": tenant.tax_id_type or "",
+        }
+    )
+    BillingProfile.objects.bulk_create([BillingProfile(tenant=tenant, **known)], ignore_conflicts=True)
+    return BillingProfile.objects.get(pk=tenant.pk)
+
+
+def email_of(tenant: Tenant) -> str | None:
+    """Where bills go: the billing address, else the contact address."""
+    return tenant.billing_email or tenant.contact_email
+
+
+def missing(profile: BillingProfile, tenant: Tenant) -> list[str]:
+    """What a mandate still needs; `billing_email` is set by `PATCH /v1/tenant`."""
+    found = [name for name in REQUIRED if not getattr(profile, name)]
+    return found if email_of(tenant) else [*found, "billing_email"]
+
+
+def gstin_state(profile: BillingProfile) -> str | None:
+    """The state of a registered buyer's GSTIN."""
+    return gstin.parse(profile.tax_id).state_code if profile.tax_id_type == "gstin" else None
+
+
+def change(*, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | None = None) -> BillingProfile:
+    """Change the profile, audited. Raises InvalidRequest for a tax id that is none."""
+    changes = dict(changes)
+    if "tax_id" in changes:
+        try:
+            tax_id = gstin.parse(changes["tax_id"])
+        except gstin.InvalidTaxIdError as error:
+            raise InvalidRequest.of(tax_id=str(error)) from None
+        changes |= {"tax_id": tax_id.number, "tax_id_type": tax_id.kind}
+    profile_of(Tenant.objects.get(pk=tenant_id))
+    with transaction.atomic():
+        profile = BillingProfile.objects.select_for_update().get(pk=tenant_id)
+        changed = {name: value for name, value in changes.items() if getattr(profile, name) != value}
+        if changed:
+            before = {name: getattr(profile, name) for name in changed}
+            for name, value in changed.items():
+                setattr(profile, name, value)
+            profile.save(update_fields=list(changed))
+            audit.record(
+                action="billing.profile",
+                target_type="tenant",
+                target_id=tenant_id,
+                tenant_id=tenant_id,
+                actor_user_id=actor_user_id,
+                details={"before": before, "after": changed},
+            )
+    return profile

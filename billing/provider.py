@@ -1,0 +1,157 @@
+"""What billing asks of a payment provider: mandates, debits, payment links, and signed notices.
+
+`razorpay.py` is the one that exists. Every call is made outside transactions; a call without an answer raises
+`ProviderUnreachable` and its outcome is unknown, one that is refused raises `ProviderRefused`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from gateway.api.errors import ServiceError
+
+PaymentStatus = Literal["processing", "captured", "failed"]
+
+
+class ProviderUnreachable(ServiceError):
+    """No answer: what was asked for may or may not have happened."""
+
+    status = 502
+    code = "payment_provider_unreachable"
+    message = "The payment provider did not answer. Try again in a minute; nothing is charged twice."
+
+
+class ProviderRefused(ServiceError):
+    """The provider said no; `reason` is its own word for why."""
+
+    status = 502
+    code = "payment_provider_refused"
+    message = "The payment provider refused the request."
+
+    def __init__(self, *, provider_code: str, reason: str | None, text: str) -> None:
+        self.error = {"code": provider_code, "reason": reason, "message": text}
+        super().__init__(details={"provider": self.error})
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """Who pays, as the provider knows people."""
+
+    name: str
+    email: str
+    contact: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A page on which a mandate is approved."""
+
+    order_id: str
+    customer_id: str
+    url: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MandateState:
+    """What the provider says of a mandate; `status` in our words."""
+
+    token_id: str
+    status: str
+    instrument: str | None
+    max_amount_paise: int | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """One payment of an order or a link."""
+
+    id: str
+    status: PaymentStatus
+    amount_paise: int
+    token_id: str | None = None
+    customer_id: str | None = None
+    error: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A page on which one amount is paid."""
+
+    id: str
+    url: str
+    status: Literal["live", "paid", "ended"]
+    payments: Sequence[Payment] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a webhook is about: the state itself is read from the provider, so order and repetition do not matter."""
+
+    type: str
+    order_ids: frozenset[str] = field(default_factory=frozenset)
+    link_ids: frozenset[str] = field(default_factory=frozenset)
+    token_ids: frozenset[str] = field(default_factory=frozenset)
+
+
+class PaymentProvider(Protocol):
+    """One provider. Amounts are paise; `receipt` is ours and unique, so what got lost can be found again."""
+
+    name: str
+
+    def register_mandate(
+        self, *, payer: Payer, method: str, max_amount_paise: int, receipt: str, return_url: str | None
+    ) -> Registration: ...
+
+    def find_mandate(
+        self, *, order_id: str, customer_id: str, token_id: str | None
+    ) -> MandateState | None: ...
+
+    def cancel_mandate(self, *, customer_id: str, token_id: str) -> None: ...
+
+    def create_order(self, *, receipt: str, amount_paise: int, invoice_number: str) -> str: ...
+
+    def find_order(self, receipt: str) -> str | None: ...
+
+    def debit(
+        self,
+        *,
+        order_id: str,
+        payer: Payer,
+        customer_id: str,
+        token_id: str,
+        amount_paise: int,
+        description: str,
+    ) -> str: ...
+
+    def payments_of(self, order_id: str) -> list[Payment]: ...
+
+    def create_link(
+        self,
+        *,
+        payer: Payer,
+        amount_paise: int,
+        reference: str,
+        description: str,
+        expires_at: datetime,
+        return_url: str | None,
+    ) -> Link: ...
+
+    def find_link(self, reference: str) -> Link | None: ...
+
+    def link(self, link_id: str) -> Link: ...
+
+    def cancel_link(self, link_id: str) -> None: ...
+
+    def is_signed(self, body: bytes, signature: str) -> bool: ...
+
+    def read_notice(self, body: bytes) -> Notice: ...
+
+
+def provider() -> PaymentProvider:
+    """The provider that money goes through."""
+    from billing.razorpay import Razorpay
+
+    return Razorpay()

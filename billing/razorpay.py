@@ -1,0 +1,292 @@
+"""Razorpay over `requests`: recurring payments by registration links, orders and tokens, and payment links.
+
+Paths and members are those of Razorpay's API reference (recurring payments, orders, payment links, webhooks). The
+coupled flow is used: Razorpay notifies the payer, debits about a day later and retries by itself.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import requests
+from django.conf import settings
+
+from billing.provider import (
+    Link,
+    MandateState,
+    Notice,
+    Payer,
+    Payment,
+    PaymentStatus,
+    ProviderRefused,
+    ProviderUnreachable,
+    Registration,
+)
+from gateway.transactions import assert_no_transaction
+
+_TOKEN_STATUS = {
+    "initiated": "pending",
+    "confirmed": "active",
+    "rejected": "rejected",
+    "cancelled": "cancelled",
+    "paused": "paused",
+}
+_PAYMENT_STATUS: dict[str, PaymentStatus] = {
+    "captured": "captured",
+    "refunded": "captured",
+    "failed": "failed",
+}
+_LINK_ENDED = {"expired", "cancelled"}
+
+
+class Razorpay:
+    """The client; it keeps nothing between calls."""
+
+    name = "razorpay"
+
+    def register_mandate(
+        self, *, payer: Payer, method: str, max_amount_paise: int, receipt: str, return_url: str | None
+    ) -> Registration:
+        """A registration link: the payer approves on Razorpay's page (UPI by app or QR, card, or net banking)."""
+        made = self._call(
+            "POST",
+            "subscription_registration/auth_links",
+            {
+                "customer": {"name": payer.name, "email": payer.email, "contact": payer.contact},
+                "type": "link",
+                "amount": 0 if method == "emandate" else 100,
+                "currency": "INR",
+                "description": "Autopay for monthly invoices",
+                "receipt": receipt,
+                "subscription_registration": {
+                    "method": method,
+                    "max_amount": max_amount_paise,
+                    "frequency": "as_presented",
+                },
+                **({"callback_url": return_url, "callback_method": "get"} if return_url else {}),
+            },
+        )
+        return Registration(
+            made["order_id"], made["customer_id"], made["short_url"], _moment(made["expire_by"])
+        )
+
+    def find_mandate(self, *, order_id: str, customer_id: str, token_id: str | None) -> MandateState | None:
+        """The token that the registration's payment made, or None while nobody approved."""
+        if token_id is None:
+            paid = [payment for payment in self.payments_of(order_id) if payment.token_id]
+            if not paid:
+                return None
+            token_id = paid[-1].token_id
+        token = self._call("GET", f"customers/{customer_id}/tokens/{token_id}")
+        status = str((token.get("recurring_details") or {}).get("status") or "initiated")
+        return MandateState(
+            token_id=token["id"],
+            status=_TOKEN_STATUS.get(status, "pending"),
+            instrument=_instrument(token),
+            max_amount_paise=token.get("max_amount"),
+            expires_at=_moment(token["expired_at"]) if token.get("expired_at") else None,
+        )
+
+    def cancel_mandate(self, *, customer_id: str, token_id: str) -> None:
+        """Cancel a token."""
+        self._call("DELETE", f"customers/{customer_id}/tokens/{token_id}")
+
+    def create_order(self, *, receipt: str, amount_paise: int, invoice_number: str) -> str:
+        """An order for one debit."""
+        body = {
+            "amount": amount_paise,
+            "currency": "INR",
+            "receipt": receipt,
+            "payment_capture": True,
+            "notes": {"invoice": invoice_number},
+        }
+        return str(self._call("POST", "orders", body)["id"])
+
+    def find_order(self, receipt: str) -> str | None:
+        """The order with our receipt, for when the answer to its creation was lost."""
+        items = self._call("GET", "orders", query={"receipt": receipt})["items"]
+        return str(items[0]["id"]) if items else None
+
+    def debit(
+        self,
+        *,
+        order_id: str,
+        payer: Payer,
+        customer_id: str,
+        token_id: str,
+        amount_paise: int,
+        description: str,
+    ) -> str:
+        """Ask for a debit of the token; the result comes a day or more later."""
+        body = {
+            "email": payer.email,
+            "contact": payer.contact,
+            "amount": amount_paise,
+            "currency": "INR",
+            "order_id": order_id,
+            "customer_id": customer_id,
+            "token": token_id,
+            "recurring": True,
+            "description": description,
+        }
+        return str(self._call("POST", "payments/create/recurring", body)["razorpay_payment_id"])
+
+    def payments_of(self, order_id: str) -> list[Payment]:
+        """Every payment of an order, oldest first."""
+        items = self._call("GET", f"orders/{order_id}/payments")["items"]
+        return [_payment(item) for item in sorted(items, key=lambda item: item.get("created_at", 0))]
+
+    def create_link(
+        self,
+        *,
+        payer: Payer,
+        amount_paise: int,
+        reference: str,
+        description: str,
+        expires_at: datetime,
+        return_url: str | None,
+    ) -> Link:
+        """A payment link of one amount."""
+        body = {
+            "amount": amount_paise,
+            "currency": "INR",
+            "reference_id": reference,
+            "description": description,
+            "expire_by": int(expires_at.timestamp()),
+            "customer": {"name": payer.name, "email": payer.email, "contact": payer.contact},
+            "notify": {"sms": False, "email": False},
+            **({"callback_url": return_url, "callback_method": "get"} if return_url else {}),
+        }
+        return self._link(self._call("POST", "payment_links", body))
+
+    def find_link(self, reference: str) -> Link | None:
+        """The link with our reference."""
+        found = self._call("GET", "payment_links", query={"reference_id": reference})["payment_links"]
+        return self._link(found[0]) if found else None
+
+    def link(self, link_id: str) -> Link:
+        """A link and its payments."""
+        return self._link(self._call("GET", f"payment_links/{link_id}"))
+
+    def cancel_link(self, link_id: str) -> None:
+        """End a link that nobody paid; refused when somebody did."""
+        self._call("POST", f"payment_links/{link_id}/cancel", {})
+
+    def is_signed(self, body: bytes, signature: str) -> bool:
+        """Whether a notice carries the HMAC-SHA256 of its exact bytes under one of the webhook's secrets."""
+        return any(
+            hmac.compare_digest(
+                hmac.new(secret.encode(), body, hashlib.sha256).hexdigest().encode(), signature.encode()
+            )
+            for secret in settings.RAZORPAY_WEBHOOK_SECRETS
+            if secret
+        )
+
+    def read_notice(self, body: bytes) -> Notice:
+        """The ids that a notice is about. Raises ValueError for what is no notice."""
+        notice = orjson.loads(body)
+        if not isinstance(notice, dict) or not isinstance(notice.get("event"), str):
+            raise ValueError("not a notice")
+        payload = notice.get("payload")
+        entities: dict[str, Mapping[str, Any]] = {
+            name: part["entity"]
+            for name, part in (payload.items() if isinstance(payload, dict) else ())
+            if isinstance(part, dict) and isinstance(part.get("entity"), dict)
+        }
+        payment = entities.get("payment", {})
+        found = [("order", entities.get("order", {}).get("id")), ("order", payment.get("order_id"))]
+        found += [("order", entities.get("notification", {}).get("order_id"))]
+        found += [("order", entities.get("invoice", {}).get("order_id"))]
+        found += [("link", entities.get("payment_link", {}).get("id"))]
+        found += [("token", entities.get("token", {}).get("id")), ("token", payment.get("token_id"))]
+        ids = {
+            kind: frozenset(str(i) for k, i in found if k == kind and i)
+            for kind in ("order", "link", "token")
+        }
+        return Notice(notice["event"], ids["order"], ids["link"], ids["token"])
+
+    def _link(self, made: Mapping[str, Any]) -> Link:
+        payments = [
+            Payment(
+                str(item["payment_id"]),
+                _PAYMENT_STATUS.get(item["status"], "processing"),
+                int(item["amount"]),
+            )
+            for item in made.get("payments") or ()
+        ]
+        status = made["status"]
+        return Link(
+            id=made["id"],
+            url=made["short_url"],
+            status="paid" if status == "paid" else "ended" if status in _LINK_ENDED else "live",
+            payments=payments,
+        )
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        assert_no_transaction()
+        try:
+            answer = requests.request(
+                method,
+                f"{settings.RAZORPAY_BASE_URL}/{path}",
+                params=query,
+                json=body,
+                auth=(settings.RAZORPAY_KEY_ID, settings.RAZORPAY_KEY_SECRET),
+                timeout=settings.RAZORPAY_TIMEOUT_SECONDS,
+                allow_redirects=False,
+            )
+        except requests.RequestException as error:
+            raise ProviderUnreachable(details={"reason": type(error).__name__}) from None
+        if answer.status_code >= 500 or answer.status_code == 429:
+            raise ProviderUnreachable(details={"provider_status": answer.status_code})
+        if answer.status_code == 204:
+            return {}
+        try:
+            read = orjson.loads(answer.content)
+        except orjson.JSONDecodeError:
+            raise ProviderUnreachable(details={"provider_status": answer.status_code}) from None
+        if answer.status_code >= 300 or not isinstance(read, dict):
+            problem = read.get("error") if isinstance(read, dict) else None
+            problem = problem if isinstance(problem, dict) else {}
+            raise ProviderRefused(
+                provider_code=str(problem.get("code") or answer.status_code),
+                reason=problem.get("reason"),
+                text=str(problem.get("description") or "refused"),
+            )
+        return read
+
+
+def _payment(item: Mapping[str, Any]) -> Payment:
+    status = _PAYMENT_STATUS.get(item["status"], "processing")
+    error = None
+    if status == "failed":
+        error = {
+            "code": item.get("error_code"),
+            "reason": item.get("error_reason"),
+            "message": item.get("error_description"),
+        }
+    return Payment(
+        item["id"], status, int(item["amount"]), item.get("token_id"), item.get("customer_id"), error
+    )
+
+
+def _instrument(token: Mapping[str, Any]) -> str | None:
+    """The masked instrument of a token: `g***@okaxis`, `Visa •••• 4242`, or the bank."""
+    if vpa := token.get("vpa"):
+        return f"{str(vpa.get('username', ''))[:1]}***@{vpa.get('handle', '')}"
+    if card := token.get("card"):
+        return f"{card.get('network', 'Card')} •••• {card.get('last4', '')}"
+    return str(token["bank"]) if token.get("bank") else None
+
+
+def _moment(epoch_seconds: int) -> datetime:
+    return datetime.fromtimestamp(epoch_seconds, UTC)

@@ -1,0 +1,34 @@
+"""Reminders of overdue invoices, 0, 3, 7, 14 and 21 days after they became overdue. Called by `run.py`."""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import transaction
+
+from billing import letters
+from billing.models import Invoice
+
+DAYS = (0, 3, 7, 14, 21)
+
+
+def send_due(at: datetime) -> int:
+    """Send each reminder that is due, once; what was missed meanwhile is one mail. Returns how many were sent."""
+    overdue = Invoice.objects.unpaid().filter(overdue_since__isnull=False, reminders_sent__lt=len(DAYS))
+    return sum(_send(invoice.pk, at) for invoice in list(overdue.only("id")))
+
+
+def _send(invoice_id: UUID, at: datetime) -> bool:
+    with transaction.atomic():
+        invoice = Invoice.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=invoice_id)
+        if (
+            invoice.status not in {Invoice.Status.OPEN, Invoice.Status.FAILED}
+            or invoice.overdue_since is None
+        ):
+            return False
+        due = sum(invoice.overdue_since + timedelta(days=days) <= at for days in DAYS)
+        if due <= invoice.reminders_sent:
+            return False
+        invoice.reminders_sent = due
+        invoice.save(update_fields=["reminders_sent"])
+        letters.payment_due(invoice, last=due == len(DAYS))
+    return True

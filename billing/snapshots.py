@@ -1,0 +1,76 @@
+"""The month's usage, fixed once it is over: trials that ended, then one snapshot per tenant and month.
+
+Called by `run.py`. Running it twice, or two at once, changes nothing: a snapshot is unique per tenant and month,
+and what it counts is past.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Q
+
+from billing import plan
+from billing.models import BillingSnapshot
+from billing.periods import Period
+from billing.usage import active_numbers, billed_from
+from tenants.models import Tenant
+
+AFTER_MIDNIGHT = timedelta(minutes=10)
+"""How long after a month's end its snapshot is taken (IST 00:10): transactions of its last moments are over."""
+
+_STATUS = Tenant.BillingStatus
+
+
+def end_trials(at: datetime) -> int:
+    """Tenants whose trial is over begin to pay."""
+    return Tenant.objects.filter(billing_status=_STATUS.TRIALING, trial_ends_at__lte=at).update(
+        billing_status=_STATUS.ACTIVE
+    )
+
+
+def take(at: datetime) -> int:
+    """Take every snapshot that is due; returns how many were new."""
+    return sum(_take(tenant, period, at) for period in due_periods(at) for tenant in _without(period))
+
+
+def due_periods(at: datetime) -> Iterator[Period]:
+    """The months that are over: from BILLING_FIRST_PERIOD, or only the last one where that is not set."""
+    last = Period.of(at - AFTER_MIDNIGHT).previous
+    period = Period.parse(settings.BILLING_FIRST_PERIOD) if settings.BILLING_FIRST_PERIOD else last
+    while period <= last:
+        yield period
+        period = period.next
+
+
+def _without(period: Period) -> Iterator[Tenant]:
+    """Tenants that are to be billed for a month and have no snapshot of it."""
+    return (
+        Tenant.objects.filter(
+            Q(trial_ends_at__isnull=True) | Q(trial_ends_at__lt=period.end),
+            billing_status__in=[_STATUS.ACTIVE, _STATUS.PAST_DUE],
+            sandbox=False,
+            created_at__lt=period.end,
+        )
+        .exclude(billing_snapshots__period=str(period))
+        .order_by("id")
+        .iterator()
+    )
+
+
+def _take(tenant: Tenant, period: Period, at: datetime) -> int:
+    numbers = active_numbers(tenant_id=tenant.id, start=billed_from(tenant, period), end=period.end)
+    charge = plan.charge_for(len(numbers))
+    before = BillingSnapshot(
+        tenant=tenant,
+        period=str(period),
+        active_numbers=len(numbers),
+        numbers=[number.as_json() for number in numbers],
+        terms=plan.TERMS,
+        subtotal_paise=charge.subtotal_paise,
+        tax_paise=charge.tax_paise,
+        total_paise=charge.total_paise,
+        taken_at=at,
+    )
+    BillingSnapshot.objects.bulk_create([before], ignore_conflicts=True)
+    return int(BillingSnapshot.objects.filter(pk=before.pk).exists())

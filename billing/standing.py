@@ -1,0 +1,62 @@
+"""How a tenant stands: `active` or `past_due`, and restricted once an invoice has been overdue for three weeks.
+
+Drawn from its invoices whenever one changes (`settlement.py`, `credit_notes.py`) and by every run. The restriction
+is asked for in `tenants/standing.py`.
+"""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Min
+
+from billing.models import Invoice
+from tenants.models import Tenant
+
+RESTRICTED_AFTER = timedelta(days=21)
+
+_STATUS = Tenant.BillingStatus
+
+
+def refresh(*, tenant_id: UUID, at: datetime) -> None:
+    """Store the standing that follows from the tenant's invoices."""
+    with transaction.atomic():
+        tenant = Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
+        since: datetime | None = (
+            Invoice.objects.for_tenant(tenant_id).unpaid().aggregate(since=Min("overdue_since"))["since"]
+        )
+        if tenant.billing_status not in {_STATUS.ACTIVE, _STATUS.PAST_DUE}:
+            return
+        new = {
+            "billing_status": _STATUS.PAST_DUE if since else _STATUS.ACTIVE,
+            "past_due_since": since,
+            "billing_restricted": since is not None and since + RESTRICTED_AFTER <= at,
+        }
+        changed = [name for name, value in new.items() if getattr(tenant, name) != value]
+        if changed:
+            for name in changed:
+                setattr(tenant, name, new[name])
+            tenant.save(update_fields=changed)
+
+
+def mark_overdue(at: datetime) -> int:
+    """Invoices that are unpaid on their due date are overdue since then; returns how many became so."""
+    late = Invoice.objects.unpaid().filter(overdue_since__isnull=True, due_at__lte=at)
+    marked = 0
+    for invoice in list(late.only("id", "tenant_id", "due_at")):
+        with transaction.atomic():
+            marked += (
+                Invoice.objects.unpaid()
+                .filter(pk=invoice.pk, overdue_since__isnull=True)
+                .update(overdue_since=invoice.due_at)
+            )
+            refresh(tenant_id=invoice.tenant_id, at=at)
+    for tenant_id in list(
+        Tenant.objects.filter(
+            billing_status=_STATUS.PAST_DUE,
+            billing_restricted=False,
+            past_due_since__lte=at - RESTRICTED_AFTER,
+        ).values_list("id", flat=True)
+    ):
+        refresh(tenant_id=tenant_id, at=at)
+    return marked

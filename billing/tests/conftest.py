@@ -1,0 +1,86 @@
+"""Billing is on, the provider is the simulator's payments part, and the calendar is where a test puts it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from billing.models import Invoice
+from billing.periods import Period
+from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
+from tenants.lifecycle import IST
+from tenants.models import Tenant
+from tests.simulated import RunningSimulator, _simulator_process, simulator
+
+__all__ = ["_simulator_process", "simulator"]
+
+PROFILE: dict[str, Any] = {
+    "legal_name": "Asha Traders Private Limited",
+    "address": "12 Residency Road",
+    "city": "Bengaluru",
+    "pin": "560025",
+    "state_code": "29",
+    "tax_id": "29AAACI1681G1ZL",
+    "phone": "+919845012345",
+}
+SECOND_OF_NOVEMBER = datetime(2026, 11, 2, tzinfo=UTC)
+
+
+def ist(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datetime:
+    """A moment named in Indian time."""
+    return datetime(year, month, day, hour, minute, tzinfo=IST).astimezone(UTC)
+
+
+@pytest.fixture(autouse=True)
+def _billing_is_on(settings: Settings) -> None:
+    settings.BILLING_ENABLED = True
+
+
+@pytest.fixture
+def provider(simulator: RunningSimulator, settings: Settings) -> RunningSimulator:
+    """The simulator as payment provider; its webhooks are kept, not posted."""
+    settings.RAZORPAY_BASE_URL = f"{simulator.url}/v1"
+    simulator.control("POST", "payments/reset")
+    simulator.control("PUT", "payments", {"webhook_url": None})
+    return simulator
+
+
+@pytest.fixture
+def payer(tenant: Tenant) -> Tenant:
+    """`tenant` is past its trial and its profile can be complete."""
+    tenant.billing_status = Tenant.BillingStatus.ACTIVE
+    tenant.billing_email = "bills@shop.example"
+    tenant.trial_ends_at = ist(2026, 11, 1)
+    tenant.created_at = ist(2026, 10, 1)
+    tenant.save()
+    return tenant
+
+
+def connected(tenant: Tenant, name: str, *spans: tuple[datetime, datetime | None]) -> PhoneNumber:
+    """A live number of a tenant that was connected for these spans."""
+    account, _ = BusinessAccount.objects.get_or_create(
+        waba_id=f"2{tenant.pk.int % 10**14}",
+        defaults={"tenant": tenant, "environment": "live", "access_token": "EAAx"},
+    )
+    number = PhoneNumber.objects.create(
+        tenant=tenant,
+        account=account,
+        environment="live",
+        phone_number_id=f"{tenant.pk.int % 10**10}{name}",
+        display_phone_number=f"+91 98000 {name}",
+    )
+    for from_at, to_at in spans:
+        NumberStateInterval.objects.create(
+            number=number, tenant=tenant, connection_state="connected", from_at=from_at, to_at=to_at
+        )
+    return number
+
+
+def only_invoice(tenant: Tenant) -> Invoice:
+    """The one invoice of a tenant."""
+    return Invoice.objects.get(tenant=tenant)
+
+
+NOVEMBER = Period(2026, 11)
+FIRST_OF_DECEMBER = ist(2026, 12, 1, 0, 15)

@@ -1,0 +1,322 @@
+"""Mandates, debits, links and notices against the simulated provider: every scenario ends where it should."""
+
+import threading
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+import requests
+from django.db import connection
+from django.test import Client
+
+from billing import charging, credit_notes, mandates, notices, profiles
+from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt, ProviderEvent
+from billing.run import run
+from billing.tests.conftest import PROFILE, connected, ist, only_invoice
+from gateway.api.errors import Conflict, InvalidRequest
+from tenants.models import AuditEntry, OutboundMail, Tenant
+from tests.fixtures import assert_error
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+CHARGE = ist(2026, 12, 1, 9, 5)
+HOOK = "/internal/razorpay/webhook"
+
+
+def deliver(provider: RunningSimulator, at: datetime, *, since: int = 0) -> int:
+    """Deliver the provider's kept notices as it would, then apply them; returns how many there are."""
+    hooks = provider.control("GET", "payments")["webhooks"]
+    for hook in hooks[since:]:
+        post(hook)
+    notices.apply_waiting(at)
+    return len(hooks)
+
+
+def post(hook: dict[str, Any]) -> Any:
+    return Client().post(
+        HOOK,
+        hook["body"],
+        content_type="application/json",
+        headers={"X-Razorpay-Signature": hook["signature"], "X-Razorpay-Event-Id": hook["event_id"]},
+    )
+
+
+def answer(page_url: str, choice: str) -> requests.Response:
+    """The payer presses a button on the provider's page."""
+    return requests.post(page_url, data={"answer": choice}, timeout=10, allow_redirects=False)
+
+
+def set_up_mandate(provider: RunningSimulator, tenant: Tenant, **values: Any) -> Mandate:
+    profiles.change(tenant_id=tenant.id, changes=PROFILE)
+    wanted = {"method": "upi", "max_amount_paise": 1_500_000, "return_url": None, "at": ist(2026, 11, 2)}
+    mandate = mandates.ask_for(tenant_id=tenant.id, **(wanted | values))
+    assert mandate.authorization_url is not None
+    answer(mandate.authorization_url, "approve")
+    mandates.sync(mandate.id, ist(2026, 11, 2))
+    mandate.refresh_from_db()
+    return mandate
+
+
+@pytest.fixture
+def invoice(payer: Tenant) -> Invoice:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(ist(2026, 12, 1, 0, 15))
+    return only_invoice(payer)
+
+
+def pay_state(tenant: Tenant) -> tuple[str, int, str, str]:
+    invoice = only_invoice(tenant)
+    attempt = invoice.attempts.order_by("-id").first()
+    tenant.refresh_from_db()
+    return (
+        invoice.status,
+        invoice.amount_paid_paise,
+        attempt.status if attempt else "",
+        tenant.billing_status or "",
+    )
+
+
+def test_an_approved_mandate_pays_the_invoice(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    mandate = set_up_mandate(provider, payer)
+    assert (mandate.status, mandate.instrument) == ("active", "b***@okaxis")
+    run(ist(2026, 12, 1, 8, 59))
+    assert not PaymentAttempt.objects.exists(), "debits begin at nine"
+    run(CHARGE)
+    assert pay_state(payer) == ("processing", 0, "processing", "active")
+    provider.control("POST", "clock/advance", {"hours": 26})
+    deliver(provider, ist(2026, 12, 2, 11))
+    assert pay_state(payer) == ("paid", 59_000, "captured", "active")
+    run(ist(2026, 12, 20))
+    assert PaymentAttempt.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("scenario", "expected"),
+    [
+        ("duplicate_webhook", ("paid", 59_000, "captured", "active")),
+        ("out_of_order", ("paid", 59_000, "captured", "active")),
+        ("insufficient_funds", ("failed", 0, "failed", "past_due")),
+        ("notification_failed", ("failed", 0, "failed", "past_due")),
+        ("token_cancelled", ("failed", 0, "failed", "past_due")),
+        ("webhook_lost", ("processing", 0, "processing", "active")),
+        ("bad_signature", ("processing", 0, "processing", "active")),
+        ("peak_hour_hold", ("processing", 0, "processing", "active")),
+    ],
+)
+def test_how_a_debit_ends(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice, scenario: str, expected: tuple[object, ...]
+) -> None:
+    mandate = set_up_mandate(provider, payer)
+    provider.control("POST", "scenario", {"scenario": scenario})
+    run(CHARGE)
+    provider.control("POST", "clock/advance", {"hours": 26})
+    deliver(provider, ist(2026, 12, 2, 11))
+    assert pay_state(payer) == expected
+    mandate.refresh_from_db()
+    assert mandate.status == ("cancelled" if scenario == "token_cancelled" else "active")
+    if expected[0] == "processing":
+        provider.control("POST", "clock/advance", {"hours": 12})
+        run(ist(2026, 12, 2, 16))
+        assert pay_state(payer) == ("paid", 59_000, "captured", "active"), "found by asking after 30 hours"
+
+
+def test_a_late_authorisation_after_a_failure_is_taken(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    set_up_mandate(provider, payer)
+    provider.control("POST", "scenario", {"scenario": "late_auth"})
+    run(CHARGE)
+    provider.control("POST", "clock/advance", {"hours": 26})
+    deliver(provider, ist(2026, 12, 2, 11))
+    assert pay_state(payer) == ("failed", 0, "failed", "past_due")
+    provider.control("POST", "clock/advance", {"hours": 24})
+    deliver(provider, ist(2026, 12, 3, 11))
+    assert pay_state(payer) == ("paid", 59_000, "captured", "active")
+    assert payer.past_due_since is None
+
+
+def test_lost_answers_are_found_again_and_nothing_is_asked_for_twice(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    set_up_mandate(provider, payer)
+    provider.control("POST", "scenario", {"scenario": "timeout_after_accept", "email": "bills@shop.example"})
+    run(CHARGE)
+    assert pay_state(payer)[2] == "unknown"
+    run(CHARGE + timedelta(hours=2))
+    state = provider.control("GET", "payments")
+    debits = [row for row in state["payments"] if row["amount"] == 59_000]
+    assert len(debits) == 1
+    provider.control("POST", "clock/advance", {"hours": 26})
+    run(ist(2026, 12, 2, 16))
+    assert pay_state(payer) == ("paid", 59_000, "captured", "active")
+    assert len([row for row in provider.control("GET", "payments")["orders"] if row["amount"] == 59_000]) == 1
+
+
+def test_failed_debits_are_retried_reminded_of_and_restrict_in_the_end(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    set_up_mandate(provider, payer)
+    provider.control("POST", "scenario", {"scenario": "insufficient_funds"})
+    for hour in range(0, 24 * 30, 6):
+        at = CHARGE + timedelta(hours=hour)
+        run(at)
+        provider.control("POST", "clock/advance", {"hours": 6})
+        deliver(provider, at + timedelta(hours=1))
+    assert PaymentAttempt.objects.count() == 3
+    payer.refresh_from_db()
+    assert payer.billing_restricted
+    mails = OutboundMail.objects.filter(subject__contains="is not paid").count()
+    assert mails == 5
+    attempt = charging.pay_now(invoice=only_invoice(payer), at=CHARGE + timedelta(days=30))
+    assert attempt.payment_url is not None
+    answer(attempt.payment_url, "approve")
+    deliver(provider, CHARGE + timedelta(days=30, hours=1))
+    payer.refresh_from_db()
+    assert (payer.billing_status, payer.billing_restricted) == ("active", False)
+
+
+def test_without_a_mandate_an_unpaid_invoice_becomes_overdue_on_its_due_date(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    run(ist(2026, 12, 7, 12))
+    assert pay_state(payer) == ("open", 0, "", "active")
+    run(ist(2026, 12, 8, 12))
+    assert pay_state(payer) == ("open", 0, "", "past_due")
+    assert payer.past_due_since == invoice.due_at
+
+
+def test_a_payment_link_is_the_same_while_it_lives_and_blocks_a_debit(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    first = charging.pay_now(invoice=invoice, at=CHARGE)
+    assert charging.pay_now(invoice=invoice, at=CHARGE).payment_url == first.payment_url
+    set_up_mandate(provider, payer)
+    run(CHARGE + timedelta(hours=1))
+    assert PaymentAttempt.objects.count() == 1
+    assert first.payment_url is not None
+    assert answer(first.payment_url, "approve").status_code == 303
+    deliver(provider, CHARGE + timedelta(hours=2))
+    assert pay_state(payer) == ("paid", 59_000, "captured", "active")
+    with pytest.raises(charging.InvoiceNotPayable):
+        charging.pay_now(invoice=invoice, at=CHARGE + timedelta(hours=3))
+
+
+def test_a_link_that_ran_out_makes_room_for_a_new_one(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    real = datetime.now(tz=CHARGE.tzinfo)
+    first = charging.pay_now(invoice=invoice, at=real)
+    provider.control("POST", "clock/advance", {"hours": 25})
+    second = charging.pay_now(invoice=invoice, at=real + timedelta(hours=25))
+    assert second.payment_url not in {None, first.payment_url}
+    assert only_invoice(payer).status == "open", "a link that ran out is no failed payment"
+
+
+def test_a_new_mandate_replaces_the_old_one_at_the_provider_too(
+    provider: RunningSimulator, payer: Tenant
+) -> None:
+    old = set_up_mandate(provider, payer)
+    new = set_up_mandate(provider, payer, max_amount_paise=100_000)
+    old.refresh_from_db()
+    assert (old.status, old.cancel_at_provider, new.status) == ("cancelled", False, "active")
+    assert new.replaces_id == old.id
+    statuses = [
+        token["recurring_details"]["status"] for token in provider.control("GET", "payments")["tokens"]
+    ]
+    assert statuses == ["cancelled", "confirmed"]
+
+
+def test_a_declined_mandate_stays_pending_and_one_asked_for_again_is_the_same(
+    provider: RunningSimulator, payer: Tenant
+) -> None:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    wanted = {"tenant_id": payer.id, "method": "upi", "max_amount_paise": 1_500_000, "return_url": None}
+    at = datetime.now(tz=CHARGE.tzinfo)
+    mandate = mandates.ask_for(**wanted, at=at)
+    assert mandate.authorization_url is not None
+    answer(mandate.authorization_url, "decline")
+    mandates.reconcile(at)
+    assert mandates.ask_for(**wanted, at=at).id == mandate.id
+    mandates.reconcile(at + timedelta(days=8))
+    mandate.refresh_from_db()
+    assert mandate.status == "expired"
+
+
+def test_an_invoice_above_the_cap_is_not_debited(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    set_up_mandate(provider, payer, max_amount_paise=58_999)
+    run(CHARGE)
+    assert not PaymentAttempt.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_runs_at_once_debit_once(provider: RunningSimulator, payer: Tenant, invoice: Invoice) -> None:
+    set_up_mandate(provider, payer)
+    barrier = threading.Barrier(4)
+
+    def work() -> None:
+        try:
+            barrier.wait()
+            charging.charge_due(CHARGE)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    debits = [row for row in provider.control("GET", "payments")["payments"] if row["amount"] == 59_000]
+    assert len(debits) == PaymentAttempt.objects.count() == 1
+
+
+def test_a_webhook_is_kept_once_and_only_when_signed(provider: RunningSimulator, payer: Tenant) -> None:
+    set_up_mandate(provider, payer)
+    hook = provider.control("GET", "payments")["webhooks"][0]
+    assert post(hook).status_code == post(hook).status_code == 200
+    assert ProviderEvent.objects.count() == 1
+    assert_error(post({**hook, "signature": "0" * 64}), 401, "unauthorized")
+    assert_error(post({**hook, "signature": "ä"}), 401, "unauthorized")
+    assert_error(Client().get(HOOK), 405, "method_not_allowed")
+
+
+class TestCreditNotes:
+    def test_a_full_credit_voids_an_unpaid_invoice(
+        self, provider: RunningSimulator, payer: Tenant, invoice: Invoice
+    ) -> None:
+        run(ist(2026, 12, 9))
+        note = credit_notes.issue(
+            invoice_id=invoice.id, total_paise=59_000, reason="Outage", at=ist(2026, 12, 9), actor_user_id=7
+        )
+        assert (note.number, note.taxable_paise, note.tax_paise) == ("WGCN/2627/000001", 50_000, 9_000)
+        invoice.refresh_from_db()
+        payer.refresh_from_db()
+        assert (invoice.status, invoice.amount_due_paise, payer.billing_status) == ("void", 0, "active")
+        assert AuditEntry.objects.get(action="billing.credit").actor_user_id == 7
+
+    def test_parts_add_up_to_the_invoice_exactly(
+        self, provider: RunningSimulator, payer: Tenant, invoice: Invoice
+    ) -> None:
+        for part in (1, 33_333, 59_000 - 33_334):
+            credit_notes.issue(invoice_id=invoice.id, total_paise=part, reason="Part", at=CHARGE)
+        notes = CreditNote.objects.all()
+        assert sum(note.taxable_paise for note in notes) == invoice.subtotal_paise
+        assert sum(note.tax_paise for note in notes) == 9_000
+        with pytest.raises(InvalidRequest):
+            credit_notes.issue(invoice_id=invoice.id, total_paise=1, reason="More", at=CHARGE)
+
+    def test_not_while_a_debit_is_on_its_way_but_a_link_is_ended(
+        self, provider: RunningSimulator, payer: Tenant, invoice: Invoice
+    ) -> None:
+        charging.pay_now(invoice=invoice, at=CHARGE)
+        credit_notes.issue(invoice_id=invoice.id, total_paise=9_000, reason="Part", at=CHARGE)
+        assert provider.control("GET", "payments")["payment_links"][0]["status"] == "cancelled"
+        set_up_mandate(provider, payer)
+        run(CHARGE)
+        assert PaymentAttempt.objects.get(kind="autopay").amount_paise == 50_000
+        with pytest.raises(Conflict):
+            credit_notes.issue(invoice_id=invoice.id, total_paise=1, reason="More", at=CHARGE)

@@ -1,0 +1,64 @@
+"""Which numbers are active in a month: those connected long enough in it (docs/billing.md).
+
+Reads the state intervals that `phone_numbers` keeps; called by the snapshot and by the estimate of `GET /v1/billing`.
+"""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Q
+
+from billing.periods import Period
+from phone_numbers.models import NumberStateInterval, PhoneNumber
+from tenants.models import ApiKey, Tenant
+
+
+@dataclass(slots=True)
+class ActiveNumber:
+    """A number and how long it was connected in the time looked at."""
+
+    phone_number_id: str
+    display_phone_number: str
+    active_since: datetime
+    connected_seconds: int
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def billed_from(tenant: Tenant, period: Period) -> datetime:
+    """The moment of a month from which a tenant is billed: its start, or the trial's end."""
+    return max(period.start, tenant.trial_ends_at) if tenant.trial_ends_at else period.start
+
+
+def active_numbers(*, tenant_id: UUID, start: datetime, end: datetime) -> list[ActiveNumber]:
+    """The live numbers connected for at least BILLING_MIN_CONNECTED_HOURS between two moments, by their id.
+
+    A number that is still connected counts up to `end`: of a month that is not over yet, this is the estimate.
+    """
+    rows = (
+        NumberStateInterval.objects.filter(
+            Q(to_at__isnull=True) | Q(to_at__gt=start),
+            tenant_id=tenant_id,
+            connection_state=PhoneNumber.State.CONNECTED,
+            from_at__lt=end,
+            number__environment=ApiKey.Environment.LIVE,
+        )
+        .order_by("from_at", "id")
+        .values_list("number__phone_number_id", "number__display_phone_number", "from_at", "to_at")
+    )
+    since: dict[str, tuple[str, datetime]] = {}
+    connected: dict[str, timedelta] = {}
+    for phone_number_id, display, from_at, to_at in rows:
+        since.setdefault(phone_number_id, (display, from_at))
+        span = min(to_at or end, end) - max(from_at, start)
+        connected[phone_number_id] = connected.get(phone_number_id, timedelta()) + span
+    least = timedelta(hours=settings.BILLING_MIN_CONNECTED_HOURS)
+    return [
+        ActiveNumber(phone_number_id, *since[phone_number_id], int(span.total_seconds()))
+        for phone_number_id, span in sorted(connected.items())
+        if span >= least
+    ]

@@ -1,0 +1,138 @@
+"""`/v1/billing*` (section 4 of the specification). Off: 503 `billing_disabled`, after authentication."""
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpResponse, HttpResponseBase
+from django.template.loader import render_to_string
+from django.utils.cache import patch_vary_headers
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import ViewSet
+
+from billing import bodies, charging, mandates, paper, profiles
+from billing.models import INVOICE, Invoice
+from billing.serializers import (
+    BillingOut,
+    InvoiceOut,
+    InvoiceSummaryOut,
+    MandateIn,
+    NewMandateOut,
+    PaymentOut,
+    ProfileIn,
+    ProfileOut,
+    ReturnUrlIn,
+)
+from gateway import ids
+from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.errors import NotFound, ServiceError
+from gateway.api.pagination import NewestFirst
+from gateway.clock import now
+from tenants.models import Tenant
+
+
+class BillingDisabled(ServiceError):
+    """Billing is not switched on (BILLING_ENABLED)."""
+
+    status = 503
+    code = "billing_disabled"
+    message = "Billing is not switched on. Nothing is charged."
+
+    def __init__(self) -> None:
+        super().__init__(details={"billing_enabled": False})
+
+
+class BillingViewSet(ViewSet):
+    """A view that is there only while billing is on; who may not use it hears that first."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if not settings.BILLING_ENABLED:
+            raise BillingDisabled
+
+
+class BillingView(BillingViewSet):
+    """Plan, numbers, next charge; the profile that invoices are made out to; the mandate."""
+
+    @extend_schema(operation_id="get_billing", tags=["Billing"], responses=BillingOut)
+    def retrieve(self, request: Request) -> Response:
+        return Response(bodies.overview(_tenant(request), now()))
+
+    @extend_schema(
+        operation_id="update_billing_profile", tags=["Billing"], request=ProfileIn, responses=ProfileOut
+    )
+    def update_profile(self, request: Request) -> Response:
+        tenant = _tenant(request)
+        profile = profiles.change(
+            tenant_id=tenant.id,
+            changes=_checked(ProfileIn(data=request.data)),
+            actor_user_id=caller_of(request).user_id,
+        )
+        missing = profiles.missing(profile, tenant)
+        return Response({**bodies.profile_body(tenant), "complete": not missing, "missing": missing})
+
+    @extend_schema(
+        operation_id="create_mandate", tags=["Billing"], request=MandateIn, responses={201: NewMandateOut}
+    )
+    def create_mandate(self, request: Request) -> Response:
+        body = _checked(MandateIn(data=request.data))
+        mandate = mandates.ask_for(tenant_id=tenant_of(request).id, at=now(), **body)
+        return Response(bodies.new_mandate(mandate), status=201)
+
+
+class InvoicesView(BillingViewSet):
+    """A tenant's invoices."""
+
+    @extend_schema(operation_id="list_invoices", tags=["Billing"], responses=InvoiceSummaryOut(many=True))
+    def list(self, request: Request) -> Response:
+        pages = NewestFirst()
+        rows = pages.paginate_queryset(Invoice.objects.for_tenant(tenant_of(request).id), request)
+        return pages.get_paginated_response([bodies.summary(invoice) for invoice in rows])
+
+    @extend_schema(
+        operation_id="get_invoice",
+        tags=["Billing"],
+        description="A printable page; JSON when `Accept` prefers `application/json`.",
+        responses={
+            (200, "text/html"): OpenApiTypes.STR,
+            (200, "application/json"): InvoiceOut,
+        },
+    )
+    def retrieve(self, request: Request, invoice_id: str) -> HttpResponseBase:
+        invoice = _invoice(request, invoice_id)
+        response: HttpResponseBase
+        if request._request.get_preferred_type(["text/html", "application/json"]) == "application/json":
+            response = Response(bodies.full(invoice))
+        else:
+            response = HttpResponse(render_to_string("billing/invoice.html", paper.context_of(invoice)))
+            response["Content-Security-Policy"] = paper.CONTENT_SECURITY_POLICY
+        patch_vary_headers(response, ["Accept"])
+        return response
+
+    @extend_schema(operation_id="pay_invoice", tags=["Billing"], request=ReturnUrlIn, responses=PaymentOut)
+    def pay(self, request: Request, invoice_id: str) -> Response:
+        invoice = _invoice(request, invoice_id)
+        body = _checked(ReturnUrlIn(data=request.data))
+        attempt = charging.pay_now(invoice=invoice, at=now(), **body)
+        return Response(bodies.payment(invoice, attempt))
+
+
+def _tenant(request: Request) -> Tenant:
+    return Tenant.objects.get(pk=tenant_of(request).id)
+
+
+def _invoice(request: Request, invoice_id: str) -> Invoice:
+    key = ids.decode(INVOICE, invoice_id)
+    own = Invoice.objects.for_tenant(tenant_of(request).id)
+    invoice = own.filter(pk=key).first() if key else None
+    if invoice is None:
+        raise NotFound("There is no such invoice.")
+    return invoice
+
+
+def _checked(serializer: Any) -> dict[str, Any]:
+    serializer.is_valid(raise_exception=True)
+    values: dict[str, Any] = serializer.validated_data
+    return values

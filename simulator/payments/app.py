@@ -1,0 +1,321 @@
+"""The payment provider's routes: Razorpay's API under /v1, the payer's pages, the control API under /sim."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable
+from html import escape
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import orjson
+from aiohttp import web
+
+from simulator.config import Config
+from simulator.control import answer, read, refusals
+from simulator.core import SIMULATOR
+from simulator.payments.book import SCENARIOS, Book, RefusedError, Row
+from simulator.payments.hooks import Hooks
+
+
+class Payments:
+    """One provider: its book and its webhooks."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.hooks = Hooks(config)
+        self.book = Book(self.hooks.publish, lambda: config.base_url)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.book.clear()
+        self.hooks.clear()
+
+
+PAYMENTS: web.AppKey[Payments] = web.AppKey("payments", Payments)
+Handler = Callable[[Book, web.Request, Row], Awaitable[Any]]
+
+
+def _email_in(book: Book, body: Row) -> str:
+    customer = body.get("customer")
+    if isinstance(customer, dict):
+        return str(customer.get("email", ""))
+    return str(body.get("email", ""))
+
+
+def api(handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Basic authentication, the request log, the scenarios that spoil an answer, Razorpay's error body."""
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        payments, raw = request.app[PAYMENTS], await request.read()
+        book, config = payments.book, payments.config
+        request.app[SIMULATOR].requests.add(
+            method=request.method,
+            path=request.path,
+            edge=request.path.rsplit("/", 1)[-1],
+            query=request.query_string,
+            body=raw,
+            node="payments",
+        )
+        given = request.headers.get("Authorization", "").removeprefix("Basic ")
+        wanted = base64.b64encode(f"{config.razorpay_key_id}:{config.razorpay_key_secret}".encode()).decode()
+        if not hmac.compare_digest(given.encode(), wanted.encode()):
+            return _error(401, "Authentication failed", None)
+        try:
+            body = orjson.loads(raw) if raw.strip() else {}
+            scenario = book.scenario_of(_email_in(book, body))
+            if scenario == "500" and request.method == "POST":
+                return _error(500, "We are facing some trouble completing your request.", "server_error")
+            result = await handler(book, request, body)
+        except RefusedError as refusal:
+            return _error(400, refusal.description, refusal.reason)
+        except (KeyError, TypeError, ValueError) as problem:
+            return _error(400, f"Missing or wrong: {problem}", "input_validation_failed")
+        if scenario == "timeout_after_accept" and request.method == "POST" and request.transport:
+            request.transport.abort()
+        return answer(result)
+
+    return serve
+
+
+def _error(status: int, description: str, reason: str | None) -> web.Response:
+    code = "SERVER_ERROR" if status >= 500 else "BAD_REQUEST_ERROR"
+    return answer({"error": {"code": code, "description": description, "reason": reason}}, status=status)
+
+
+def _known(rows: dict[str, Row], key: str) -> Row:
+    if key not in rows:
+        raise RefusedError("The id provided does not exist")
+    return rows[key]
+
+
+async def auth_links(book: Book, _: web.Request, body: Row) -> Row:
+    """POST /v1/subscription_registration/auth_links."""
+    return book.register(body)
+
+
+async def create_order(book: Book, _: web.Request, body: Row) -> Row:
+    """POST /v1/orders."""
+    return book.order(int(body["amount"]), str(body["receipt"]))
+
+
+async def list_orders(book: Book, request: web.Request, _: Row) -> Row:
+    """GET /v1/orders?receipt=."""
+    receipt = request.query.get("receipt")
+    return _items([row for row in book.orders.values() if receipt in {None, row["receipt"]}])
+
+
+async def order_payments(book: Book, request: web.Request, _: Row) -> Row:
+    """GET /v1/orders/{id}/payments."""
+    order = _known(book.orders, request.match_info["order_id"])
+    return _items([row for row in book.payments.values() if row["order_id"] == order["id"]])
+
+
+async def recurring(book: Book, _: web.Request, body: Row) -> Row:
+    """POST /v1/payments/create/recurring."""
+    return {"razorpay_payment_id": book.debit(body)["id"]}
+
+
+async def get_token(book: Book, request: web.Request, _: Row) -> Row:
+    """GET /v1/customers/{id}/tokens/{id}."""
+    return _known(book.tokens, request.match_info["token_id"])
+
+
+async def delete_token(book: Book, request: web.Request, _: Row) -> Row:
+    """DELETE /v1/customers/{id}/tokens/{id}."""
+    token = _known(book.tokens, request.match_info["token_id"])
+    book.change_token(token["id"], "cancelled")
+    return {"deleted": True}
+
+
+async def create_link(book: Book, _: web.Request, body: Row) -> Row:
+    """POST /v1/payment_links."""
+    return book.link(body)
+
+
+async def list_links(book: Book, request: web.Request, _: Row) -> Row:
+    """GET /v1/payment_links?reference_id=."""
+    reference = request.query.get("reference_id")
+    return {"payment_links": [row for row in book.links.values() if reference in {None, row["reference_id"]}]}
+
+
+async def get_link(book: Book, request: web.Request, _: Row) -> Row:
+    """GET /v1/payment_links/{id}."""
+    return _known(book.links, request.match_info["link_id"])
+
+
+async def cancel_link(book: Book, request: web.Request, _: Row) -> Row:
+    """POST /v1/payment_links/{id}/cancel."""
+    link = _known(book.links, request.match_info["link_id"])
+    if link["status"] != "created":
+        raise RefusedError("The link is not payable any more.")
+    link["status"] = "cancelled"
+    return link
+
+
+def _items(rows: list[Row]) -> Row:
+    return {"entity": "collection", "count": len(rows), "items": rows}
+
+
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title><link rel="stylesheet" href="/static/app.css"><main>
+<h1>{title}</h1><p>{text}</p>{form}</main></html>"""
+_FORM = """<form method="post"><button name="answer" value="approve">Approve</button>
+<button name="answer" value="decline">Decline</button> <button name="answer" value="abandon">Abandon</button></form>"""
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Cache-Control": "no-store",
+}
+
+
+def _page(title: str, text: str, *, form: bool) -> web.Response:
+    html = _PAGE.format(title=escape(title), text=escape(text), form=_FORM if form else "")
+    return web.Response(text=html, content_type="text/html", headers=_HEADERS)
+
+
+async def show_mandate(request: web.Request) -> web.StreamResponse:
+    """GET, POST /sim/mandate/{id}: the payer's bank asks about a mandate."""
+    book = request.app[PAYMENTS].book
+    row = book.registrations.get(request.match_info["id"])
+    if row is None:
+        raise KeyError("such mandate")
+    text = f"Up to ₹{row['max_amount'] / 100:,.2f} per debit by {row['method']}."
+    if row["status"] != "issued":
+        return _page("Mandate", "This mandate is approved.", form=False)
+    chosen = await _chosen(request)
+    if chosen not in {"approve", "decline"}:
+        return _page("Approve a mandate?", text, form=chosen is None)
+    payment = book.answer_mandate(row, approved=chosen == "approve")
+    return _back(request, row, {"razorpay_payment_id": payment["id"], "razorpay_order_id": row["order_id"]})
+
+
+async def show_link(request: web.Request) -> web.StreamResponse:
+    """GET, POST /sim/pay/{id}: the payer's page of a payment link."""
+    book = request.app[PAYMENTS].book
+    row = book.links.get(request.match_info["id"])
+    if row is None:
+        raise KeyError("such payment link")
+    if row["status"] != "created":
+        return _page("Payment", f"This link is {row['status']}.", form=False)
+    chosen = await _chosen(request)
+    if chosen not in {"approve", "decline"}:
+        return _page("Pay?", f"₹{row['amount'] / 100:,.2f}", form=chosen is None)
+    payment = book.answer_link(row, approved=chosen == "approve")
+    if payment is None or row["status"] != "paid":
+        return _page("Payment", "The bank declined. You may try again.", form=True)
+    values = {
+        "id": row["id"],
+        "reference_id": row["reference_id"],
+        "status": "paid",
+        "payment_id": payment["id"],
+    }
+    signed = "|".join((row["id"], row["reference_id"], "paid", payment["id"]))
+    return _back(
+        request,
+        row,
+        {
+            f"razorpay_payment_link_{k}" if k != "payment_id" else "razorpay_payment_id": v
+            for k, v in values.items()
+        },
+        signed,
+    )
+
+
+async def _chosen(request: web.Request) -> str | None:
+    return str((await request.post()).get("answer", "abandon")) if request.method == "POST" else None
+
+
+def _back(request: web.Request, row: Row, values: dict[str, str], signed: str | None = None) -> web.Response:
+    """To the merchant's page with a real signature, or a page that says it is done."""
+    if not row.get("callback_url"):
+        return _page("Done", "You may close this page.", form=False)
+    signed = signed or f"{values['razorpay_order_id']}|{values['razorpay_payment_id']}"
+    secret = request.app[PAYMENTS].config.razorpay_key_secret
+    values["razorpay_signature"] = hmac.new(secret.encode(), signed.encode(), hashlib.sha256).hexdigest()
+    glue = "&" if urlsplit(row["callback_url"]).query else "?"
+    return web.Response(status=303, headers={"Location": f"{row['callback_url']}{glue}{urlencode(values)}"})
+
+
+async def advance(request: web.Request) -> web.Response:
+    """POST /sim/clock/advance {hours}: move the payment clock on."""
+    hours = float((await read(request)).get("hours", 0))
+    if not 0 <= hours <= 24 * 366:
+        raise ValueError("hours is from 0 to a year")
+    book = request.app[PAYMENTS].book
+    book.advance(hours)
+    return answer({"now": book.now(), "waiting": len(book.due)})
+
+
+async def set_scenario(request: web.Request) -> web.Response:
+    """POST /sim/scenario {scenario, email?}: how payments end, of one payer or of all."""
+    body = await read(request)
+    if body.get("scenario") not in SCENARIOS:
+        raise ValueError(f"scenario is one of {', '.join(SCENARIOS)}")
+    request.app[PAYMENTS].book.scenarios[str(body.get("email") or "*")] = body["scenario"]
+    return answer({"scenarios": request.app[PAYMENTS].book.scenarios})
+
+
+async def get_payments(request: web.Request) -> web.Response:
+    """GET /sim/payments: everything the provider knows, and the webhooks it sent."""
+    payments = request.app[PAYMENTS]
+    book = payments.book
+    return answer(
+        {
+            "now": book.now(),
+            "orders": list(book.orders.values()),
+            "payments": list(book.payments.values()),
+            "tokens": list(book.tokens.values()),
+            "payment_links": list(book.links.values()),
+            "webhooks": payments.hooks.view(),
+            "webhook_url": payments.hooks.url,
+        }
+    )
+
+
+async def put_payments(request: web.Request) -> web.Response:
+    """PUT /sim/payments {webhook_url}: where webhooks go; null keeps them unsent."""
+    url = (await read(request)).get("webhook_url")
+    request.app[PAYMENTS].hooks.url = str(url) if url else None
+    return answer({"webhook_url": request.app[PAYMENTS].hooks.url})
+
+
+async def reset(request: web.Request) -> web.Response:
+    """POST /sim/payments/reset: forget every payment; the clock is the real one again."""
+    request.app[PAYMENTS].clear()
+    return answer({"reset": True})
+
+
+def add_routes(app: web.Application) -> None:
+    """Put the payment provider into the application."""
+    payments = app[PAYMENTS] = Payments(app[SIMULATOR].config)
+
+    async def stop(_: web.Application) -> None:
+        payments.clear()
+
+    app.on_shutdown.append(stop)
+    for method, path, handler in (
+        ("POST", "/v1/subscription_registration/auth_links", auth_links),
+        ("POST", "/v1/orders", create_order),
+        ("GET", "/v1/orders", list_orders),
+        ("GET", "/v1/orders/{order_id}/payments", order_payments),
+        ("POST", "/v1/payments/create/recurring", recurring),
+        ("GET", "/v1/customers/{customer_id}/tokens/{token_id}", get_token),
+        ("DELETE", "/v1/customers/{customer_id}/tokens/{token_id}", delete_token),
+        ("POST", "/v1/payment_links", create_link),
+        ("GET", "/v1/payment_links", list_links),
+        ("GET", "/v1/payment_links/{link_id}", get_link),
+        ("POST", "/v1/payment_links/{link_id}/cancel", cancel_link),
+    ):
+        app.router.add_route(method, path, api(handler))
+    for method, path, control in (
+        ("GET", "/sim/mandate/{id}", show_mandate),
+        ("POST", "/sim/mandate/{id}", show_mandate),
+        ("GET", "/sim/pay/{id}", show_link),
+        ("POST", "/sim/pay/{id}", show_link),
+        ("POST", "/sim/clock/advance", advance),
+        ("POST", "/sim/scenario", set_scenario),
+        ("GET", "/sim/payments", get_payments),
+        ("PUT", "/sim/payments", put_payments),
+        ("POST", "/sim/payments/reset", reset),
+    ):
+        app.router.add_route(method, path, refusals(control))

@@ -1,0 +1,92 @@
+"""The provider's webhooks: Razorpay's shape and signature, kept for a look, posted until they are answered."""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import aiohttp
+
+from simulator.config import Config
+
+RETRY_SECONDS = (1, 2, 5, 10, 30, 60)
+_KEPT = 2000
+
+
+@dataclass(slots=True)
+class Hook:
+    """One notice as it is posted."""
+
+    event_id: str
+    event: str
+    body: str
+    signature: str
+    delivered: bool = False
+
+
+class Hooks:
+    """The notices so far and the tasks that post them; without an address they are only kept."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.url: str | None = config.payments_webhook_url
+        self.sent: deque[Hook] = deque(maxlen=_KEPT)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def publish(self, event: str, payload: dict[str, Any], scenario: str) -> None:
+        """Make a notice and send it, as the scenario says: lost, twice, or with a wrong signature."""
+        body = json.dumps(
+            {
+                "entity": "event",
+                "account_id": "acc_simulator00000",
+                "event": event,
+                "contains": list(payload),
+                "payload": {name: {"entity": entity} for name, entity in payload.items()},
+                "created_at": int(time.time()),
+            },
+            separators=(",", ":"),
+        )
+        if scenario == "webhook_lost":
+            return
+        secret = "wrong" if scenario == "bad_signature" else self.config.razorpay_webhook_secret
+        signature = hmac.new(secret.encode(), body.encode(), hashlib.sha256).hexdigest()
+        event_id = secrets.token_hex(7)
+        for _ in range(2 if scenario == "duplicate_webhook" else 1):
+            hook = Hook(event_id, event, body, signature)
+            self.sent.append(hook)
+            if self.url:
+                task = asyncio.get_running_loop().create_task(self._post(hook, self.url))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def view(self) -> list[dict[str, Any]]:
+        """Every notice, oldest first."""
+        return [asdict(hook) for hook in self.sent]
+
+    def clear(self) -> None:
+        """Forget the notices and stop posting."""
+        for task in self._tasks:
+            task.cancel()
+        self.sent.clear()
+
+    async def _post(self, hook: Hook, url: str) -> None:
+        headers = {
+            "Content-Type": "application/json",
+            "X-Razorpay-Signature": hook.signature,
+            "X-Razorpay-Event-Id": hook.event_id,
+        }
+        timeout = aiohttp.ClientTimeout(total=5)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            for delay in (*RETRY_SECONDS, 0):
+                with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+                    async with session.post(url, data=hook.body.encode(), headers=headers) as answer:
+                        if answer.status < 300:
+                            hook.delivered = True
+                            return
+                await asyncio.sleep(delay)
