@@ -14,7 +14,7 @@ from typing import Any, Literal
 from django.db import connection, transaction
 from psycopg import sql
 
-from gateway import health, ids
+from gateway import health, ids, metrics
 from gateway.clock import isoformat, now
 
 ADVISORY_LOCK = 0x7061_7274
@@ -112,6 +112,11 @@ def rows_in_default() -> dict[str, int]:
             cursor.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(f"{table.name}_default")))
             counts[table.name] = cursor.fetchone()[0]
     return counts
+
+
+metrics.labelled_gauge(
+    "gateway_default_partition_rows", "Rows that no partition took.", "table", lambda: {**rows_in_default()}
+)
 
 
 @health.register

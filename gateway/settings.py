@@ -86,6 +86,11 @@ DELIVERY_CONCURRENCY: int = env.int("DELIVERY_CONCURRENCY", 256)
 DELIVERY_LEASE_SECONDS: int = env.int("DELIVERY_LEASE_SECONDS", 60)
 """How long a claimed delivery belongs to its worker; after a crash it is claimed again."""
 
+METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")
+"""What the scraper of `/metrics` sends as `Authorization: Bearer …`; empty: there is no such page."""
+DELIVERY_TENANT_CONCURRENCY: int = env.int("DELIVERY_TENANT_CONCURRENCY", max(1, DELIVERY_CONCURRENCY // 2))
+"""Deliveries of one tenant that a worker process holds at once."""
+
 # --- Keeping ------------------------------------------------------------------------------------------
 EVENT_METADATA_DAYS: int = env.int("EVENT_METADATA_DAYS", 730)
 UNROUTED_DAYS: int = env.int("UNROUTED_DAYS", 30)

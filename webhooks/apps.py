@@ -6,4 +6,4 @@ class WebhooksConfig(AppConfig):
     verbose_name = "Webhooks"
 
     def ready(self) -> None:
-        from webhooks import tables  # noqa: F401 - registers the partitioned tables
+        from webhooks import measures, tables  # noqa: F401 - registers figures and partitioned tables

@@ -4,9 +4,10 @@ The lease is `next_attempt_at` itself: a claimed delivery is not due until the l
 it is due again (at least once). Database time alone counts, so a worker's clock does not matter.
 """
 
+import random
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -14,7 +15,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from webhooks import envelope
+from webhooks import envelope, measures
 from webhooks.attempt import Target, target
 from webhooks.bulk import bulk_cursor
 from webhooks.envelope import Envelope
@@ -46,10 +47,10 @@ WHERE busy.endpoint_id IS NOT NULL
 # For each ready endpoint its first due rows by the same index; rows that another worker is claiming are skipped.
 # Asked first for what is fresh, then for replays, of which an endpoint never has many waiting (replay.py).
 _LOCK = """
-SELECT due.id, share.endpoint_id
+SELECT due.id, share.endpoint_id, due.rescued
 FROM unnest(%s::uuid[], %s::int[]) AS share (endpoint_id, rows)
 CROSS JOIN LATERAL (
-    SELECT d.id FROM webhook_deliveries d
+    SELECT d.id, d.leased_until IS NOT NULL AS rescued FROM webhook_deliveries d
     WHERE d.endpoint_id = share.endpoint_id AND d.status IN ('pending', 'failed') AND d.next_attempt_at <= now()
       AND d.is_replay = %s
     ORDER BY d.next_attempt_at LIMIT share.rows
@@ -59,8 +60,10 @@ CROSS JOIN LATERAL (
 
 # By primary key, partitions pruned by the ids.
 _LEASE = """
-UPDATE webhook_deliveries SET next_attempt_at = now() + make_interval(secs => %s)
-WHERE id = ANY(%s::uuid[])
+UPDATE webhook_deliveries
+SET next_attempt_at = now() + make_interval(secs => %(lease)s),
+    leased_until = now() + make_interval(secs => %(lease)s)
+WHERE id = ANY(%(ids)s::uuid[])
 RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, now()
 """
 
@@ -76,7 +79,8 @@ WHERE id = ANY(%s::uuid[])
 """
 
 _BURY = """
-UPDATE webhook_deliveries SET status = 'dead', last_error = 'endpoint_deleted', next_attempt_at = NULL
+UPDATE webhook_deliveries SET status = 'dead', last_error = 'endpoint_deleted', next_attempt_at = NULL,
+    leased_until = NULL, dead_at = now()
 WHERE id IN (SELECT id FROM webhook_deliveries
              WHERE endpoint_id = ANY(%s::uuid[]) AND status IN ('pending', 'failed') LIMIT %s
              FOR UPDATE SKIP LOCKED)
@@ -103,17 +107,27 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the worker can take: in all, and for one endpoint beside what it has in flight."""
+    """What the worker can take: in all, and for one endpoint or tenant beside what it has in flight."""
 
     total: int
     per_endpoint: int
-    taken: Mapping[UUID, int]
-    caps: Mapping[UUID, int]
+    taken: Mapping[UUID, int] = field(default_factory=dict)
+    caps: Mapping[UUID, int] = field(default_factory=dict)
+    per_tenant: int = 1_000_000
+    taken_by_tenant: Mapping[UUID, int] = field(default_factory=dict)
 
-    def share(self, endpoint_id: UUID, *, probing: bool, fair: int) -> int:
-        """How many deliveries of an endpoint may be claimed now."""
-        cap = 1 if probing else self.caps.get(endpoint_id, self.per_endpoint)
-        return max(0, min(cap - self.taken.get(endpoint_id, 0), fair))
+    def shares(self, ready: Sequence[tuple[UUID, UUID, bool]]) -> dict[UUID, int]:
+        """How many deliveries of each endpoint may be claimed now: (endpoint, tenant, whether it is a probe)."""
+        fair = max(1, self.total // max(1, len(ready)))
+        left = {tenant: self.per_tenant - self.taken_by_tenant.get(tenant, 0) for _, tenant, _ in ready}
+        shares = {}
+        for endpoint_id, tenant_id, probing in ready:
+            cap = 1 if probing else self.caps.get(endpoint_id, self.per_endpoint)
+            rows = min(cap - self.taken.get(endpoint_id, 0), fair, left[tenant_id])
+            if rows > 0:
+                shares[endpoint_id] = rows
+                left[tenant_id] -= rows
+        return shares
 
 
 def claim(room: Room) -> list[Claimed]:
@@ -125,35 +139,38 @@ def claim(room: Room) -> list[Claimed]:
         if orphaned:
             cursor.execute(_BURY, [orphaned, BURY_ROWS])
         probing = {endpoint_id: half_open for endpoint_id, deleted, half_open, _ in ready if not deleted}
-        fair = max(1, room.total // max(1, len(probing)))
-        shares = {
-            endpoint_id: rows
-            for endpoint_id, half_open in probing.items()
-            if (rows := room.share(endpoint_id, probing=half_open, fair=fair)) > 0
-        }
-        locked: list[tuple[UUID, UUID]] = []
+        alive = [
+            (endpoint_id, tenant_id, half_open)
+            for endpoint_id, deleted, half_open, tenant_id in ready
+            if not deleted
+        ]
+        # In another order each time, so that no endpoint of a tenant at its cap is always the last.
+        random.shuffle(alive)
+        shares = room.shares(alive)
+        locked: list[tuple[UUID, UUID, bool]] = []
         for is_replay in (False, True):
             left = Counter(shares)
-            left.subtract(endpoint_id for _, endpoint_id in locked)
+            left.subtract(endpoint_id for _, endpoint_id, _ in locked)
             left = +left
             cursor.execute(_LOCK, [list(left), list(left.values()), is_replay])
             locked += cursor.fetchall()
-        probes = [endpoint_id for _, endpoint_id in locked if probing[endpoint_id]]
+        probes = [endpoint_id for _, endpoint_id, _ in locked if probing[endpoint_id]]
         if probes:
             # One worker wins the probe; the others leave the row to it.
             cursor.execute(_PROBE, [settings.DELIVERY_LEASE_SECONDS, probes])
             won = {endpoint_id for (endpoint_id,) in cursor.fetchall()}
-            locked = [
-                (row, endpoint_id)
-                for row, endpoint_id in locked
-                if not probing[endpoint_id] or endpoint_id in won
-            ]
+            locked = [row for row in locked if not probing[row[1]] or row[1] in won]
         if not locked:
             return []
-        cursor.execute(_LEASE, [settings.DELIVERY_LEASE_SECONDS, [row for row, _ in locked]])
+        cursor.execute(
+            _LEASE, {"lease": settings.DELIVERY_LEASE_SECONDS, "ids": [row for row, _, _ in locked]}
+        )
         rows, moment = cursor.fetchall(), time.monotonic()
         cursor.execute(_ENDPOINTS, [list({row[2] for row in rows})])
         endpoints = {row[0]: row for row in cursor.fetchall()}
+    measures.CLAIMED.add(len(rows))
+    if rescued := sum(1 for _, _, lease_ran_out in locked if lease_ran_out):
+        measures.RESCUED.add(rescued)
     envelopes = envelope.load(list({row[1] for row in rows}))
     targets = {
         endpoint_id: target(

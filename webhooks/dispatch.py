@@ -6,6 +6,8 @@ to stop. A crash loses nothing: leases run out and the deliveries are claimed ag
 """
 
 import asyncio
+import os
+import socket
 import threading
 import time
 from collections import Counter
@@ -18,12 +20,13 @@ import structlog
 from django.conf import settings
 from django.db import close_old_connections, connection
 
+from gateway import ids, metrics
 from gateway.api.errors import UNAVAILABLE as DATABASE_UNAVAILABLE
 from gateway.clock import isoformat
 from gateway.outbound import Answer, Outbound
 from gateway.valkey import UNAVAILABLE as VALKEY_UNAVAILABLE
 from gateway.valkey import valkey
-from webhooks import wake
+from webhooks import measures, wake
 from webhooks.attempt import delivery_headers, log_entry
 from webhooks.claim import Claimed, Room, claim
 from webhooks.record import Outcome, record
@@ -67,6 +70,8 @@ class _Dispatcher:
         self.slots = asyncio.Semaphore(self.capacity)
         self.tasks: set[asyncio.Task[None]] = set()
         self.taken: Counter[UUID] = Counter()
+        self.taken_by_tenant: Counter[UUID] = Counter()
+        self.name = f"{socket.gethostname()}:{os.getpid()}"
         self.caps: dict[UUID, int] = {}
         self.outcomes: list[Outcome] = []
         self.freed = asyncio.Event()
@@ -92,6 +97,7 @@ class _Dispatcher:
             self.done = True
             self.to_record.set()
             await recording
+            metrics.flush()
             for executor in (self.claimer, self.recorder):
                 await loop.run_in_executor(executor, _close_connection)
             for executor in (self.claimer, self.recorder, self.listener):
@@ -110,6 +116,7 @@ class _Dispatcher:
             claimed = await loop.run_in_executor(self.claimer, self._claim, room)
             for delivery in claimed:
                 self.taken[delivery.endpoint_id] += 1
+                self.taken_by_tenant[delivery.tenant_id] += 1
                 task = asyncio.create_task(self._deliver(delivery))
                 self.tasks.add(task)
                 task.add_done_callback(self._finished)
@@ -143,12 +150,23 @@ class _Dispatcher:
     def _listen(self) -> None:
         """Have a wait for a wake-up running. Called before a claim: what an ended wait heard, the claim sees."""
         if self.listening is None or self.listening.done():
-            self.listening = asyncio.get_running_loop().run_in_executor(self.listener, _wait_for_signal)
+            self.listening = asyncio.get_running_loop().run_in_executor(
+                self.listener, _wait_for_signal, self.name, len(self.tasks)
+            )
 
     def _claim(self, room: int) -> list[Claimed]:
         try:
             close_old_connections()
-            return claim(Room(room, FIRST_CAP, dict(self.taken), dict(self.caps)))
+            return claim(
+                Room(
+                    room,
+                    FIRST_CAP,
+                    dict(self.taken),
+                    dict(self.caps),
+                    settings.DELIVERY_TENANT_CONCURRENCY,
+                    dict(self.taken_by_tenant),
+                )
+            )
         except DATABASE_UNAVAILABLE as error:
             log.warning("claim_failed", error=type(error).__name__)
             connection.close()
@@ -167,9 +185,8 @@ class _Dispatcher:
             async with self.slots:
                 outcome = await self._attempt(delivery)
         finally:
-            self.taken[delivery.endpoint_id] -= 1
-            if self.taken[delivery.endpoint_id] <= 0:
-                del self.taken[delivery.endpoint_id]
+            _less(self.taken, delivery.endpoint_id)
+            _less(self.taken_by_tenant, delivery.tenant_id)
         self.outcomes.append(outcome)
         self.to_record.set()
 
@@ -199,6 +216,12 @@ class _Dispatcher:
             ),
         )
         self._adapt(delivery.endpoint_id, answer)
+        if delivery.attempts == 0:
+            measures.AGE.observe(max(0.0, (at - ids.created_at(delivery.id)).total_seconds()))
+        if answer.ok:
+            measures.SENT.add()
+        else:
+            measures.FAILED.add(label=answer.error or "")
         return Outcome(
             delivery.id,
             delivery.endpoint_id,
@@ -231,6 +254,12 @@ class _Dispatcher:
                 await loop.run_in_executor(self.recorder, _record, batch)
 
 
+def _less(taken: Counter[UUID], key: UUID) -> None:
+    taken[key] -= 1
+    if taken[key] <= 0:
+        del taken[key]
+
+
 def _close_connection() -> None:
     """Give back the calling thread's database connection."""
     connection.close()
@@ -246,8 +275,10 @@ def _record(batch: list[Outcome]) -> None:
         connection.close()
 
 
-def _wait_for_signal() -> None:
-    """Wait for a wake-up, at most half a second; says meanwhile that a dispatcher is alive."""
+def _wait_for_signal(name: str, in_flight: int) -> None:
+    """Wait for a wake-up, at most half a second; says meanwhile that a dispatcher is alive, and what it counted."""
+    measures.report_in_flight(name, in_flight)
+    metrics.flush()
     try:
         valkey().set(wake.ALIVE, 1, px=ALIVE_MILLISECONDS)
         valkey().blpop([wake.SIGNAL], timeout=POLL_SECONDS)

@@ -18,7 +18,7 @@ from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound, WebhookVerifyFailed
 from gateway.clock import now
 from gateway.outbound import Answer, post_once
-from tenants import audit, checklist
+from tenants import audit, checklist, mail
 from tenants.models import Tenant
 from webhooks import attempt, signals, wake
 from webhooks.models import Endpoint
@@ -234,6 +234,9 @@ def disable(*, endpoint_id: UUID, reason: str) -> None:
     endpoint.disabled_at = now()
     endpoint.save(update_fields=["status", "disabled_at"])
     _audit("webhook_endpoint.disable", endpoint, {"reason": reason})
+    mail.send_to_tenant(
+        tenant=endpoint.tenant, template="endpoint_disabled", context={"endpoint": endpoint, "reason": reason}
+    )
     signals.endpoints_changed.send(Endpoint, tenant_id=endpoint.tenant_id)
     _mark_checklist(endpoint.tenant_id)
 

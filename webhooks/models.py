@@ -216,6 +216,9 @@ class Delivery(models.Model):
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(null=True)
+    leased_until = models.DateTimeField(null=True)
+    """While a worker holds it: `next_attempt_at` as the claim set it. Still there after that: the worker died."""
+    dead_at = models.DateTimeField(null=True)
     last_http_status = models.PositiveSmallIntegerField(null=True)
     last_error = models.CharField(max_length=30, null=True)
     last_response_ms = models.PositiveIntegerField(null=True)
@@ -236,6 +239,7 @@ class Delivery(models.Model):
                 name="delivery_due",
                 condition=Q(status__in=["pending", "failed"]),
             ),
+            models.Index(fields=["dead_at"], name="delivery_dead", condition=Q(status="dead")),
         ]
 
     def __str__(self) -> str:

@@ -46,6 +46,8 @@ UPDATE webhook_deliveries d
 SET status = r.status,
     attempts = d.attempts + r.spent,
     next_attempt_at = now() + make_interval(secs => r.delay),
+    leased_until = NULL,
+    dead_at = CASE WHEN r.status = 'dead' THEN now() END,
     last_http_status = CASE WHEN r.spent = 1 THEN r.http_status ELSE d.last_http_status END,
     last_error = r.error,
     last_response_ms = CASE WHEN r.spent = 1 THEN r.ms ELSE d.last_response_ms END,

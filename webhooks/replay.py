@@ -59,6 +59,7 @@ def replay_delivery(*, tenant_id: UUID, delivery_id: UUID) -> Delivery:
         event_id=source.event_id,
         event_type=source.event_type,
         next_attempt_at=Now() + timedelta(seconds=settings.DELIVERY_LEASE_SECONDS),
+        leased_until=Now() + timedelta(seconds=settings.DELIVERY_LEASE_SECONDS),
         is_replay=True,
         replay_of=source.id,
     )
@@ -96,11 +97,9 @@ def _attempt(replay: Delivery, endpoint: Endpoint, body: bytes) -> Outcome:
 
 def _in_flight(delivery: Delivery) -> bool:
     """Whether a worker holds the lease of the first attempt; by the database's clock, like every lease."""
-    return (
-        Delivery.objects.filter(pk=delivery.pk, status=Delivery.Status.PENDING, attempts=0)
-        .extra(where=["next_attempt_at > now()"])
-        .exists()
-    )
+    return Delivery.objects.filter(
+        pk=delivery.pk, status=Delivery.Status.PENDING, attempts=0, leased_until__gt=Now()
+    ).exists()
 
 
 def _require_active(endpoint: Endpoint) -> None:

@@ -98,7 +98,7 @@ class TestOneDelivery:
         (claimed,) = claim(Room(10, 10, {}, {}))
         path = f"/v1/webhook-deliveries/{ids.encode(ids.DELIVERY, claimed.id)}/replay"
         assert_error(api.post(path), 409, "conflict")
-        Delivery.objects.update(next_attempt_at=now())
+        Delivery.objects.update(next_attempt_at=now(), leased_until=now())
         assert api.post(path).status_code == 200, "one that only waits can be replayed"
 
     @pytest.mark.parametrize("status", ["paused", "disabled", "pending"])

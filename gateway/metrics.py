@@ -1,0 +1,150 @@
+"""Metrics for Prometheus: counted in each process, summed in Valkey, shown by any web process at `/metrics`.
+
+Counters and histograms live in one hash of Valkey, so they are right however many processes and hosts count, and
+begin anew when Valkey does, which Prometheus expects of counters. Gauges are asked for at the scrape. A flow calls
+`add` or `observe`, which cost a dictionary look-up, and `flush` every now and then.
+"""
+
+import hmac
+import threading
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseNotFound
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from gateway.valkey import UNAVAILABLE, valkey
+
+log = structlog.get_logger(__name__)
+
+KEY = "metrics"
+_SEPARATOR = "|"
+
+_pending: defaultdict[str, float] = defaultdict(float)
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A count that only grows; `label` names its one label, if it has one."""
+
+    name: str
+    help: str
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        _counters.append(self)
+
+    def add(self, amount: float = 1, label: str = "") -> None:
+        """Count; seen by everybody after the next `flush`."""
+        _note({f"{self.name}{_SEPARATOR}{label}": amount})
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Seconds in buckets; `buckets` are their upper bounds."""
+
+    name: str
+    help: str
+    buckets: Sequence[float] = field(default=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 1000))
+
+    def __post_init__(self) -> None:
+        _histograms.append(self)
+
+    def observe(self, seconds: float) -> None:
+        """Count one value."""
+        bucket = bisect_left(self.buckets, seconds)
+        _note({f"{self.name}{_SEPARATOR}{bucket}": 1, f"{self.name}{_SEPARATOR}sum": seconds})
+
+
+_counters: list[Counter] = []
+_histograms: list[Histogram] = []
+_gauges: list[tuple[str, str, str | None, Callable[[], dict[str, float]]]] = []
+
+
+def gauge(name: str, help: str, value: Callable[[], float]) -> None:  # noqa: A002 - Prometheus's word
+    """Show a value, asked for at each scrape."""
+    _gauges.append((name, help, None, lambda: {"": value()}))
+
+
+def labelled_gauge(name: str, help: str, label: str, values: Callable[[], dict[str, float]]) -> None:  # noqa: A002
+    """Show values by a label, asked for at each scrape."""
+    _gauges.append((name, help, label, values))
+
+
+def _note(amounts: Mapping[str, float]) -> None:
+    with _lock:
+        for name, amount in amounts.items():
+            _pending[name] += amount
+
+
+def flush() -> None:
+    """Add what this process counted to everybody's figures; without Valkey it waits for the next time."""
+    with _lock:
+        amounts = dict(_pending)
+        _pending.clear()
+    if not amounts:
+        return
+    try:
+        with valkey().pipeline(transaction=False) as pipeline:
+            for name, amount in amounts.items():
+                pipeline.hincrbyfloat(KEY, name, amount)
+            pipeline.execute()
+    except UNAVAILABLE:
+        _note(amounts)
+
+
+class _Everything(Collector):
+    def collect(self) -> Iterable[Metric]:
+        try:
+            stored = {name.decode(): float(value) for name, value in valkey().hgetall(KEY).items()}
+        except UNAVAILABLE:
+            stored = {}
+        for counter in _counters:
+            yield _counter(counter, stored)
+        for histogram in _histograms:
+            yield _histogram(histogram, stored)
+        for name, text, label, values in _gauges:
+            family = GaugeMetricFamily(name, text, labels=[label] if label else [])
+            for value, amount in values().items():
+                family.add_metric([value] if label else [], amount)
+            yield family
+
+
+def _counter(counter: Counter, stored: dict[str, float]) -> Metric:
+    family = CounterMetricFamily(counter.name, counter.help, labels=[counter.label] if counter.label else [])
+    prefix = counter.name + _SEPARATOR
+    found = {key.removeprefix(prefix): value for key, value in stored.items() if key.startswith(prefix)}
+    for label, value in (found if counter.label else {"": found.get("", 0.0)}).items():
+        family.add_metric([label] if counter.label else [], value)
+    return family
+
+
+def _histogram(histogram: Histogram, stored: dict[str, float]) -> Metric:
+    below, buckets = 0.0, []
+    for number, bound in enumerate([*map(str, histogram.buckets), "+Inf"]):
+        below += stored.get(f"{histogram.name}{_SEPARATOR}{number}", 0.0)
+        buckets.append((bound, below))
+    family = HistogramMetricFamily(histogram.name, histogram.help)
+    family.add_metric([], buckets, sum_value=stored.get(f"{histogram.name}{_SEPARATOR}sum", 0.0))
+    return family
+
+
+_registry = CollectorRegistry()
+_registry.register(_Everything())
+
+
+def metrics_page(request: HttpRequest) -> HttpResponse:
+    """`GET /metrics` for the scraper that knows METRICS_TOKEN; for everybody else there is no such page."""
+    token = settings.METRICS_TOKEN.encode()
+    sent = request.headers.get("Authorization", "").encode()
+    if not token or not hmac.compare_digest(sent, b"Bearer " + token):
+        return HttpResponseNotFound()
+    return HttpResponse(generate_latest(_registry), content_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,114 @@
+"""What operators see of the delivery engine: its section of `/v1/admin/health` and its metrics.
+
+Both are asked of the partial indexes, so they are quick however many deliveries were ever made.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from gateway import health, metrics
+from gateway.clock import isoformat, now
+from gateway.metrics import Counter, Histogram
+from gateway.valkey import UNAVAILABLE, valkey
+from webhooks.models import Endpoint
+
+CLAIMED = Counter("gateway_deliveries_claimed_total", "Deliveries claimed by dispatchers.")
+RESCUED = Counter(
+    "gateway_deliveries_rescued_total", "Deliveries claimed again because their lease ran out: a worker died."
+)
+SENT = Counter("gateway_delivery_attempts_total", "Attempts that a receiver took.")
+FAILED = Counter("gateway_delivery_failures_total", "Attempts that failed, by error.", label="error")
+AGE = Histogram(
+    "gateway_delivery_first_attempt_age_seconds", "From a delivery's making to its first attempt."
+)
+
+IN_FLIGHT_KEY = "deliveries:in_flight:"
+IN_FLIGHT_SECONDS = 10
+COUNTED_ROWS = 10_000
+"""Retries of one endpoint that are counted; a backlog beyond shows as this many."""
+
+# The busy endpoints by skipping through the index (webhooks/claim.py), then each one's due rows from the same index.
+_DUE = """
+WITH RECURSIVE busy (endpoint_id) AS (
+    (SELECT endpoint_id FROM webhook_deliveries WHERE status IN ('pending', 'failed')
+     ORDER BY endpoint_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.endpoint_id FROM webhook_deliveries d
+            WHERE d.status IN ('pending', 'failed') AND d.endpoint_id > busy.endpoint_id
+            ORDER BY d.endpoint_id LIMIT 1)
+    FROM busy WHERE busy.endpoint_id IS NOT NULL
+)
+SELECT coalesce(sum(due.rows), 0)::bigint, min(due.oldest)
+FROM busy
+JOIN webhooks_endpoint e ON e.id = busy.endpoint_id AND e.status = 'active'
+JOIN tenants_tenant t ON t.id = e.tenant_id AND t.status = 'active'
+CROSS JOIN LATERAL (
+    SELECT count(*) AS rows, min(next_attempt_at) AS oldest
+    FROM (SELECT next_attempt_at FROM webhook_deliveries d
+          WHERE d.endpoint_id = busy.endpoint_id AND d.status IN ({statuses}) AND d.next_attempt_at <= now()
+          ORDER BY d.next_attempt_at LIMIT %s) AS first
+) due
+"""
+_RETRIES = _DUE.format(statuses="'failed'")
+_WAITING = _DUE.format(statuses="'pending', 'failed'")
+_DEAD = (
+    "SELECT count(*) FROM webhook_deliveries WHERE status = 'dead' AND dead_at > now() - interval '24 hours'"
+)
+
+
+def _due(statement: str, rows: int) -> tuple[int, datetime | None]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [rows])
+        count, oldest = cursor.fetchone()
+    return count, oldest
+
+
+def _circuits_open() -> int:
+    return Endpoint.objects.filter(circuit_open_until__isnull=False, status=Endpoint.Status.ACTIVE).count()
+
+
+@health.register
+def _health() -> dict[str, Any]:
+    """Retries of active endpoints that are due, deliveries that died in a day, endpoints behind an open circuit."""
+    retries, oldest = _due(_RETRIES, COUNTED_ROWS)
+    with connection.cursor() as cursor:
+        cursor.execute(_DEAD)
+        (dead,) = cursor.fetchone()
+    return {
+        "retries_due": retries,
+        "oldest_due_retry_at": isoformat(oldest) if oldest else None,
+        "dead_24h": dead,
+        "endpoints_circuit_open": _circuits_open(),
+    }
+
+
+def _oldest_due_age() -> float:
+    _, oldest = _due(_WAITING, 1)
+    return max(0.0, (now() - oldest).total_seconds()) if oldest else 0.0
+
+
+def report_in_flight(worker: str, requests: int) -> None:
+    """A dispatcher's requests in flight; forgotten when it says nothing more."""
+    try:
+        valkey().set(IN_FLIGHT_KEY + worker, requests, ex=IN_FLIGHT_SECONDS)
+    except UNAVAILABLE:
+        return
+
+
+def _in_flight() -> float:
+    try:
+        keys = list(valkey().scan_iter(IN_FLIGHT_KEY + "*"))
+        return float(sum(int(value) for value in valkey().mget(keys) if value)) if keys else 0.0
+    except UNAVAILABLE:
+        return 0.0
+
+
+metrics.gauge(
+    "gateway_deliveries_oldest_due_age_seconds",
+    "Age of the oldest delivery of an active endpoint that is due and not yet claimed.",
+    _oldest_due_age,
+)
+metrics.gauge("gateway_deliveries_in_flight", "Requests to receivers in flight, of all workers.", _in_flight)
+metrics.gauge("gateway_endpoints_circuit_open", "Active endpoints behind an open circuit.", _circuits_open)

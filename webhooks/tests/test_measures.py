@@ -1,0 +1,155 @@
+"""What operators see: the section of `/v1/admin/health`, the metrics page, the mail of a disabled endpoint."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from django.test import Client
+
+from gateway import metrics
+from gateway.clock import now
+from tenants.models import OutboundMail, Tenant
+from tests.fixtures import Api
+from tests.receiver import Receiver
+from webhooks import dispatch
+from webhooks.claim import Room, claim
+from webhooks.models import Delivery, Endpoint
+from webhooks.tests.delivering import publish_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TOKEN = "scraper-token"
+
+
+def health(staff_api: Api) -> dict[str, Any]:
+    answer = staff_api.get("/v1/admin/health")
+    assert answer.status_code == 200, answer.content
+    names = ("retries_due", "oldest_due_retry_at", "dead_24h", "endpoints_circuit_open")
+    return {name: answer.json()[name] for name in names}
+
+
+def scrape(settings: Any) -> dict[str, float]:
+    settings.METRICS_TOKEN = TOKEN
+    answer = Client().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert answer.status_code == 200
+    lines = [line for line in answer.content.decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_health_counts_due_retries_dead_deliveries_and_open_circuits(
+    staff_api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    quiet = {"retries_due": 0, "oldest_due_retry_at": None, "dead_24h": 0, "endpoints_circuit_open": 0}
+    assert health(staff_api) == quiet
+    receiver.answer = lambda request: web.Response(status=500)
+    for number in range(10):
+        publish_one(tenant, f"k{number}")
+    dispatch.run()
+    assert health(staff_api) == {**quiet, "endpoints_circuit_open": 1}
+    Delivery.objects.update(next_attempt_at=now() - timedelta(minutes=1))
+    found = health(staff_api)
+    assert found["retries_due"] == 10
+    assert found["oldest_due_retry_at"].endswith("Z")
+    Delivery.objects.filter(pk=Delivery.objects.first().pk).update(  # type: ignore[union-attr]
+        status="dead", dead_at=now() - timedelta(hours=23)
+    )
+    Delivery.objects.filter(pk=Delivery.objects.last().pk).update(  # type: ignore[union-attr]
+        status="dead", dead_at=now() - timedelta(hours=25)
+    )
+    assert (health(staff_api)["dead_24h"], health(staff_api)["retries_due"]) == (1, 8)
+    Endpoint.objects.update(status="paused")
+    assert health(staff_api)["retries_due"] == 0, "what is paused on purpose is not late"
+
+
+def test_metrics_count_attempts_by_outcome_and_their_age(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any
+) -> None:
+    publish_one(tenant, "k1")
+    dispatch.run()
+    receiver.answer = lambda request: web.Response(status=404)
+    publish_one(tenant, "k2")
+    dispatch.run()
+    found = scrape(settings)
+    assert found["gateway_deliveries_claimed_total"] == 2
+    assert found["gateway_delivery_attempts_total"] == 1
+    assert found['gateway_delivery_failures_total{error="http_4xx"}'] == 1
+    assert found["gateway_delivery_first_attempt_age_seconds_count"] == 2
+    assert found['gateway_delivery_first_attempt_age_seconds_bucket{le="+Inf"}'] == 2
+    assert found["gateway_deliveries_oldest_due_age_seconds"] == 0
+    assert found['gateway_default_partition_rows{table="events"}'] == 0
+
+
+def test_metrics_show_what_waits_and_what_a_dead_worker_left(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any
+) -> None:
+    publish_one(tenant)
+    Delivery.objects.update(next_attempt_at=now() - timedelta(minutes=2))
+    assert 119 < scrape(settings)["gateway_deliveries_oldest_due_age_seconds"] < 130
+    assert len(claim(Room(10, 10))) == 1
+    Delivery.objects.update(next_attempt_at=now())
+    dispatch.run()
+    assert scrape(settings)["gateway_deliveries_rescued_total"] == 1
+    assert Delivery.objects.get().leased_until is None
+
+
+def test_counts_of_several_processes_add_up_and_survive_a_lost_valkey(
+    settings: Any, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from redis.exceptions import ConnectionError as Lost
+
+    from webhooks import measures
+
+    def unreachable() -> None:
+        raise Lost
+
+    measures.CLAIMED.add(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics, "valkey", unreachable)
+        metrics.flush()
+    metrics.flush()
+    measures.CLAIMED.add(3)
+    metrics.flush()
+    assert scrape(settings)["gateway_deliveries_claimed_total"] == 5
+
+
+@pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer "}])
+@pytest.mark.parametrize("token", ["", TOKEN])
+def test_without_the_token_there_is_no_metrics_page(
+    settings: Any, db: None, header: dict[str, str], token: str
+) -> None:
+    settings.METRICS_TOKEN = token
+    assert Client().get("/metrics", headers=header).status_code == 404
+
+
+@pytest.mark.parametrize("reason", ["gone", "failing"])
+def test_a_disabled_endpoint_is_mailed_about_once(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any, reason: str
+) -> None:
+    settings.EMAIL_MODE = "log"
+    settings.WEBHOOK_RETRY_SCHEDULE = [5.0]
+    Tenant.objects.filter(pk=tenant.id).update(contact_email="owner@traders.example")
+    receiver.answer = lambda request: web.Response(status=410 if reason == "gone" else 500)
+    Endpoint.objects.update(failing_since=now() - timedelta(days=6), consecutive_failures=30)
+    for number in range(3):
+        publish_one(tenant, f"k{number}")
+    if reason == "failing":
+        Delivery.objects.update(attempts=1, status="failed")
+    dispatch.run()
+    row = Endpoint.objects.get()
+    assert row.status == "disabled"
+    assert row.disabled_at is not None
+    (mail,) = OutboundMail.objects.all()
+    assert mail.to == "owner@traders.example"
+    assert receiver.url in mail.text
+    assert ("410" in mail.text) == (reason == "gone")
+
+
+def test_an_endpoint_that_fails_for_days_without_a_dead_delivery_stays(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(status=500)
+    Endpoint.objects.update(failing_since=now() - timedelta(days=6), consecutive_failures=30)
+    publish_one(tenant)
+    dispatch.run()
+    assert Endpoint.objects.get().status == "active"
+    assert OutboundMail.objects.count() == 0
