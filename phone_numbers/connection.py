@@ -184,7 +184,7 @@ def _connection_event(number: PhoneNumber, account: BusinessAccount, before: str
         ),
         waba_id=account.waba_id,
         phone_number_id=number.phone_number_id,
-        display_phone_number=number.display_phone_number or None,
+        display_phone_number=number.digits or None,
     )
 
 
