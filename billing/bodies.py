@@ -5,9 +5,8 @@ from typing import Any
 
 from billing import gst, mandates, plan, profiles
 from billing.models import Invoice, Mandate, PaymentAttempt
-from billing.periods import Period
+from billing.periods import Period, ist_date
 from billing.usage import active_numbers, billed_from
-from tenants.lifecycle import IST
 from tenants.models import Tenant
 
 
@@ -61,7 +60,7 @@ def _next_charge(tenant: Tenant, current: Period) -> dict[str, Any]:
     charge = plan.charge_for(len(numbers))
     return {
         "period": str(period),
-        "invoice_on": period.end.astimezone(IST).date().isoformat(),
+        "invoice_on": ist_date(period.end).isoformat(),
         "numbers": charge.numbers,
         "subtotal_paise": charge.subtotal_paise,
         "tax_paise": charge.tax_paise,

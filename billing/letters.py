@@ -13,6 +13,7 @@ from django.core import signing
 from billing import profiles
 from billing.models import INVOICE, Invoice, Mandate
 from billing.money import rupees
+from billing.periods import ist_date
 from gateway import ids
 from tenants import mail
 from tenants.models import Tenant
@@ -59,6 +60,7 @@ def _facts(invoice: Invoice) -> dict[str, Any]:
         "invoice": invoice,
         "total": rupees(invoice.total_paise),
         "due": rupees(invoice.amount_due_paise),
+        "due_on": ist_date(invoice.due_at),
         "pay_url": pay_page_url(invoice),
     }
 

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 from billing import charging, letters
 from billing.models import Invoice
 from billing.money import rupees
+from billing.periods import ist_date
 from billing.provider import ProviderRefused, ProviderUnreachable
 from gateway.clock import now
 
@@ -42,6 +43,11 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
     return render(
         request,
         "billing/pay.html",
-        {"invoice": invoice, "due": rupees(invoice.amount_due_paise), "problem": problem},
+        {
+            "invoice": invoice,
+            "due": rupees(invoice.amount_due_paise),
+            "due_on": ist_date(invoice.due_at),
+            "problem": problem,
+        },
         status=409 if problem else 200,
     )

@@ -11,8 +11,7 @@ from django.conf import settings
 from billing import bodies
 from billing.models import Invoice
 from billing.money import rupees
-from billing.periods import Period
-from tenants.lifecycle import IST
+from billing.periods import Period, ist_date
 
 STYLE = (settings.BASE_DIR / "templates" / "billing" / "invoice.css").read_text()
 _STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
@@ -27,10 +26,10 @@ def context_of(invoice: Invoice) -> dict[str, Any]:
     return {
         "style": STYLE,
         "invoice": invoice,
-        "issued_on": invoice.issued_at.astimezone(IST),
-        "due_on": invoice.due_at.astimezone(IST),
-        "paid_on": invoice.paid_at.astimezone(IST) if invoice.paid_at else None,
-        "month": period.start.astimezone(IST),
+        "issued_on": ist_date(invoice.issued_at),
+        "due_on": ist_date(invoice.due_at),
+        "paid_on": ist_date(invoice.paid_at) if invoice.paid_at else None,
+        "month": ist_date(period.start),
         "lines": [
             {
                 "description": line.description,

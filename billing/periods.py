@@ -1,7 +1,7 @@
 """Billing months: calendar months of Indian time, and the financial year from April to March. Pure."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Self
 
 from tenants.lifecycle import IST
@@ -46,6 +46,11 @@ class Period:
     @property
     def previous(self) -> "Period":
         return Period(self.year - (self.month == 1), (self.month - 2) % 12 + 1)
+
+
+def ist_date(moment: datetime) -> date:
+    """The day in India on which a moment falls: what documents and mails name."""
+    return moment.astimezone(IST).date()
 
 
 def financial_year(moment: datetime) -> str:

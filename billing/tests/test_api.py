@@ -1,0 +1,362 @@
+"""`/v1/billing*` and `/v1/admin/billing`: the bodies, bad input, and what is said while billing is off."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from billing import letters, profiles
+from billing.models import BillingProfile, Invoice
+from billing.run import run
+from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
+from billing.tests.test_payments import answer, deliver
+from gateway.clock import now
+from tenants.models import AuditEntry, SignUp, Tenant
+from tests.fixtures import Api, assert_error, assert_service_headers
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+ROUTES = [
+    ("GET", "/v1/billing"),
+    ("PATCH", "/v1/billing/profile"),
+    ("POST", "/v1/billing/mandate"),
+    ("GET", "/v1/billing/invoices"),
+    ("GET", "/v1/billing/invoices/inv_x"),
+    ("POST", "/v1/billing/invoices/inv_x/pay"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_while_off_every_route_says_so_after_authentication(
+    api: Api, settings: Settings, method: str, path: str
+) -> None:
+    settings.BILLING_ENABLED = False
+    assert_error(Api(None).request(method, path), 401, "unauthorized")
+    error = assert_error(api.request(method, path), 503, "billing_disabled")
+    assert error["details"] == {"billing_enabled": False}
+
+
+@pytest.fixture
+def invoice(payer: Tenant) -> Invoice:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    for name in ("1", "2", "3"):
+        connected(payer, name, (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    return only_invoice(payer)
+
+
+def test_the_overview(api: Api, payer: Tenant) -> None:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    connected(payer, "1", (now() - timedelta(days=40), None))
+    body = api.get("/v1/billing").json()
+    assert list(body) == [
+        "billing_status",
+        "trial_ends_at",
+        "past_due_since",
+        "restricted",
+        "plan",
+        "active_numbers",
+        "numbers",
+        "next_charge",
+        "mandate",
+        "amount_due_paise",
+        "open_invoices",
+        "billing_profile",
+    ]
+    assert body["plan"] == {
+        "code": "per_number_monthly",
+        "currency": "INR",
+        "first_number_paise": 50000,
+        "additional_number_paise": 25000,
+        "gst_percent": 18,
+        "tax_inclusive": False,
+    }
+    assert body["active_numbers"] == len(body["numbers"]) == 1
+    assert set(body["numbers"][0]) == {"phone_number_id", "display_phone_number", "active_since"}
+    charge = body["next_charge"]
+    assert (charge["numbers"], charge["total_paise"], charge["estimate"]) == (1, 59000, True)
+    assert (body["mandate"], body["amount_due_paise"], body["open_invoices"]) == (None, 0, 0)
+    assert body["billing_profile"]["complete"] is True
+
+
+def test_the_overview_of_a_trial_shows_its_first_charge(api: Api, payer: Tenant) -> None:
+    Tenant.objects.filter(pk=payer.pk).update(billing_status="trialing", trial_ends_at=ist(2031, 1, 1))
+    connected(payer, "1", (now() - timedelta(days=1), None))
+    assert api.get("/v1/billing").json()["next_charge"] == {
+        "period": "2031-01",
+        "invoice_on": "2031-02-01",
+        "numbers": 1,
+        "subtotal_paise": 50000,
+        "tax_paise": 9000,
+        "total_paise": 59000,
+        "estimate": True,
+    }
+
+
+def test_an_exempt_tenant_has_no_next_charge(api: Api, payer: Tenant) -> None:
+    Tenant.objects.filter(pk=payer.pk).update(billing_status="exempt")
+    body = api.get("/v1/billing").json()
+    assert (body["next_charge"], body["active_numbers"]) == (None, 0)
+
+
+def test_the_profile_begins_with_the_sign_up(api: Api, payer: Tenant) -> None:
+    SignUp.objects.create(
+        tenant=payer,
+        email="a@shop.example",
+        company="Asha",
+        website="https://shop.example",
+        tax_id_type="pan",
+        tax_id="AAACI1681G",
+        address="1 Road",
+        city="Pune",
+        state_code="27",
+        pin_code="411001",
+        phone="+919845012345",
+    )
+    profile = api.get("/v1/billing").json()["billing_profile"]
+    assert (profile["legal_name"], profile["state_code"], profile["complete"]) == ("Asha", "27", True)
+
+
+def test_the_profile_is_changed_with_an_audit_entry(api: Api, payer: Tenant) -> None:
+    assert api.get("/v1/billing").json()["billing_profile"]["missing"] == [
+        "address",
+        "city",
+        "pin",
+        "state_code",
+        "tax_id",
+        "phone",
+    ]
+    body = api.patch("/v1/billing/profile", PROFILE).json()
+    assert (body["complete"], body["tax_id_type"]) == (True, "gstin")
+    assert AuditEntry.objects.get(action="billing.profile").details["after"]["pin"] == "560025"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"tax_id": "29AAACI1681G1ZM"},
+        {"tax_id": 7},
+        {"pin": "01234"},
+        {"state_code": "25"},
+        {"phone": "9845012345"},
+        {"legal_name": ""},
+        {"legal_name": "x" * 201},
+        {"address": ["a"]},
+        {"city": None},
+    ],
+)
+def test_a_bad_profile_is_refused(api: Api, payer: Tenant, bad: dict[str, Any]) -> None:
+    error = assert_error(api.patch("/v1/billing/profile", bad), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == list(bad)
+    assert not BillingProfile.objects.filter(pk=payer.pk).exclude(tax_id="").exists()
+
+
+def test_a_mandate_is_set_up(api: Api, provider: RunningSimulator, payer: Tenant) -> None:
+    error = assert_error(api.post("/v1/billing/mandate", {}), 400, "invalid_request")
+    assert "pin" in error["details"]["missing"]
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    answered = api.post("/v1/billing/mandate", {"return_url": "https://shop.example/done"})
+    body = answered.json()
+    assert answered.status_code == 201
+    assert list(body) == [
+        "id",
+        "status",
+        "method",
+        "max_amount_paise",
+        "authorization_url",
+        "authorization_expires_at",
+        "replaces",
+    ]
+    assert (body["status"], body["method"], body["max_amount_paise"]) == ("pending", "upi", 1_500_000)
+    redirect = answer(body["authorization_url"], "approve")
+    assert redirect.headers["Location"].startswith("https://shop.example/done?razorpay_payment_id=pay_")
+    deliver(provider, now())
+    shown = api.get("/v1/billing").json()["mandate"]
+    assert (shown["id"], shown["status"], shown["instrument"]) == (body["id"], "active", "b***@okaxis")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"method": "cash"},
+        {"max_amount_paise": 0},
+        {"max_amount_paise": "x"},
+        {"max_amount_paise": 1_500_001},
+        {"return_url": "ftp://x.example"},
+        {"return_url": "http://shop.example"},
+        {"return_url": "https://u:p@shop.example"},
+        {"return_url": "https://["},
+        {"return_url": 5},
+    ],
+)
+def test_a_bad_mandate_is_refused(api: Api, payer: Tenant, bad: dict[str, Any]) -> None:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    error = assert_error(api.post("/v1/billing/mandate", bad), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == list(bad)
+
+
+def test_a_silent_provider_is_502_and_leaves_no_mandate_waiting(
+    api: Api, payer: Tenant, settings: Settings
+) -> None:
+    settings.RAZORPAY_BASE_URL = "http://127.0.0.1:9/v1"
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    assert_error(api.post("/v1/billing/mandate", {}), 502, "payment_provider_unreachable")
+    assert api.get("/v1/billing").json()["mandate"]["status"] == "expired"
+
+
+def test_invoices_are_listed(api: Api, other_api: Api, invoice: Invoice) -> None:
+    body = api.get("/v1/billing/invoices").json()
+    assert body["next_cursor"] is None
+    assert body["data"] == [
+        {
+            "id": invoice.public_id,
+            "number": "WG/2627/000001",
+            "period": "2026-11",
+            "status": "open",
+            "issued_at": "2026-11-30T18:45:00.000Z",
+            "due_at": "2026-12-07T18:45:00.000Z",
+            "paid_at": None,
+            "currency": "INR",
+            "active_numbers": 3,
+            "total_paise": 118000,
+            "amount_due_paise": 118000,
+        }
+    ]
+    assert other_api.get("/v1/billing/invoices").json()["data"] == []
+    assert_error(other_api.get(f"/v1/billing/invoices/{invoice.public_id}"), 404, "not_found")
+    assert_error(api.get("/v1/billing/invoices?limit=0"), 400, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (None, "text/html"),
+        ("*/*", "text/html"),
+        ("text/html,application/xhtml+xml,application/json;q=0.9", "text/html"),
+        ("application/json", "application/json"),
+        ("application/json, text/html;q=0.5", "application/json"),
+        ("image/png", "text/html"),
+        ("nonsense", "text/html"),
+    ],
+)
+def test_one_invoice_is_a_page_or_json(api: Api, invoice: Invoice, accept: str | None, kind: str) -> None:
+    headers = {"Accept": accept} if accept else {}
+    answered = api.get(f"/v1/billing/invoices/{invoice.public_id}", **headers)
+    assert answered.status_code == 200
+    assert answered["Content-Type"].startswith(kind)
+    assert "Accept" in answered["Vary"]
+    assert_service_headers(answered)
+
+
+def test_the_json_of_an_invoice(api: Api, invoice: Invoice) -> None:
+    body = api.get(f"/v1/billing/invoices/{invoice.public_id}", Accept="application/json").json()
+    assert body["buyer"] == {
+        "name": "Asha Traders Private Limited",
+        "gstin": "29AAACI1681G1ZL",
+        "pan": "AAACI1681G",
+        "address": "12 Residency Road, Bengaluru 560025",
+        "state_code": "29",
+        "state": "Karnataka",
+    }
+    assert body["lines"] == [
+        {
+            "description": "First number",
+            "sac": "998315",
+            "quantity": 1,
+            "unit_paise": 50000,
+            "amount_paise": 50000,
+        },
+        {
+            "description": "Further numbers",
+            "sac": "998315",
+            "quantity": 2,
+            "unit_paise": 25000,
+            "amount_paise": 50000,
+        },
+    ]
+    assert body["taxes"] == [{"type": "IGST", "percent": 18, "amount_paise": 18000}]
+    assert (body["place_of_supply"], body["supply_type"]) == ("29-Karnataka", "inter_state")
+    assert body["total_in_words"] == "Rupees one thousand one hundred and eighty only"
+    assert (body["attempts"], body["irn"], body["reverse_charge"]) == ([], None, False)
+
+
+def test_the_page_holds_what_rule_46_asks_for(api: Api, invoice: Invoice) -> None:
+    page = api.get(f"/v1/billing/invoices/{invoice.public_id}").content.decode()
+    for text in (
+        "Tax invoice",
+        "WG/2627/000001",
+        "1 Dec 2026",
+        "27AAPFU0939F1ZV",
+        "29AAACI1681G1ZL",
+        "Asha Traders Private Limited",
+        "998315",
+        "29-Karnataka",
+        "Reverse charge</dt><dd>No",
+        "IGST at 18%",
+        "₹180.00",
+        "₹1,180.00",
+        "Rupees one thousand one hundred and eighty only",
+        "Authorised signatory",
+    ):
+        assert text in page
+    assert "<script" not in page
+
+
+def test_a_name_cannot_break_out_of_the_page(api: Api, payer: Tenant) -> None:
+    profiles.change(tenant_id=payer.id, changes={"legal_name": "<script>alert(1)</script>"})
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    page = api.get(f"/v1/billing/invoices/{only_invoice(payer).public_id}").content.decode()
+    assert "<script" not in page
+
+
+def test_paying_now(api: Api, provider: RunningSimulator, payer: Tenant, invoice: Invoice) -> None:
+    path = f"/v1/billing/invoices/{invoice.public_id}/pay"
+    body = api.post(path, {"return_url": "https://shop.example/paid"}).json()
+    assert body["status"] == "open"
+    assert (body["attempt"]["kind"], body["attempt"]["status"]) == ("link", "created")
+    assert api.post(path).json()["payment_url"] == body["payment_url"]
+    answer(body["payment_url"], "approve")
+    deliver(provider, now())
+    error = assert_error(api.post(path), 409, "invoice_not_payable")
+    assert error["details"] == {"status": "paid", "in_flight": None}
+    paid = api.get(f"/v1/billing/invoices/{invoice.public_id}", Accept="application/json").json()
+    assert (paid["status"], paid["amount_due_paise"], paid["attempts"][0]["status"]) == (
+        "paid",
+        0,
+        "captured",
+    )
+
+
+def test_the_mailed_page_leads_to_the_provider(provider: RunningSimulator, invoice: Invoice) -> None:
+    browser = Client()
+    path = letters.pay_page_url(invoice).partition("127.0.0.1:8000")[2] or "/pay/x"
+    assert "₹1,180.00" in browser.get(path).content.decode()
+    answered = browser.post(path)
+    assert answered.status_code == 303
+    assert answered["Location"].startswith(provider.url)
+    assert browser.get(path + "x").status_code == 404
+
+
+def test_staff_see_every_tenant_also_while_billing_is_off(
+    staff_api: Api, payer: Tenant, invoice: Invoice, settings: Settings
+) -> None:
+    run(ist(2026, 12, 9))
+    settings.BILLING_ENABLED = False
+    body = staff_api.get("/v1/admin/billing").json()
+    assert body == {
+        "billing_enabled": False,
+        "tenants": [
+            {
+                "tenant_id": str(payer.id),
+                "name": "Asha Traders",
+                "billing_status": "past_due",
+                "past_due_since": "2026-12-07T18:45:00.000Z",
+                "last_snapshot": {"period": "2026-11", "active_numbers": 3, "total_paise": 118000},
+                "open_invoices": 1,
+            }
+        ],
+    }
