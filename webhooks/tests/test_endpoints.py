@@ -1,0 +1,336 @@
+"""`/v1/webhooks*`: create and verify, change, rotate, delete, limits; `/v1/webhook-deliveries` lists."""
+
+import threading
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from django.db import connection
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from gateway import ids
+from gateway.clock import isoformat, now
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from tests.receiver import Received, Receiver
+from webhooks import dispatch
+from webhooks.endpoints import MOST_ENDPOINTS
+from webhooks.models import Delivery, Endpoint
+from webhooks.tests.delivering import publish_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+FIELDS = [
+    "id", "url", "description", "event_types", "status", "verified_at", "secret_prefix",
+    "previous_secret_expires_at", "last_success_at", "consecutive_failures",
+]  # fmt: skip
+
+
+def verifies(secret: str, got: Received) -> bool:
+    try:
+        Webhook(secret).verify(got.body, {name.lower(): value for name, value in got.headers.items()})
+    except WebhookVerificationError:
+        return False
+    return True
+
+
+def refuse(receiver: Receiver, status: int = 500, text: str = "no") -> None:
+    receiver.ping_answer = lambda request: web.Response(status=status, text=text)
+
+
+class TestCreate:
+    def test_is_verified_by_a_signed_ping_and_shows_the_secret_once(
+        self, api: Api, receiver: Receiver
+    ) -> None:
+        answer = api.post("/v1/webhooks", {"url": receiver.url, "description": "shop"})
+        assert answer.status_code == 201
+        body = answer.json()
+        assert list(body) == [*FIELDS[:6], "secret", *FIELDS[6:]]
+        assert body["secret"].startswith("whsec_")
+        assert body["secret"].startswith(body["secret_prefix"])
+        assert (body["status"], body["event_types"], body["description"]) == ("active", ["*"], "shop")
+        (ping,) = receiver.pings
+        assert ping.json["type"] == "webhook.verify"
+        assert verifies(body["secret"], ping)
+        shown = api.get(f"/v1/webhooks/{body['id']}").json()
+        assert list(shown) == FIELDS
+        assert api.get("/v1/webhooks").json() == {"data": [shown]}
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT * FROM webhooks_endpoint")
+            assert body["secret"] not in str(cursor.fetchone()), "it is stored encrypted"
+
+    @pytest.mark.parametrize("as_json", [False, True])
+    def test_the_challenge_may_come_as_text_or_json(
+        self, api: Api, receiver: Receiver, as_json: bool
+    ) -> None:
+        def answer(request: Received) -> web.Response:
+            challenge = request.json["challenge"]
+            return (
+                web.json_response({"challenge": challenge})
+                if as_json
+                else web.Response(text=f" {challenge}\n")
+            )
+
+        receiver.ping_answer = answer
+        assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
+
+    @pytest.mark.parametrize(
+        ("status", "text", "expected"),
+        [(500, "broken", 500), (200, "hello", 200), (302, "", 302), (200, '{"challenge": "x"}', 200)],
+    )
+    def test_a_failed_ping_leaves_it_pending_and_says_why(
+        self, api: Api, receiver: Receiver, status: int, text: str, expected: int
+    ) -> None:
+        refuse(receiver, status, text)
+        error = assert_error(api.post("/v1/webhooks", {"url": receiver.url}), 422, "webhook_verify_failed")
+        details = error["details"]
+        assert {"endpoint_id", "http_status", "body_excerpt", "secret"} <= set(details)
+        assert (details["http_status"], details["body_excerpt"]) == (expected, text)
+        endpoint = Endpoint.objects.get(pk=details["endpoint_id"])
+        assert (endpoint.status, endpoint.verified_at, endpoint.secret) == (
+            "pending", None, details["secret"],
+        )  # fmt: skip
+
+        receiver.ping_answer = lambda request: web.Response(text=request.json["challenge"])
+        verified = api.post(f"/v1/webhooks/{endpoint.id}/verify")
+        assert verified.status_code == 200
+        assert list(verified.json()) == ["id", "status", "verified_at", "response_ms"]
+        assert verified.json()["status"] == "active"
+
+    def test_a_ping_that_nobody_answers_has_no_http_status(
+        self, api: Api, receiver: Receiver, settings: Any
+    ) -> None:
+        answer = api.post("/v1/webhooks", {"url": "http://127.0.0.1:9/"})
+        details = assert_error(answer, 422, "webhook_verify_failed")["details"]
+        assert details["http_status"] is None
+        answer = api.post(f"/v1/webhooks/{details['endpoint_id']}/verify")
+        assert assert_error(answer, 422, "webhook_verify_failed")["details"]["http_status"] is None
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"url": "ftp://example.com"},
+            {"url": "https://user:pw@example.com/"},
+            {"url": "https://example.com/#part"},
+            {"url": "https://example.com/" + "x" * 2040},
+            {"url": "no url"},
+            {"url": None},
+            {"event_types": []},
+            {"event_types": ["message.unknown"]},
+            {"event_types": "message.status"},
+            {"description": "x" * 501},
+        ],
+    )
+    def test_bad_input_is_named_and_nothing_is_stored(
+        self, api: Api, receiver: Receiver, change: dict[str, Any]
+    ) -> None:
+        error = assert_error(
+            api.post("/v1/webhooks", {"url": receiver.url, **change}), 400, "invalid_request"
+        )
+        assert [name.partition(".")[0] for name in error["details"]["fields"]] == list(change)
+        assert Endpoint.objects.count() == 0
+
+    def test_plain_http_and_private_addresses_only_where_allowed(
+        self, api: Api, receiver: Receiver, settings: Any
+    ) -> None:
+        settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS = False
+        answer = api.post("/v1/webhooks", {"url": receiver.url})
+        assert assert_error(answer, 422, "webhook_verify_failed")["details"]["error"] == "blocked_address"
+        assert receiver.pings == []
+        settings.WEBHOOK_ALLOW_HTTP = False
+        assert_error(api.post("/v1/webhooks", {"url": receiver.url}), 400, "invalid_request")
+
+    def test_at_most_twenty_also_when_two_race_for_the_last(
+        self, api: Api, tenant: Tenant, receiver: Receiver
+    ) -> None:
+        for _ in range(MOST_ENDPOINTS - 1):
+            Endpoint.objects.create(
+                tenant=tenant, url=receiver.url, event_types=["*"], secret="whsec_eA==", secret_prefix="w"
+            )
+        statuses: Counter[int] = Counter()
+        barrier = threading.Barrier(2)
+
+        def create() -> None:
+            barrier.wait()
+            statuses[api.post("/v1/webhooks", {"url": receiver.url}).status_code] += 1
+            connection.close()
+
+        threads = [threading.Thread(target=create) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert statuses == {201: 1, 400: 1}
+        assert Endpoint.objects.count() == MOST_ENDPOINTS
+
+
+class TestChange:
+    def test_a_new_url_is_taken_only_when_it_passes_the_ping(
+        self, api: Api, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        path = f"/v1/webhooks/{endpoint['id']}"
+        before = api.get(path).json()
+        refuse(receiver)
+        assert_error(api.patch(path, {"url": receiver.url + "/new"}), 422, "webhook_verify_failed")
+        assert api.get(path).json() == before
+        receiver.ping_answer = lambda request: web.Response(text=request.json["challenge"])
+        changed = api.patch(path, {"url": receiver.url + "/new"}).json()
+        assert (changed["url"], changed["status"]) == (receiver.url + "/new", "active")
+        assert changed["verified_at"] > before["verified_at"]
+        assert receiver.pings[-1].path == "/hook/new"
+
+    def test_other_members_change_without_a_ping(
+        self, api: Api, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        refuse(receiver)
+        changed = api.patch(
+            f"/v1/webhooks/{endpoint['id']}",
+            {"description": "new", "event_types": ["message.status"], "url": receiver.url, "unknown": 1},
+        ).json()
+        assert (changed["description"], changed["event_types"]) == ("new", ["message.status"])
+        assert len(receiver.pings) == 1
+
+    def test_paused_nothing_is_attempted_or_queued_and_what_waited_goes_on(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        path = f"/v1/webhooks/{endpoint['id']}"
+        publish_one(tenant, "before")
+        assert api.patch(path, {"status": "paused"}).json()["status"] == "paused"
+        dispatch.run()
+        publish_one(tenant, "meanwhile")
+        assert receiver.received == []
+        assert Delivery.objects.count() == 1
+        assert api.patch(path, {"status": "active"}).json()["status"] == "active"
+        dispatch.run()
+        assert len(receiver.wait_for(1)) == 1
+        assert len(receiver.pings) == 1, "a verified endpoint is not pinged again"
+
+    @pytest.mark.parametrize("status", ["disabled", "pending"])
+    def test_active_asks_for_a_passed_ping(
+        self, api: Api, endpoint: dict[str, Any], receiver: Receiver, status: str
+    ) -> None:
+        path = f"/v1/webhooks/{endpoint['id']}"
+        Endpoint.objects.update(
+            status=status, verified_at=None if status == "pending" else now(), consecutive_failures=40
+        )
+        refuse(receiver)
+        assert_error(api.patch(path, {"status": "active"}), 422, "webhook_verify_failed")
+        assert api.get(path).json()["status"] == status
+        receiver.ping_answer = lambda request: web.Response(text=request.json["challenge"])
+        changed = api.patch(path, {"status": "active"}).json()
+        assert (changed["status"], changed["consecutive_failures"]) == ("active", 0)
+
+    @pytest.mark.parametrize("status", ["disabled", "pending", "nonsense", None])
+    def test_only_active_and_paused_can_be_set(
+        self, api: Api, endpoint: dict[str, Any], status: str | None
+    ) -> None:
+        assert_error(api.patch(f"/v1/webhooks/{endpoint['id']}", {"status": status}), 400, "invalid_request")
+
+
+class TestRotateSecret:
+    def sent(self, tenant: Tenant, receiver: Receiver, key: str) -> Received:
+        publish_one(tenant, key)
+        dispatch.run()
+        return receiver.wait_for(len(receiver.received))[-1]
+
+    def test_both_sign_during_the_overlap_then_the_new_one_alone(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        rotated = api.post(f"/v1/webhooks/{endpoint['id']}/rotate-secret").json()
+        assert list(rotated) == ["id", "secret", "secret_prefix", "previous_secret_expires_at"]
+        expires_at = Endpoint.objects.get().previous_secret_expires_at
+        assert expires_at is not None
+        assert timedelta(hours=23.9) < expires_at - now() < timedelta(hours=24.1)
+        got = self.sent(tenant, receiver, "k1")
+        assert [verifies(secret, got) for secret in (endpoint["secret"], rotated["secret"])] == [True, True]
+        Endpoint.objects.update(previous_secret_expires_at=now())
+        got = self.sent(tenant, receiver, "k2")
+        assert [verifies(secret, got) for secret in (endpoint["secret"], rotated["secret"])] == [False, True]
+
+    def test_without_overlap_the_old_one_stops_at_once(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        rotated = api.post(f"/v1/webhooks/{endpoint['id']}/rotate-secret", {"overlap_hours": 0}).json()
+        assert rotated["previous_secret_expires_at"] is None
+        got = self.sent(tenant, receiver, "k1")
+        assert [verifies(secret, got) for secret in (endpoint["secret"], rotated["secret"])] == [False, True]
+
+    def test_twice_in_an_overlap_the_newest_two_sign(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        path = f"/v1/webhooks/{endpoint['id']}/rotate-secret"
+        second, third = api.post(path).json(), api.post(path).json()
+        got = self.sent(tenant, receiver, "k1")
+        secrets = (endpoint["secret"], second["secret"], third["secret"])
+        assert [verifies(secret, got) for secret in secrets] == [False, True, True]
+
+    @pytest.mark.parametrize("hours", [-1, 169, "a", 1.5, None])
+    def test_overlap_out_of_range_is_refused(self, api: Api, endpoint: dict[str, Any], hours: object) -> None:
+        answer = api.post(f"/v1/webhooks/{endpoint['id']}/rotate-secret", {"overlap_hours": hours})
+        assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == ["overlap_hours"]
+
+
+def test_another_tenants_endpoint_is_not_found(
+    other_api: Api, api: Api, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    path = f"/v1/webhooks/{endpoint['id']}"
+    for answer in (
+        other_api.get(path),
+        other_api.patch(path, {"description": "mine"}),
+        other_api.delete(path),
+        other_api.post(f"{path}/verify"),
+        other_api.post(f"{path}/rotate-secret"),
+        api.get(f"/v1/webhooks/{ids.uuid7()}"),
+        api.get("/v1/webhooks/no-uuid"),
+    ):
+        assert_error(answer, 404, "not_found")
+    assert other_api.get("/v1/webhooks").json() == {"data": []}
+
+
+class TestDeliveries:
+    def test_are_listed_newest_first_and_filtered(
+        self, api: Api, other_api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        publish_one(tenant, "k1")
+        dispatch.run()
+        receiver.answer = lambda request: web.Response(status=500)
+        failed_event = publish_one(tenant, "k2")
+        dispatch.run()
+        later = publish_one(tenant, "k3")
+        rows = list(Delivery.objects.order_by("-id"))
+
+        def found(**query: Any) -> list[str]:
+            text = "&".join(f"{name}={value}" for name, value in query.items())
+            return [row["id"] for row in api.get(f"/v1/webhook-deliveries?{text}").json()["data"]]
+
+        everything = [row.public_id for row in rows]
+        assert found() == everything
+        assert found(status="failed") == everything[1:2]
+        assert found(event_id=ids.encode("evt_", later)) == everything[:1]
+        assert found(endpoint_id=endpoint["id"]) == everything
+        assert found(endpoint_id=ids.uuid7()) == []
+        moment = isoformat(rows[1].created_at)
+        assert found(to=moment) == everything[2:]
+        assert found(**{"from": moment}) == everything[:2]
+        page = api.get("/v1/webhook-deliveries?limit=2").json()
+        rest = api.get(f"/v1/webhook-deliveries?limit=2&cursor={page['next_cursor']}").json()
+        assert [row["id"] for row in page["data"] + rest["data"]] == everything
+        assert rest["next_cursor"] is None
+        assert other_api.get("/v1/webhook-deliveries").json() == {"data": [], "next_cursor": None}
+
+        one = api.get(f"/v1/webhook-deliveries/{everything[1]}").json()
+        assert list(one) == [
+            "id", "event_id", "event_type", "endpoint_id", "status", "attempts", "last_http_status",
+            "last_error", "last_response_ms", "next_attempt_at", "attempt_log", "is_replay", "replay_of",
+        ]  # fmt: skip
+        assert one["event_id"] == ids.encode("evt_", failed_event)
+        assert (one["status"], one["last_http_status"], one["last_error"]) == ("failed", 500, "http_5xx")
+        assert_error(other_api.get(f"/v1/webhook-deliveries/{everything[1]}"), 404, "not_found")
+
+    @pytest.mark.parametrize(
+        "query", ["status=late", "endpoint_id=x", "event_id=x", "from=x", "to=x", "limit=0", "cursor=%21"]
+    )
+    def test_a_bad_filter_is_refused(self, api: Api, query: str) -> None:
+        assert_error(api.get(f"/v1/webhook-deliveries?{query}"), 400, "invalid_request")
