@@ -91,6 +91,10 @@ METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")
 DELIVERY_TENANT_CONCURRENCY: int = env.int("DELIVERY_TENANT_CONCURRENCY", max(1, DELIVERY_CONCURRENCY // 2))
 """Deliveries of one tenant that a worker process holds at once."""
 
+# --- Batches --------------------------------------------------------------------------------------------
+BATCH_LEASE_SECONDS: float = env.float("BATCH_LEASE_SECONDS", 15.0)
+"""How long a running batch belongs to its worker; after a crash another goes on when the lease has run out."""
+
 # --- Keeping ------------------------------------------------------------------------------------------
 EVENT_METADATA_DAYS: int = env.int("EVENT_METADATA_DAYS", 730)
 UNROUTED_DAYS: int = env.int("UNROUTED_DAYS", 30)

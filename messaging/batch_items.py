@@ -10,6 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 import orjson
+from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 
 from gateway import ids
@@ -20,8 +21,6 @@ from messaging.pacing import rate_of
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
 from webhooks.publish import NewEvent, publish
-
-LEASE_SECONDS = 15.0
 
 
 class LeaseLost(Exception):
@@ -136,16 +135,18 @@ def claim_batches(limit: int) -> list[Held]:
     """Lease open batches that nobody runs, at most one a number, oldest first; those of suspended tenants wait."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(_CLAIM_BATCHES, {"lease": LEASE_SECONDS, "limit": limit})
+            cursor.execute(_CLAIM_BATCHES, {"lease": settings.BATCH_LEASE_SECONDS, "limit": limit})
             return [Held(*row) for row in cursor.fetchall()]
     except IntegrityError:
         return []  # another runner was quicker with a batch of the same number
 
 
 def renew(held: Held) -> tuple[str, str]:
-    """Keep the lease for LEASE_SECONDS more; the statuses of the batch and its tenant. Raises LeaseLost."""
+    """Keep the lease for BATCH_LEASE_SECONDS more; the statuses of the batch and its tenant. Raises LeaseLost."""
     with connection.cursor() as cursor:
-        cursor.execute(_RENEW, {"batch_id": held.id, "lease": held.lease, "lease_seconds": LEASE_SECONDS})
+        cursor.execute(
+            _RENEW, {"batch_id": held.id, "lease": held.lease, "lease_seconds": settings.BATCH_LEASE_SECONDS}
+        )
         row: tuple[str, str] | None = cursor.fetchone()
     if row is None:
         raise LeaseLost

@@ -20,7 +20,7 @@ from gateway.upstream.channel import Channel
 from gateway.upstream.client import UpstreamUnreachable
 from gateway.upstream.errors import THROUGHPUT, error_body, judge
 from messaging import batch_items, sending
-from messaging.batch_items import LEASE_SECONDS, Held, Item, LeaseLost, Result
+from messaging.batch_items import Held, Item, LeaseLost, Result
 from messaging.pacing import Pacer
 from phone_numbers import connection as number_connection
 from phone_numbers.lookup import Sender
@@ -32,8 +32,9 @@ log = structlog.get_logger(__name__)
 
 CLAIM_SECONDS = 0.25
 """Items are claimed for so long ahead: what a crash leaves between claim and send is reported as unknown."""
-SAFE_SECONDS = LEASE_SECONDS - 3
-HEARTBEAT_SECONDS = LEASE_SECONDS / 4
+SAFE_PART = 0.75
+"""Of the lease: for so long after its last renewal it is certainly ours, whatever this process was kept from."""
+HEARTBEAT_PART = 0.25
 FACTS_SECONDS = 1.0
 """How old the number's token, connection and level may be."""
 UNDER_WAY_SECONDS = 2.0
@@ -115,7 +116,7 @@ class BatchRun:
         count = max(1, int(self.pacer.pace() * CLAIM_SECONDS))
         asked_at = time.monotonic()
         taken = await self._until_done(_take_next, self.held, self.next_idx, count)
-        self.ours_until = asked_at + SAFE_SECONDS
+        self.ours_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
         self.given_up = self.given_up or taken.suspended
         if taken.items:
             self.next_idx = taken.items[-1].idx + 1
@@ -207,7 +208,7 @@ class BatchRun:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await asyncio.sleep(HEARTBEAT_PART * settings.BATCH_LEASE_SECONDS)
             try:
                 await self._renew()
             except LeaseLost:
@@ -216,7 +217,7 @@ class BatchRun:
     async def _renew(self) -> None:
         asked_at = time.monotonic()
         await self._until_done(batch_items.renew, self.held)
-        self.ours_until = asked_at + SAFE_SECONDS
+        self.ours_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
 
     async def _until_ours(self) -> None:
         """Until the lease is certain again, when it was not renewed in time. Raises LeaseLost."""
