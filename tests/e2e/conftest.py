@@ -145,9 +145,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     running.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium as the system has it."""
+    """Headless Chromium as the system has it. For one module: its driver runs an event loop in this thread."""
     path = which("chromium") or which("chromium-browser") or which("google-chrome")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
