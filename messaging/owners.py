@@ -1,14 +1,24 @@
 """Whose a change of a notification is (upstream facts 3.2): first step of the incoming flow after normalising.
 
-Each change is routed by itself, never by the first one of its notification.
+Each change is routed by itself, never by the first one of its notification. A number's owner never changes, so a
+process remembers it for a second: a busy number costs one look-up a second. What is unknown is looked up each time.
 """
 
+import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
+from gateway.clock import now
 from gateway.upstream.normalise import Change
 from phone_numbers import lookup
+
+REMEMBERED_SECONDS = 1.0
+"""No longer than the grain of `last_event_at`: the first event of each second notes the time."""
+MOST_REMEMBERED = 10_000
+
+_remembered: dict[tuple[str, str], tuple[float, lookup.NumberRoute]] = {}
+"""(environment, phone_number_id) → until when, and the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +40,47 @@ class Owner:
 
 
 def owners(changes: Collection[Change], *, environments: Collection[str]) -> list[Owner | None]:
-    """The owner of each change, in one query; None for what belongs to nobody here."""
-    routes = [change.route for change in changes]
-    known = lookup.route(
-        waba_ids={waba_id for route in routes for waba_id in (route.waba_info_id, route.entry_id) if waba_id},
-        phone_number_ids={route.phone_number_id for route in routes if route.phone_number_id},
-        environments=environments,
-        digits={route.display_phone_number for route in routes if route.display_phone_number},
-    )
-    return [_owner(change, known) for change in changes]
+    """The owner of each change, in at most one query; None for what belongs to nobody here."""
+    numbers = [_recall(change, environments) for change in changes]
+    unknown = [change.route for change, number in zip(changes, numbers, strict=True) if number is None]
+    known = lookup.Routes({}, {}, {})
+    if unknown:
+        known = lookup.route(
+            waba_ids={id_ for route in unknown for id_ in (route.waba_info_id, route.entry_id) if id_},
+            phone_number_ids={route.phone_number_id for route in unknown if route.phone_number_id},
+            environments=environments,
+            digits={route.display_phone_number for route in unknown if route.display_phone_number},
+        )
+        _remember(known.numbers.values())
+    return [
+        Owner(number.tenant_id, number.waba_id, number) if number else _owner(change, known)
+        for change, number in zip(changes, numbers, strict=True)
+    ]
+
+
+def forget() -> None:
+    """Forget what is remembered, for tests."""
+    _remembered.clear()
+
+
+def _recall(change: Change, environments: Collection[str]) -> lookup.NumberRoute | None:
+    route = change.route
+    if route.phone_number_id is None or route.waba_info_id is not None:
+        return None
+    for environment in environments:
+        until, number = _remembered.get((environment, route.phone_number_id), (0.0, None))
+        if until > time.monotonic():
+            return number
+    return None
+
+
+def _remember(numbers: Collection[lookup.NumberRoute]) -> None:
+    if len(_remembered) > MOST_REMEMBERED:
+        _remembered.clear()
+    until, moment = time.monotonic() + REMEMBERED_SECONDS, now()
+    for number in numbers:
+        # Whoever looked it up notes the time of its event, so the next ones need not.
+        _remembered[number.environment, number.phone_number_id] = until, replace(number, last_event_at=moment)
 
 
 def _owner(change: Change, known: lookup.Routes) -> Owner | None:

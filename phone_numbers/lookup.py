@@ -87,6 +87,7 @@ class NumberRoute:
     waba_id: str
     phone_number_id: str
     display_phone_number: str
+    environment: str
     last_event_at: datetime | None
 
 
@@ -152,6 +153,6 @@ def route(
         if phone_number_id is None:
             accounts[waba_id] = AccountRoute(tenant_id, waba_id, environment)
             continue
-        found = NumberRoute(tenant_id, waba_id, phone_number_id, display, last_event_at)
+        found = NumberRoute(tenant_id, waba_id, phone_number_id, display, environment, last_event_at)
         numbers[phone_number_id] = by_digits[waba_id, own_digits] = found
     return Routes(accounts=accounts, numbers=numbers, by_digits=by_digits)

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.http import HttpResponseBase
 from django.test import Client, TestCase
 
+from messaging import owners
 from tenants import keys, mirror, platform_apps, sessions
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 
@@ -69,6 +70,7 @@ def assert_service_headers(response: HttpResponseBase) -> None:
 def _fresh_process_caches() -> None:
     """A process that has cached nothing of earlier tests."""
     mirror.forget_process_cache()
+    owners.forget()
 
 
 @pytest.fixture

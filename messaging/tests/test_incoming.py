@@ -369,13 +369,13 @@ class TestOnce:
 
 @pytest.mark.django_db
 class TestCost:
-    def test_two_statements_however_many_items(
+    def test_one_statement_however_many_items_and_a_look_up_a_second(
         self, number: PhoneNumber, other_number: PhoneNumber, tenant: Tenant
     ) -> None:
         verified_endpoint(tenant)
         verified_endpoint(tenant)
         PhoneNumber.objects.update(last_event_at="2100-01-01T00:00:00Z")
-        for count in (1, 50):
+        for count, expected in ((1, ["SELECT", "WITH"]), (50, ["WITH"])):
             wamids = [f"wamid.{count}.{n}" for n in range(count)]
             statements: list[str] = []
 
@@ -385,7 +385,35 @@ class TestCost:
 
             with connection.execute_wrapper(note):
                 assert post(notification((WABA, [text_change(NUMBER, *wamids)]))).status_code == 200
-            assert statements == ["SELECT", "WITH"]
+            assert statements == expected
+
+    def test_an_owner_is_remembered_for_a_second_and_nobody_never(
+        self, number: PhoneNumber, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
+        clock = [1000.0]
+        monkeypatch.setattr("messaging.owners.time.monotonic", lambda: clock[0])
+
+        def look_ups(sent: bytes) -> int:
+            looked: list[str] = []
+
+            def note(execute: Any, sql: str, *rest: Any) -> Any:
+                looked.append(sql.split()[0])
+                return execute(sql, *rest)
+
+            with connection.execute_wrapper(note):
+                assert post(sent).status_code == 200
+            return looked.count("SELECT")
+
+        PhoneNumber.objects.update(last_event_at="2100-01-01T00:00:00Z")
+        assert [look_ups(body), look_ups(body)] == [1, 0]
+        clock[0] += 1.1
+        assert look_ups(body) == 1
+        stranger = notification(("9", [text_change("99", "wamid.2")]))
+        assert [look_ups(stranger), look_ups(stranger)] == [1, 1]
+        number_of(tenant, waba_id="9", phone_number_id="99", digits="919800000099")
+        assert post(stranger).status_code == 200
+        assert [event.wamid for event in events_of(tenant)] == ["wamid.1", "wamid.2"]
 
     def test_a_thousand_changes_of_fifty_tenants(self, db: None) -> None:
         tenants = [Tenant.objects.create(name=f"T{n}", status="active") for n in range(50)]
