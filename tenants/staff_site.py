@@ -92,6 +92,18 @@ _NAVIGATION: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
         ),
     ),
     (
+        "Billing",
+        (
+            ("Invoices", "receipt_long", "admin:billing_invoice_changelist", ""),
+            ("Credit notes", "undo", "admin:billing_creditnote_changelist", ""),
+            ("Payments", "payments", "admin:billing_paymentattempt_changelist", ""),
+            ("Mandates", "autorenew", "admin:billing_mandate_changelist", ""),
+            ("Monthly usage", "event_available", "admin:billing_billingsnapshot_changelist", ""),
+            ("Billing profiles", "badge", "admin:billing_billingprofile_changelist", ""),
+            ("Provider notices", "notifications", "admin:billing_providerevent_changelist", ""),
+        ),
+    ),
+    (
         "Staff",
         (
             ("Audit log", "history", "admin:tenants_auditentry_changelist", ""),

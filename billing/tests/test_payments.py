@@ -49,7 +49,12 @@ def answer(page_url: str, choice: str) -> requests.Response:
 
 def set_up_mandate(provider: RunningSimulator, tenant: Tenant, **values: Any) -> Mandate:
     profiles.change(tenant_id=tenant.id, changes=PROFILE)
-    wanted = {"method": "upi", "max_amount_paise": 1_500_000, "return_url": None, "at": ist(2026, 11, 2)}
+    wanted: dict[str, Any] = {
+        "method": "upi",
+        "max_amount_paise": 1_500_000,
+        "return_url": None,
+        "at": ist(2026, 11, 2),
+    }
     mandate = mandates.ask_for(tenant_id=tenant.id, **(wanted | values))
     assert mandate.authorization_url is not None
     answer(mandate.authorization_url, "approve")
@@ -233,7 +238,12 @@ def test_a_declined_mandate_stays_pending_and_one_asked_for_again_is_the_same(
     provider: RunningSimulator, payer: Tenant
 ) -> None:
     profiles.change(tenant_id=payer.id, changes=PROFILE)
-    wanted = {"tenant_id": payer.id, "method": "upi", "max_amount_paise": 1_500_000, "return_url": None}
+    wanted: dict[str, Any] = {
+        "tenant_id": payer.id,
+        "method": "upi",
+        "max_amount_paise": 1_500_000,
+        "return_url": None,
+    }
     at = datetime.now(tz=CHARGE.tzinfo)
     mandate = mandates.ask_for(**wanted, at=at)
     assert mandate.authorization_url is not None

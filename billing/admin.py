@@ -1,0 +1,283 @@
+"""The staff admin of billing: to look at, with two actions: a credit note, and the SEZ switch of a profile."""
+
+from uuid import UUID
+
+from django import forms
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from unfold.enums import ActionVariant
+from unfold.forms import BaseDialogForm
+from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminTextareaWidget
+
+from billing import credit_notes, profiles
+from billing.models import (
+    BillingProfile,
+    BillingSnapshot,
+    CreditNote,
+    Invoice,
+    Mandate,
+    PaymentAttempt,
+    ProviderEvent,
+)
+from billing.money import rupees
+from billing.provider import ProviderUnreachable
+from gateway.api.errors import Conflict, InvalidRequest
+from gateway.clock import now
+from tenants.read_only_admin import ReadOnlyAdmin, action, dialog, display, tenant_link
+
+INVOICE_LABELS = {
+    "open": "info",
+    "processing": "info",
+    "failed": "danger",
+    "paid": "success",
+    "void": "warning",
+}
+ATTEMPT_LABELS = {"captured": "success", "failed": "danger", "unknown": "warning"}
+
+
+class CreditForm(BaseDialogForm):  # type: ignore[misc]
+    amount = forms.DecimalField(
+        label="Amount in rupees, with GST",
+        min_value=0.01,
+        max_digits=12,
+        decimal_places=2,
+        widget=UnfoldAdminDecimalFieldWidget,
+    )
+    reason = forms.CharField(
+        label="Reason (on the credit note)",
+        max_length=500,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+    )
+
+
+class OfTenant(ReadOnlyAdmin):
+    """A table whose rows belong to a tenant."""
+
+    list_select_related = ("tenant",)
+    ordering = ("-pk",)
+    search_fields: tuple[str, ...] = ("=tenant__id", "tenant__name")
+    search_help_text = "Tenant id or name"
+
+    @display(description="Tenant")
+    def owner(self, row: Invoice) -> str:
+        return tenant_link(row.tenant_id, row.tenant.name)
+
+
+@admin.register(Invoice)
+class InvoiceAdmin(OfTenant):
+    list_display = ("number", "owner", "period", "shown_status", "total", "due", "issued_at", "due_at")
+    list_filter = ("status", "period", "supply_type")
+    search_fields = ("number", "=tenant__id", "tenant__name")
+    search_help_text = "Invoice number, tenant id or name"
+    actions_detail = ("credit",)
+    fields = (
+        "number",
+        "owner",
+        "period",
+        "shown_status",
+        "issued_at",
+        "due_at",
+        "paid_at",
+        "overdue_since",
+        "active_numbers",
+        "total",
+        "paid",
+        "credited",
+        "due",
+        "surplus",
+        "place_of_supply",
+        "supply_type",
+        "buyer",
+        "seller",
+        "reminders_sent",
+        "retries_started",
+        "irn",
+        "ack_no",
+        "ack_at",
+    )
+    readonly_fields = ("owner", "shown_status", "total", "paid", "credited", "due", "surplus")
+
+    @display(description="Status", label=INVOICE_LABELS, ordering="status")
+    def shown_status(self, invoice: Invoice) -> tuple[str, str]:
+        return invoice.status, invoice.get_status_display()
+
+    @display(description="Total", ordering="total_paise")
+    def total(self, invoice: Invoice) -> str:
+        return rupees(invoice.total_paise)
+
+    @display(description="Paid")
+    def paid(self, invoice: Invoice) -> str:
+        return rupees(invoice.amount_paid_paise)
+
+    @display(description="Credited")
+    def credited(self, invoice: Invoice) -> str:
+        return rupees(invoice.credited_paise)
+
+    @display(description="Due")
+    def due(self, invoice: Invoice) -> str:
+        return rupees(invoice.amount_due_paise)
+
+    @display(description="To be paid back")
+    def surplus(self, invoice: Invoice) -> str:
+        return rupees(invoice.surplus_paise)
+
+    def has_credit_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("billing.add_creditnote")
+
+    @action(
+        description="Issue a credit note",
+        permissions=["credit"],
+        icon="undo",
+        variant=ActionVariant.WARNING,
+        dialog=dialog(
+            "Issue a credit note?",
+            "It corrects this invoice and cannot be taken back. A live payment link is ended first.",
+            "Issue",
+            CreditForm,
+        ),
+    )
+    def credit(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        try:
+            note = credit_notes.issue(
+                invoice_id=Invoice.objects.only("id").get(pk=object_id).id,
+                total_paise=int(form.cleaned_data["amount"] * 100),
+                reason=form.cleaned_data["reason"],
+                at=now(),
+                actor_user_id=request.user.pk,
+            )
+        except InvalidRequest as error:
+            fields = (error.details or {}).get("fields", {})
+            problems = [problem for found in fields.values() for problem in found]
+            messages.error(request, " ".join(problems) or error.text)
+        except (Conflict, ProviderUnreachable) as error:
+            messages.error(request, error.text)
+        else:
+            messages.success(request, f"Credit note {note.number} is issued.")
+        return _to(reverse("admin:billing_invoice_change", args=[object_id]))
+
+
+@admin.register(BillingProfile)
+class BillingProfileAdmin(OfTenant):
+    list_display = ("legal_name", "owner", "tax_id", "state_code", "is_sez")
+    list_filter = ("is_sez", "state_code", "tax_id_type")
+    search_fields = ("legal_name", "tax_id", "=tenant__id", "tenant__name")
+    actions_detail = ("switch_sez",)
+    fields = (
+        "owner",
+        "legal_name",
+        "tax_id",
+        "tax_id_type",
+        "address",
+        "city",
+        "pin",
+        "state_code",
+        "phone",
+        "is_sez",
+    )
+    readonly_fields = ("owner",)
+
+    def has_switch_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("billing.change_billingprofile")
+
+    @action(
+        description="Switch special economic zone",
+        permissions=["switch"],
+        icon="swap_horiz",
+        dialog=dialog(
+            "Switch?", "A buyer in such a zone is charged IGST from its next invoice on.", "Switch"
+        ),
+    )
+    def switch_sez(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        profile = BillingProfile.objects.get(pk=UUID(object_id))
+        changed = profiles.change(
+            tenant_id=profile.pk, changes={"is_sez": not profile.is_sez}, actor_user_id=request.user.pk
+        )
+        messages.success(request, "In a special economic zone." if changed.is_sez else "In no such zone.")
+        return _to(reverse("admin:billing_billingprofile_change", args=[object_id]))
+
+
+@admin.register(BillingSnapshot)
+class BillingSnapshotAdmin(OfTenant):
+    list_display = ("period", "owner", "active_numbers", "total", "taken_at")
+    list_filter = ("period",)
+    fields = ("period", "owner", "active_numbers", "numbers", "terms", "total", "taken_at")
+    readonly_fields = ("owner", "total")
+
+    @display(description="Total")
+    def total(self, snapshot: BillingSnapshot) -> str:
+        return rupees(snapshot.total_paise)
+
+
+@admin.register(CreditNote)
+class CreditNoteAdmin(ReadOnlyAdmin):
+    list_display = ("number", "invoice", "total", "reason", "issued_at")
+    list_select_related = ("invoice",)
+    search_fields = ("number", "invoice__number")
+    ordering = ("-id",)
+    fields = ("number", "invoice", "total", "taxable_paise", "tax_paise", "reason", "issued_at", "issued_by")
+    readonly_fields = ("total",)
+
+    @display(description="Total")
+    def total(self, note: CreditNote) -> str:
+        return rupees(note.total_paise)
+
+
+@admin.register(Mandate)
+class MandateAdmin(OfTenant):
+    list_display = ("__str__", "owner", "method", "status", "cap", "instrument", "created_at")
+    list_filter = ("status", "method")
+    fields = ("owner", "method", "status", "cap", "instrument", "replaces", "expires_at", "created_at")
+    readonly_fields = ("owner", "cap", "created_at")
+
+    @display(description="Limit")
+    def cap(self, mandate: Mandate) -> str:
+        return rupees(mandate.max_amount_paise)
+
+
+@admin.register(PaymentAttempt)
+class PaymentAttemptAdmin(ReadOnlyAdmin):
+    list_display = ("__str__", "invoice", "kind", "shown_status", "amount", "created_at", "completed_at")
+    list_filter = ("status", "kind")
+    list_select_related = ("invoice",)
+    search_fields = ("invoice__number", "=provider_order_id", "=provider_payment_id", "=provider_link_id")
+    ordering = ("-id",)
+    fields = (
+        "invoice",
+        "kind",
+        "shown_status",
+        "amount",
+        "mandate",
+        "receipt",
+        "provider_order_id",
+        "provider_link_id",
+        "provider_payment_id",
+        "scheduled_for",
+        "next_check_at",
+        "created_at",
+        "completed_at",
+        "error",
+    )
+    readonly_fields = ("shown_status", "amount")
+
+    @display(description="Status", label=ATTEMPT_LABELS, ordering="status")
+    def shown_status(self, attempt: PaymentAttempt) -> tuple[str, str]:
+        return attempt.status, attempt.get_status_display()
+
+    @display(description="Amount")
+    def amount(self, attempt: PaymentAttempt) -> str:
+        return rupees(attempt.amount_paise)
+
+
+@admin.register(ProviderEvent)
+class ProviderEventAdmin(ReadOnlyAdmin):
+    list_display = ("type", "event_id", "provider", "received_at", "processed_at")
+    list_filter = ("type",)
+    search_fields = ("=event_id",)
+    ordering = ("-id",)
+    fields = ("provider", "event_id", "type", "received_at", "processed_at")
+
+
+def _to(url: str) -> HttpResponse:
+    """Where a dialog leads: its answer is read by the page's script."""
+    return HttpResponse(headers={"HX-Redirect": url})

@@ -1,0 +1,210 @@
+"""A year of billing by a moved clock: trials, numbers that come and go, failed and late payments, notices that are
+lost, doubled and shuffled. The books balance to the paisa, against an independent count of the numbers and against
+what the provider says it collected.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db.models import Sum
+from pytest_django import Settings
+
+from billing import charging, credit_notes, notices
+from billing.models import BillingSnapshot, CreditNote, Invoice, PaymentAttempt, ProviderEvent
+from billing.periods import Period, financial_year
+from billing.run import run
+from billing.tests.conftest import connected, ist
+from billing.tests.test_payments import answer, post, set_up_mandate
+from tenants.models import Tenant
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+FIRST = Period(2026, 11)
+START = FIRST.start
+MONTHS = 12
+HOUR = timedelta(hours=1)
+
+PAYERS: dict[str, dict[str, Any]] = {
+    # name: how it pays, the provider's scenario, months of trial
+    "steady": {"method": "upi", "scenario": "ok"},
+    "doubled": {"method": "upi", "scenario": "duplicate_webhook"},
+    "silent": {"method": "emandate", "scenario": "webhook_lost", "max_amount_paise": 5_000_000},
+    "shuffled": {"method": "card", "scenario": "out_of_order"},
+    "poor": {"method": "upi", "scenario": "insufficient_funds"},
+    "slow": {"method": "upi", "scenario": "late_auth"},
+    "late": {"method": None, "scenario": "ok", "pays_after": 12},
+    "never": {"method": None, "scenario": "ok"},
+    "later": {"method": "upi", "scenario": "ok", "trial": 4},
+}
+
+
+def months() -> Iterator[Period]:
+    period = FIRST
+    for _ in range(MONTHS):
+        yield period
+        period = period.next
+
+
+def make_tenant(name: str, values: dict[str, Any]) -> Tenant:
+    trial_end = START
+    for _ in range(values.get("trial", 0)):
+        trial_end = Period.of(trial_end).end
+    return Tenant.objects.create(
+        name=name,
+        status=Tenant.Status.ACTIVE,
+        billing_status="trialing" if values.get("trial") else "active",
+        trial_ends_at=trial_end,
+        billing_email=f"{name}+{values['scenario']}@shop.example",
+        created_at=START - timedelta(days=20),
+    )
+
+
+def number_lives(rng: random.Random) -> list[tuple[datetime, datetime | None]]:
+    """When one number was connected: up to five spans of whole hours, the last one perhaps still open."""
+    spans: list[tuple[datetime, datetime | None]] = []
+    moment = START + rng.randrange(-200, 24 * 300) * HOUR
+    for _ in range(rng.randrange(1, 6)):
+        end = moment + rng.choice([3, 10, 23, 24, 25, 200, 900, 4000]) * HOUR
+        spans.append((moment, end))
+        moment = end + rng.choice([1, 30, 700]) * HOUR
+    return [*spans, (moment, None)] if rng.random() < 0.6 else spans
+
+
+def expected_numbers(lives: list[list[tuple[datetime, datetime | None]]], period: Period) -> int:
+    """The count by hours: how many numbers were connected in at least 24 hours of a month."""
+    active = 0
+    for spans in lives:
+        hours = 0
+        moment = period.start
+        while moment < period.end:
+            hours += any(start <= moment and (end is None or moment < end) for start, end in spans)
+            moment += HOUR
+        active += hours >= 24
+    return active
+
+
+def deliver_badly(provider: RunningSimulator, rng: random.Random, seen: int, at: datetime) -> int:
+    """Deliver the new notices in any order, some twice, some never."""
+    hooks = provider.control("GET", "payments")["webhooks"]
+    fresh = hooks[seen:]
+    rng.shuffle(fresh)
+    for hook in fresh:
+        for _ in range(rng.choice([0, 1, 1, 1, 2])):
+            assert post(hook).status_code == 200
+    notices.apply_waiting(at)
+    return len(hooks)
+
+
+def check_books(provider: RunningSimulator) -> None:
+    """Snapshots = invoices = payments + open + credited, and payments are what the provider collected."""
+    snapshots = BillingSnapshot.objects.aggregate(total=Sum("total_paise"))["total"] or 0
+    invoices = list(Invoice.objects.all())
+    captured = PaymentAttempt.objects.aggregate(total=Sum("captured_paise"))["total"] or 0
+    credited = CreditNote.objects.aggregate(total=Sum("total_paise"))["total"] or 0
+    assert snapshots == sum(invoice.total_paise for invoice in invoices)
+    assert captured == sum(invoice.amount_paid_paise for invoice in invoices)
+    assert credited == sum(invoice.credited_paise for invoice in invoices)
+    due = sum(invoice.amount_due_paise for invoice in invoices)
+    surplus = sum(invoice.surplus_paise for invoice in invoices)
+    assert snapshots == captured + due + credited - surplus
+    assert surplus == 0, "nobody paid anything twice"
+    collected = [
+        row["amount"]
+        for row in provider.control("GET", "payments")["payments"]
+        if row["status"] == "captured" and row["amount"] > 100
+    ]
+    assert captured <= sum(collected), "nothing is taken down that the provider does not have"
+
+
+def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
+    rng = random.Random(20261101)
+    settings.BILLING_FIRST_PERIOD = str(FIRST)
+    tenants, lives = {}, defaultdict(list)
+    for name, values in PAYERS.items():
+        tenant = tenants[name] = make_tenant(name, values)
+        for index in range(rng.randrange(2, 7)):
+            lives[name].append(number_lives(rng))
+            connected(tenant, str(index), *lives[name][-1])
+        if values["method"]:
+            cap = values.get("max_amount_paise", 1_500_000)
+            set_up_mandate(provider, tenant, method=values["method"], max_amount_paise=cap, at=START)
+    seen = deliver_badly(provider, rng, 0, START)
+
+    at, end = START, FIRST.start + timedelta(days=31 * MONTHS + 40)
+    while at < end:
+        if Period.of(at).start == at:
+            run(at + timedelta(minutes=15))
+        run(at + timedelta(hours=9, minutes=30))
+        for invoice in Invoice.objects.unpaid().filter(tenant=tenants["late"]):
+            if invoice.issued_at + timedelta(days=PAYERS["late"]["pays_after"]) <= at:
+                link = charging.pay_now(invoice=invoice, at=at + timedelta(hours=11))
+                assert link.payment_url is not None
+                if rng.random() < 0.3:
+                    answer(link.payment_url, "decline")
+                answer(link.payment_url, "approve")
+        provider.control("POST", "clock/advance", {"hours": 24})
+        seen = deliver_badly(provider, rng, seen, at + timedelta(hours=23))
+        at += timedelta(days=1)
+        if Period.of(at).start == at:
+            check_books(provider)
+        if at == ist(2027, 6, 15):
+            oldest = Invoice.objects.filter(tenant=tenants["never"]).order_by("id").first()
+            assert oldest is not None
+            credit_notes.issue(invoice_id=oldest.id, total_paise=oldest.total_paise, reason="Goodwill", at=at)
+            provider.control("POST", "scenario", {"scenario": "ok", "email": tenants["poor"].billing_email})
+            set_up_mandate(provider, tenants["poor"], max_amount_paise=1_400_000, at=at)
+
+    check_books(provider)
+    first_trial_free = {name: PAYERS[name].get("trial", 0) for name in PAYERS}
+    for name, tenant in tenants.items():
+        for index, period in enumerate(months()):
+            snapshot = BillingSnapshot.objects.filter(tenant=tenant, period=str(period)).first()
+            if index < first_trial_free[name]:
+                assert snapshot is None
+                continue
+            numbers = expected_numbers(lives[name], period)
+            assert snapshot is not None
+            assert snapshot.active_numbers == numbers, (name, str(period))
+            assert snapshot.total_paise == (59_000 + 29_500 * (numbers - 1) if numbers else 0)
+            assert Invoice.objects.filter(snapshot=snapshot).exists() == (numbers > 0)
+
+    for year in {financial_year(invoice.issued_at) for invoice in Invoice.objects.all()}:
+        issued = Invoice.objects.filter(financial_year=year).order_by("issued_at", "number")
+        serials = [int(number[-6:]) for number in issued.values_list("number", flat=True)]
+        assert sorted(serials) == list(range(1, len(serials) + 1)), year
+
+    standing = {name: Tenant.objects.get(pk=tenant.pk).billing_status for name, tenant in tenants.items()}
+    assert standing.pop("never") == "past_due"
+    assert Tenant.objects.get(name="never").billing_restricted
+    final = FIRST.start + timedelta(days=31 * MONTHS + 40)
+    recent = {
+        invoice.tenant.name
+        for invoice in Invoice.objects.unpaid().select_related("tenant")
+        if invoice.issued_at > final - timedelta(days=12)
+    }
+    assert {name for name, status in standing.items() if status != "active"} <= recent
+    assert not ProviderEvent.objects.filter(processed_at__isnull=True).exists()
+    old_open = (
+        Invoice.objects.unpaid()
+        .exclude(tenant__name="never")
+        .filter(issued_at__lt=final - timedelta(days=20))
+    )
+    assert list(old_open) == []
+    collected = sum(
+        row["amount"]
+        for row in provider.control("GET", "payments")["payments"]
+        if row["status"] == "captured" and row["amount"] > 100
+    )
+    in_flight = PaymentAttempt.objects.filter(status__in=PaymentAttempt.IN_FLIGHT)
+    captured = PaymentAttempt.objects.aggregate(total=Sum("captured_paise"))["total"]
+    assert captured <= collected <= captured + sum(attempt.amount_paise for attempt in in_flight)
+    happened = set(PaymentAttempt.objects.values_list("kind", "status"))
+    assert {("autopay", "captured"), ("autopay", "failed"), ("link", "captured")} <= happened
+    assert Invoice.objects.filter(status="void").exists()
+    assert {invoice.supply_type for invoice in Invoice.objects.all()} == {"inter_state", "intra_state"}
+    assert len({invoice.financial_year for invoice in Invoice.objects.all()}) == 2
