@@ -353,6 +353,8 @@ SPECTACULAR_SETTINGS = {
         "TenantStatusEnum": "tenants.models.Tenant.Status",
         "EndpointStatusEnum": "webhooks.models.Endpoint.Status",
         "DeliveryStatusEnum": "webhooks.models.Delivery.Status",
+        "BatchStatusEnum": "messaging.models.Batch.Status",
+        "BatchItemStatusEnum": "messaging.models.BatchItem.Status",
     },
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,
@@ -410,6 +412,7 @@ CELERY_BEAT_SCHEDULE = {
     "event-keys": {"task": "webhooks.tasks.forget_event_keys", "schedule": 3600.0},
     "kept-notifications": {"task": "messaging.tasks.forget_kept_notifications", "schedule": 3600.0},
     "idempotency-records": {"task": "messaging.tasks.forget_idempotency_records", "schedule": 3600.0},
+    "batches": {"task": "messaging.tasks.forget_batches", "schedule": 3600.0},
 }
 
 # --- Staff admin ------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from django.conf import settings
+from django.db import connection, transaction
 
 from gateway.clock import now
 from gateway.pruning import delete_before
@@ -18,3 +19,27 @@ def forget_kept_notifications() -> int:
 def forget_idempotency_records() -> int:
     """Forget the outcomes whose 24 hours are over (section 8). Returns how many."""
     return delete_before(IdempotencyRecord, "started_at", now() - WINDOW)
+
+
+# A few at a time: each has up to 10,000 items.
+_FORGET_BATCHES = """
+WITH old AS (
+    SELECT b.id FROM messaging_batch b JOIN tenants_tenant t ON t.id = b.tenant_id
+    WHERE b.completed_at < now() - make_interval(days => t.retention_days)
+    ORDER BY b.completed_at LIMIT 10
+), items AS (
+    DELETE FROM messaging_batchitem i USING old WHERE i.batch_id = old.id
+)
+DELETE FROM messaging_batch b USING old WHERE b.id = old.id
+"""
+
+
+def forget_batches() -> int:
+    """Forget batches that ended longer ago than their tenant's retention, items included. Returns how many."""
+    forgotten = 0
+    while True:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(_FORGET_BATCHES)
+            if not cursor.rowcount:
+                return forgotten
+            forgotten += cursor.rowcount

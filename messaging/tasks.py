@@ -44,3 +44,9 @@ def forget_kept_notifications(**_: Any) -> None:
 def forget_idempotency_records(**_: Any) -> None:
     """Hourly: forget the outcomes whose 24 hours are over."""
     pruning.forget_idempotency_records()
+
+
+@shared_task
+def forget_batches(**_: Any) -> None:
+    """Hourly: forget batches that are past their tenant's retention."""
+    pruning.forget_batches()

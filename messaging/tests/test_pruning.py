@@ -8,7 +8,7 @@ from django.conf import settings
 from gateway.clock import now
 from gateway.pruning import delete_before
 from messaging import pruning
-from messaging.models import IdempotencyRecord, KeptNotification
+from messaging.models import Batch, BatchItem, IdempotencyRecord, KeptNotification
 from tenants.models import Tenant
 
 pytestmark = pytest.mark.django_db
@@ -35,6 +35,25 @@ def test_idempotency_records_go_after_a_day(tenant: Tenant) -> None:
         )
     assert pruning.forget_idempotency_records() == 1
     assert [record.key for record in IdempotencyRecord.objects.all()] == ["23"]
+
+
+def test_batches_go_with_their_items_after_the_tenants_retention(tenant: Tenant) -> None:
+    for days, completed in ((89, True), (91, True), (91, False)):
+        moment = now() - timedelta(days=days)
+        batch = Batch.objects.create(
+            tenant=tenant,
+            environment="live",
+            phone_number_id=f"{days}{completed}",
+            total=2,
+            rate_per_sec=80,
+            created_at=moment,
+            completed_at=moment if completed else None,
+        )
+        BatchItem.objects.bulk_create(BatchItem(batch=batch, idx=idx, body=b"{}") for idx in range(2))
+    assert tenant.retention_days == 90
+    assert pruning.forget_batches() == 1
+    assert set(Batch.objects.values_list("phone_number_id", flat=True)) == {"89True", "91False"}
+    assert BatchItem.objects.count() == 4
 
 
 def test_more_rows_than_one_batch_all_go() -> None:
