@@ -45,6 +45,9 @@ ALIVE_MILLISECONDS = 3_000
 FIRST_CAP = 16
 SLOW_MS = 1_000
 
+MOST_BODY_BYTES = 128 * 1024 * 1024
+"""Bodies in memory at once: a notification of megabytes makes one for each of its events."""
+
 _stopping = threading.Event()
 _running = threading.Lock()
 
@@ -75,6 +78,8 @@ class _Dispatcher:
         self.caps: dict[UUID, int] = {}
         self.outcomes: list[Outcome] = []
         self.freed = asyncio.Event()
+        self.body_bytes = 0
+        self.body_freed = asyncio.Event()
         self.listening: asyncio.Future[None] | None = None
         self.done = False
         self.to_record = asyncio.Event()
@@ -182,8 +187,17 @@ class _Dispatcher:
 
     async def _deliver(self, delivery: Claimed) -> None:
         try:
+            size = delivery.envelope.size if delivery.envelope else 0
             async with self.slots:
-                outcome = await self._attempt(delivery)
+                while self.body_bytes and self.body_bytes + size > MOST_BODY_BYTES:
+                    self.body_freed.clear()
+                    await self.body_freed.wait()
+                self.body_bytes += size
+                try:
+                    outcome = await self._attempt(delivery)
+                finally:
+                    self.body_bytes -= size
+                    self.body_freed.set()
         finally:
             _less(self.taken, delivery.endpoint_id)
             _less(self.taken_by_tenant, delivery.tenant_id)

@@ -26,6 +26,11 @@ class Envelope:
     raw: bytes = field(repr=False)
     raw_path: str | None
 
+    @property
+    def size(self) -> int:
+        """About how many bytes the body has."""
+        return len(self.head) + len(self.data) + len(self.raw)
+
     def body(self) -> bytes:
         """The JSON that the customer gets."""
         return b'%b,"data":%b,"raw":%b,"raw_path":%b}' % (
