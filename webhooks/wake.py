@@ -19,6 +19,14 @@ CALLED = "deliveries:called"
 """Set for a second by a wake-up: a burst of events sends for one task, not one each."""
 CALL_MILLISECONDS = 1_000
 
+# Signals, and says whether the caller is to send for a dispatcher: nobody is running one, and nobody sent for one.
+_WAKE = """
+redis.call('RPUSH', KEYS[1], 1)
+redis.call('LTRIM', KEYS[1], 0, 0)
+if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
+return redis.call('SET', KEYS[3], 1, 'NX', 'PX', ARGV[1]) and 1 or 0
+"""
+
 
 def after_commit() -> None:
     """Wake the dispatcher when the current transaction commits (at once outside of one)."""
@@ -28,11 +36,7 @@ def after_commit() -> None:
 def wake() -> None:
     """Signal that deliveries are due; starts a dispatcher when none is running."""
     try:
-        with valkey().pipeline(transaction=False) as pipeline:
-            pipeline.rpush(SIGNAL, 1).ltrim(SIGNAL, 0, 0).exists(ALIVE)
-            pipeline.set(CALLED, 1, nx=True, px=CALL_MILLISECONDS)
-            *_, alive, first = pipeline.execute()
-        if first and not alive:
+        if valkey().eval(_WAKE, 3, SIGNAL, ALIVE, CALLED, CALL_MILLISECONDS):
             from webhooks.tasks import deliver_due
 
             deliver_due.apply_async(expires=5)
