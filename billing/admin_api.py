@@ -21,7 +21,7 @@ class AdminBillingView(ViewSet):
     permission_classes = [StaffCaller]
 
     @extend_schema(operation_id="admin_billing", tags=["Admin"], responses=AdminBillingOut)
-    def list(self, request: Request) -> Response:
+    def retrieve(self, request: Request) -> Response:
         newest = BillingSnapshot.objects.filter(tenant=OuterRef("pk")).order_by("-period").values("id")[:1]
         tenants = (
             Tenant.objects.filter(billing_status__isnull=False)

@@ -12,5 +12,5 @@ urlpatterns = [
         "billing/invoices/<str:invoice_id>", InvoicesView.as_view({"get": "retrieve"}), name="billing-invoice"
     ),
     path("billing/invoices/<str:invoice_id>/pay", InvoicesView.as_view({"post": "pay"}), name="billing-pay"),
-    path("admin/billing", AdminBillingView.as_view({"get": "list"}), name="admin-billing"),
+    path("admin/billing", AdminBillingView.as_view({"get": "retrieve"}), name="admin-billing"),
 ]

@@ -35,7 +35,8 @@ ERRORS = {
     "422": "`idempotency_conflict` or `webhook_verify_failed`.",
     "429": "`rate_limited`, or the upstream's own throttling; wait as `Retry-After` says.",
     "500": "`internal_error`.",
-    "502": "`meta_unreachable`: no usable answer of the upstream; the outcome is unknown.",
+    "502": "`meta_unreachable`: no usable answer of the upstream; the outcome is unknown. "
+    "`payment_provider_unreachable` or `payment_provider_refused` on `/v1/billing`.",
     "503": "`service_unavailable`: the database cannot be reached. `billing_disabled` on `/v1/billing`.",
 }
 
@@ -131,6 +132,8 @@ class ServiceSchema(AutoSchema):
         upstream = bool(UPSTREAM_TAGS.intersection(self.get_tags()))
         service_error = self._component("ServiceError", _SERVICE_ERROR)
         body: dict[str, Any] = service_error.ref
+        if "Billing" in self.get_tags():
+            statuses |= {"502"}
         if upstream:
             statuses |= {"502"}
             body = {"anyOf": [service_error.ref, self._component("UpstreamError", _UPSTREAM_ERROR).ref]}
