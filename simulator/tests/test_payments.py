@@ -1,0 +1,216 @@
+"""The payment provider: its paths, the payer's pages, scenarios, the clock, signed webhooks with retries."""
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import pytest
+from aiohttp import ClientConnectionError, encode_basic_auth, web
+from aiohttp.test_utils import TestServer
+
+from simulator.config import Config
+from simulator.payments.book import SCENARIOS
+from simulator.tests.conftest import Graph, until
+
+AUTH = encode_basic_auth(Config().razorpay_key_id, Config().razorpay_key_secret)
+
+
+class Payer:
+    """A merchant and a payer in one."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    async def call(
+        self, method: str, path: str, body: Any = None, **options: Any
+    ) -> tuple[int, dict[str, Any]]:
+        async with self.graph.client.request(
+            method, f"/v1/{path}", json=body, headers={"Authorization": options.pop("auth", AUTH)}, **options
+        ) as answer:
+            return answer.status, await answer.json()
+
+    async def mandate(
+        self, email: str = "a@shop.example", method: str = "upi", choice: str = "approve"
+    ) -> dict[str, Any]:
+        status, made = await self.call(
+            "POST",
+            "subscription_registration/auth_links",
+            {
+                "customer": {"name": "A", "email": email, "contact": "+919845012345"},
+                "type": "link",
+                "amount": 100,
+                "currency": "INR",
+                "receipt": "m1",
+                "subscription_registration": {"method": method, "max_amount": 1_500_000},
+                "callback_url": "https://shop.example/done?x=1",
+            },
+        )
+        assert status == 200
+        page = f"/sim/mandate/{made['id']}"
+        async with self.graph.client.get(page) as shown:
+            assert "Approve" in await shown.text()
+        async with self.graph.client.post(page, data={"answer": choice}, allow_redirects=False) as answer:
+            made["redirect"] = answer.headers.get("Location")
+        return made
+
+    async def debit(
+        self, mandate: dict[str, Any], email: str = "a@shop.example", amount: int = 59_000
+    ) -> tuple[int, dict[str, Any], str]:
+        _, order = await self.call("POST", "orders", {"amount": amount, "currency": "INR", "receipt": "r1"})
+        state = await self.graph.control("GET", "payments")
+        body = {
+            "email": email,
+            "contact": "+919845012345",
+            "amount": amount,
+            "currency": "INR",
+            "order_id": order["id"],
+            "customer_id": mandate["customer_id"],
+            "token": state["tokens"][-1]["id"],
+            "recurring": True,
+        }
+        status, made = await self.call("POST", "payments/create/recurring", body)
+        return status, made, order["id"]
+
+    async def webhooks(self) -> list[str]:
+        return [hook["event"] for hook in (await self.graph.control("GET", "payments"))["webhooks"]]
+
+
+@pytest.fixture
+async def payer(graph: Graph) -> Payer:
+    return Payer(graph)
+
+
+async def test_keys_are_checked(payer: Payer) -> None:
+    status, body = await payer.call("GET", "orders", auth=encode_basic_auth("rzp_sim_gateway", "wrong"))
+    assert (status, body["error"]["code"]) == (401, "BAD_REQUEST_ERROR")
+
+
+async def test_a_debit_ends_when_the_clock_has_moved_on(payer: Payer) -> None:
+    mandate = await payer.mandate()
+    assert mandate["redirect"].startswith("https://shop.example/done?x=1&razorpay_payment_id=pay_")
+    _, made, order_id = await payer.debit(mandate)
+    _, before = await payer.call("GET", f"orders/{order_id}/payments")
+    assert [row["status"] for row in before["items"]] == ["created"]
+    await payer.graph.control("POST", "clock/advance", {"hours": 24})
+    await payer.graph.control("POST", "clock/advance", {"hours": 2})
+    _, after = await payer.call("GET", f"orders/{order_id}/payments")
+    assert [(row["id"], row["status"]) for row in after["items"]] == [
+        (made["razorpay_payment_id"], "captured")
+    ]
+    assert (await payer.webhooks())[-3:] == ["payment.authorized", "payment.captured", "order.paid"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "events", "status"),
+    [
+        ("insufficient_funds", ["payment.failed"], "failed"),
+        ("late_auth", ["payment.failed"], "failed"),
+        ("notification_failed", ["order.notification.failed", "payment.failed"], "failed"),
+        ("token_paused", ["payment.failed", "token.paused"], "failed"),
+        ("token_cancelled", ["payment.failed", "token.cancelled"], "failed"),
+        ("peak_hour_hold", [], "created"),
+        ("webhook_lost", [], "captured"),
+        ("out_of_order", ["order.paid", "payment.captured", "payment.authorized"], "captured"),
+        (
+            "duplicate_webhook",
+            [name for name in ("payment.authorized", "payment.captured", "order.paid") for _ in range(2)],
+            "captured",
+        ),
+    ],
+)
+async def test_scenarios_by_the_tag_of_the_address(
+    payer: Payer, scenario: str, events: list[str], status: str
+) -> None:
+    assert scenario in SCENARIOS
+    email = f"a+{scenario}@shop.example"
+    mandate = await payer.mandate(email)
+    before = len(await payer.webhooks())
+    _, _, order_id = await payer.debit(mandate, email)
+    await payer.graph.control("POST", "clock/advance", {"hours": 26})
+    _, found = await payer.call("GET", f"orders/{order_id}/payments")
+    assert [row["status"] for row in found["items"]] == [status]
+    assert (await payer.webhooks())[before:] == events
+
+
+async def test_answers_that_are_spoiled(payer: Payer) -> None:
+    await payer.graph.control("POST", "scenario", {"scenario": "500"})
+    assert (await payer.call("POST", "orders", {"amount": 1, "receipt": "r"}))[0] == 500
+    assert (await payer.graph.control("GET", "payments"))["orders"] == []
+    await payer.graph.control("POST", "scenario", {"scenario": "timeout_after_accept"})
+    with pytest.raises(ClientConnectionError):
+        await payer.call("POST", "orders", {"amount": 1, "receipt": "r"})
+    _, found = await payer.call("GET", "orders?receipt=r")
+    assert found["count"] == 1, "it was done all the same"
+
+
+async def test_above_the_limit_is_refused(payer: Payer) -> None:
+    status, body, _ = await payer.debit(await payer.mandate(), amount=1_500_001)
+    assert (status, body["error"]["reason"]) == (400, "amount_exceeds_maximum")
+
+
+async def test_a_declined_mandate_makes_no_token(payer: Payer) -> None:
+    await payer.mandate(choice="decline")
+    assert (await payer.graph.control("GET", "payments"))["tokens"] == []
+    abandoned = await payer.mandate(choice="abandon")
+    assert abandoned["redirect"] is None
+
+
+async def test_a_link_is_paid_once_and_returns_with_a_signature(payer: Payer) -> None:
+    body = {
+        "amount": 59_000,
+        "reference_id": "pat_1",
+        "expire_by": 2**33,
+        "customer": {"email": "a@shop.example"},
+        "callback_url": "https://shop.example/paid",
+    }
+    _, link = await payer.call("POST", "payment_links", body)
+    assert (await payer.call("POST", "payment_links", body))[0] == 400, "a reference is used once"
+    page = f"/sim/pay/{link['id']}"
+    async with payer.graph.client.post(page, data={"answer": "decline"}) as declined:
+        assert "declined" in await declined.text()
+    async with payer.graph.client.post(page, data={"answer": "approve"}, allow_redirects=False) as paid:
+        query = dict(part.split("=") for part in paid.headers["Location"].partition("?")[2].split("&"))
+    signed = f"{link['id']}|pat_1|paid|{query['razorpay_payment_id']}"
+    wanted = hmac.new(Config().razorpay_key_secret.encode(), signed.encode(), hashlib.sha256).hexdigest()
+    assert query["razorpay_signature"] == wanted
+    _, known = await payer.call("GET", f"payment_links/{link['id']}")
+    assert (known["status"], known["amount_paid"]) == ("paid", 59_000)
+    assert (await payer.call("POST", f"payment_links/{link['id']}/cancel"))[0] == 400
+
+
+async def test_webhooks_are_signed_and_repeated_until_answered(payer: Payer) -> None:
+    received: list[tuple[bytes, str, str]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        headers = request.headers
+        received.append(
+            (await request.read(), headers["X-Razorpay-Signature"], headers["X-Razorpay-Event-Id"])
+        )
+        return web.Response(status=500 if len(received) == 1 else 200)
+
+    app = web.Application()
+    app.router.add_post("/hook", take)
+    server = TestServer(app)
+    await server.start_server()
+    await payer.graph.control("PUT", "payments", {"webhook_url": str(server.make_url("/hook"))})
+    await payer.mandate(choice="decline")
+    await until(lambda: len(received) == 2)
+    await server.close()
+    assert received[0] == received[1]
+    body, signature, _ = received[0]
+    secret = Config().razorpay_webhook_secret.encode()
+    assert signature == hmac.new(secret, body, hashlib.sha256).hexdigest()
+    assert json.loads(body)["event"] == "payment.failed"
+
+
+async def test_bad_controls_are_refused_and_reset_forgets(payer: Payer) -> None:
+    async with payer.graph.client.post("/sim/scenario", json={"scenario": "luck"}) as answer:
+        assert answer.status == 400
+    async with payer.graph.client.post("/sim/clock/advance", json={"hours": -1}) as answer:
+        assert answer.status == 400
+    async with payer.graph.client.get("/sim/mandate/inv_x") as answer:
+        assert answer.status == 404
+    await payer.mandate()
+    await payer.graph.control("POST", "payments/reset")
+    assert (await payer.graph.control("GET", "payments"))["orders"] == []
