@@ -23,6 +23,8 @@ LONGEST_DEBT_SECONDS = 1.0
 """Single sends beyond the pace hold a batch up by no more than this: the upstream refuses them anyway."""
 AHEAD_SECONDS = 0.04
 """Turns are taken for so long at a time, and once ahead: what a stalled runner sends late is under 2 % of 5 seconds."""
+ALONE_SECONDS = 5.0
+"""How long a batch keeps its pace alone after Valkey failed: one that hangs must not slow every turn."""
 HALVED_SECONDS = 60.0
 CLIMB_SECONDS = 5.0
 CLIMB_STEP = 0.1
@@ -54,6 +56,7 @@ class Pacer:
         self.phone_number_id = phone_number_id
         self.rate = rate
         self._next = 0.0
+        self._alone_until = 0.0
         self._lowered = 1.0
         self._lowered_at: float | None = None
 
@@ -83,16 +86,23 @@ class Pacer:
         """
         pace = self.pace()
         count = max(1, int(pace * AHEAD_SECONDS))
+        shared = self._shared_wait(pace, count)
+        first = max(self._next, time.monotonic() + shared)
+        self._next = first + count / pace
+        return [first + turn / pace for turn in range(count)]
+
+    def _shared_wait(self, pace: float, count: int) -> float:
+        """Seconds until the number's bucket has the first turn; none without Valkey, which is then left alone."""
+        if time.monotonic() < self._alone_until:
+            return 0.0
         try:
-            shared = token_bucket.reserve(
+            return token_bucket.reserve(
                 _key(self.phone_number_id), rate=pace, tokens=count, at_most_ahead=3600.0
             )
         except UNAVAILABLE as error:
             log.warning("pace_unavailable", error=type(error).__name__)
-            shared = 0.0
-        first = max(self._next, time.monotonic() + shared)
-        self._next = first + count / pace
-        return [first + turn / pace for turn in range(count)]
+            self._alone_until = time.monotonic() + ALONE_SECONDS
+            return 0.0
 
 
 def _key(phone_number_id: str) -> str:
