@@ -10,6 +10,7 @@ from uuid import UUID
 
 import structlog
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from billing import letters, profiles, settlement
 from billing.models import Invoice, Mandate, PaymentAttempt
@@ -36,6 +37,9 @@ RESULT_AFTER = {
 LINK_LIFETIME = timedelta(hours=24)
 LINK_CHECK = timedelta(hours=6)
 RETRY_CHECK = timedelta(hours=1)
+FAILED_CHECK = timedelta(hours=24)
+LATE_FOR = timedelta(days=30)
+"""How long a failed debit may still turn out to be paid (late authorisation)."""
 
 
 class InvoiceNotPayable(Conflict):
@@ -56,6 +60,13 @@ def charge_due(at: datetime) -> int:
     started = 0
     for invoice in list(unpaid.filter(tenant_id__in=mandates)):
         mandate = mandates[invoice.tenant_id]
+        if not _debit_is_due(invoice, mandate, at):
+            continue
+        try:
+            _look_at_failed(invoice.id, at)
+        except (ProviderUnreachable, ProviderRefused) as error:
+            log.warning("debit_waits", invoice_id=invoice.public_id, error=error.code)
+            continue
         attempt_id = _begin_debit(invoice.id, mandate, at)
         if attempt_id is not None:
             started += 1
@@ -71,20 +82,31 @@ def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | Non
             return None
         if not 0 < invoice.amount_due_paise <= mandate.max_amount_paise:
             return None
-        attempts = PaymentAttempt.objects.filter(invoice=invoice)
-        if attempts.filter(status__in=PaymentAttempt.IN_FLIGHT).exists():
+        if not _debit_is_due(invoice, mandate, at):
             return None
-        if attempts.filter(mandate=mandate).exists():
-            retries = _retries_due(invoice, mandate, at)
-            if retries <= invoice.retries_started:
-                return None
-            invoice.retries_started = retries
+        invoice.retries_started = max(invoice.retries_started, _retries_due(invoice, mandate, at))
         attempt = _insert(
             invoice, Kind.AUTOPAY, at, mandate=mandate, result_after=RESULT_AFTER[Method(mandate.method)]
         )
         invoice.status = Invoice.Status.PROCESSING
         invoice.save(update_fields=["status", "retries_started"])
     return attempt.id
+
+
+def _debit_is_due(invoice: Invoice, mandate: Mandate, at: datetime) -> bool:
+    """Nothing in flight, and the first debit of this mandate or a retry that has not begun."""
+    attempts = PaymentAttempt.objects.filter(invoice=invoice)
+    if attempts.filter(status__in=PaymentAttempt.IN_FLIGHT).exists():
+        return False
+    retry = _retries_due(invoice, mandate, at) > invoice.retries_started
+    return retry or not attempts.filter(mandate=mandate).exists()
+
+
+def _look_at_failed(invoice_id: UUID, at: datetime) -> None:
+    """Ask again about failed debits before money is asked for anew: a bank may have paid after all."""
+    failed = PaymentAttempt.objects.filter(invoice_id=invoice_id, kind=Kind.AUTOPAY, status=Status.FAILED)
+    for attempt_id in list(failed.values_list("id", flat=True)):
+        refresh(attempt_id, at)
 
 
 def _retries_due(invoice: Invoice, mandate: Mandate, at: datetime) -> int:
@@ -122,6 +144,7 @@ def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) ->
 
     Raises InvoiceNotPayable (paid, void, or a debit in flight), ProviderUnreachable, ProviderRefused.
     """
+    _look_at_failed(invoice.pk, at)
     try:
         with transaction.atomic():
             invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice.pk)
@@ -269,15 +292,25 @@ def end_link(*, invoice: Invoice, at: datetime) -> None:
 
 
 def reconcile(at: datetime) -> int:
-    """Ask about every attempt in flight that should have ended; returns how many were asked about."""
-    overdue = PaymentAttempt.objects.filter(status__in=PaymentAttempt.IN_FLIGHT, next_check_at__lte=at)
-    due = list(overdue.order_by("next_check_at").values_list("id", "kind"))
-    for attempt_id, kind in due:
-        PaymentAttempt.objects.filter(pk=attempt_id).update(
-            next_check_at=at + (LINK_CHECK if kind == Kind.LINK else RETRY_CHECK)
-        )
+    """Ask about every attempt in flight that should have ended, and daily about failed debits of unpaid invoices.
+
+    Returns how many were asked about.
+    """
+    failed = Q(
+        status=Status.FAILED,
+        kind=Kind.AUTOPAY,
+        invoice__status__in=Invoice.UNPAID,
+        created_at__gt=at - LATE_FOR,
+    )
+    due = PaymentAttempt.objects.filter(
+        Q(status__in=PaymentAttempt.IN_FLIGHT) | failed, next_check_at__lte=at
+    ).order_by("next_check_at")
+    waiting = list(due.values_list("id", "kind", "status"))
+    for attempt_id, kind, status in waiting:
+        again = FAILED_CHECK if status == Status.FAILED else LINK_CHECK if kind == Kind.LINK else RETRY_CHECK
+        PaymentAttempt.objects.filter(pk=attempt_id).update(next_check_at=at + again)
         _quietly(attempt_id, at)
-    return len(due)
+    return len(waiting)
 
 
 def _quietly(attempt_id: UUID, at: datetime) -> None:

@@ -16,7 +16,6 @@ from billing import charging, mandates
 from billing.models import Mandate, PaymentAttempt, ProviderEvent
 from billing.provider import ProviderRefused, ProviderUnreachable, provider
 from gateway.api.errors import InvalidRequest, Unauthorized
-from gateway.clock import now
 from gateway.valkey import UNAVAILABLE
 
 log = structlog.get_logger(__name__)
@@ -33,30 +32,29 @@ def accept(*, body: bytes, signature: str, event_id: str) -> None:
         notice = pay.read_notice(body)
     except ValueError:
         raise InvalidRequest("The body is no notice.") from None
-    event = ProviderEvent(
-        provider=pay.name,
-        event_id=(event_id or hashlib.sha256(body).hexdigest())[:100],
-        type=notice.type[:60],
-        body=body,
-    )
+    key = (event_id or hashlib.sha256(body).hexdigest())[:100]
     with transaction.atomic():
-        ProviderEvent.objects.bulk_create([event], ignore_conflicts=True)
-        transaction.on_commit(_wake)
+        event, new = ProviderEvent.objects.get_or_create(
+            provider=pay.name, event_id=key, defaults={"type": notice.type[:60], "body": body}
+        )
+        if new:
+            transaction.on_commit(lambda: _wake(event.pk))
 
 
-def _wake() -> None:
-    from billing.tasks import apply_notices
+def _wake(event_id: int) -> None:
+    from billing.tasks import apply_notice
 
     try:
-        apply_notices.apply_async()
+        apply_notice.apply_async(kwargs={"event_id": event_id})
     except (*UNAVAILABLE, OperationalError) as error:
         log.warning("notices_wait_for_beat", error=type(error).__name__)
 
 
-def apply_waiting(at: datetime | None = None) -> int:
-    """Apply every notice that waits, oldest first; returns how many were. One that fails waits for the next run."""
-    at = at or now()
+def apply_waiting(at: datetime, *, only: int | None = None) -> int:
+    """Apply the notices that wait, oldest first, or one; returns how many were. What fails waits for the next run."""
     waiting = ProviderEvent.objects.filter(processed_at__isnull=True).order_by("id")
+    if only is not None:
+        waiting = waiting.filter(pk=only)
     applied = 0
     for event in list(waiting):
         try:

@@ -17,6 +17,12 @@ def run_billing(**_: Any) -> None:
 
 
 @shared_task
+def apply_notice(event_id: int, **_: Any) -> None:
+    """After a webhook: apply it."""
+    notices.apply_waiting(now(), only=event_id)
+
+
+@shared_task
 def apply_notices(**_: Any) -> None:
-    """After a webhook, and every ten minutes for one whose wake-up was lost."""
-    notices.apply_waiting()
+    """Every ten minutes: apply what a task did not."""
+    notices.apply_waiting(now())

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import letters, profiles
+from billing import letters, paper, profiles
 from billing.models import BillingProfile, Invoice
 from billing.run import run
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
@@ -303,6 +303,7 @@ def test_the_page_holds_what_rule_46_asks_for(api: Api, invoice: Invoice) -> Non
     ):
         assert text in page
     assert "<script" not in page
+    assert f"<style>{paper.STYLE}</style>" in page, "the policy's hash is of these very bytes"
 
 
 def test_a_name_cannot_break_out_of_the_page(api: Api, payer: Tenant) -> None:

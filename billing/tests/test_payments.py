@@ -143,6 +143,21 @@ def test_a_late_authorisation_after_a_failure_is_taken(
     assert payer.past_due_since is None
 
 
+def test_before_a_retry_a_failed_debit_is_looked_at_again(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    set_up_mandate(provider, payer)
+    provider.control("POST", "scenario", {"scenario": "late_auth"})
+    run(CHARGE)
+    provider.control("POST", "clock/advance", {"hours": 26})
+    deliver(provider, ist(2026, 12, 2, 11))
+    assert pay_state(payer) == ("failed", 0, "failed", "past_due")
+    provider.control("POST", "clock/advance", {"hours": 24})
+    charging.charge_due(ist(2026, 12, 6, 10))
+    assert pay_state(payer) == ("paid", 59_000, "captured", "active")
+    assert PaymentAttempt.objects.count() == 1
+
+
 def test_lost_answers_are_found_again_and_nothing_is_asked_for_twice(
     provider: RunningSimulator, payer: Tenant, invoice: Invoice
 ) -> None:
@@ -158,6 +173,22 @@ def test_lost_answers_are_found_again_and_nothing_is_asked_for_twice(
     run(ist(2026, 12, 2, 16))
     assert pay_state(payer) == ("paid", 59_000, "captured", "active")
     assert len([row for row in provider.control("GET", "payments")["orders"] if row["amount"] == 59_000]) == 1
+
+
+def test_a_provider_in_trouble_is_asked_again_and_a_refused_debit_fails(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    set_up_mandate(provider, payer)
+    provider.control("POST", "scenario", {"scenario": "500"})
+    run(CHARGE)
+    assert pay_state(payer)[:3] == ("processing", 0, "unknown")
+    Mandate.objects.update(provider_token_id="token_unknown")
+    provider.control("POST", "scenario", {"scenario": "ok"})
+    run(ist(2026, 12, 2, 16))
+    assert pay_state(payer) == ("failed", 0, "failed", "past_due")
+    error = PaymentAttempt.objects.get().error
+    assert error is not None
+    assert (error["code"], error["reason"]) == ("BAD_REQUEST_ERROR", "input_validation_failed")
 
 
 def test_failed_debits_are_retried_reminded_of_and_restrict_in_the_end(
@@ -253,6 +284,20 @@ def test_a_declined_mandate_stays_pending_and_one_asked_for_again_is_the_same(
     mandates.reconcile(at + timedelta(days=8))
     mandate.refresh_from_db()
     assert mandate.status == "expired"
+
+
+def test_paying_now_finds_that_a_failed_debit_was_paid_after_all(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    set_up_mandate(provider, payer)
+    provider.control("POST", "scenario", {"scenario": "late_auth"})
+    run(CHARGE)
+    provider.control("POST", "clock/advance", {"hours": 26})
+    deliver(provider, ist(2026, 12, 2, 11))
+    provider.control("POST", "clock/advance", {"hours": 24})
+    with pytest.raises(charging.InvoiceNotPayable):
+        charging.pay_now(invoice=invoice, at=ist(2026, 12, 3, 11))
+    assert pay_state(payer) == ("paid", 59_000, "captured", "active")
 
 
 def test_an_invoice_above_the_cap_is_not_debited(
