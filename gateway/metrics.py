@@ -79,6 +79,12 @@ def labelled_gauge(name: str, help: str, label: str, values: Callable[[], dict[s
     _gauges.append((name, help, label, values))
 
 
+def names() -> list[str]:
+    """The name of every metric."""
+    counted = [counter.name for counter in _counters] + [histogram.name for histogram in _histograms]
+    return counted + [name for name, *_ in _gauges]
+
+
 def _note(amounts: Mapping[str, float]) -> None:
     with _lock:
         for name, amount in amounts.items():
