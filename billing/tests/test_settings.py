@@ -1,0 +1,53 @@
+"""The checks of the billing settings, and the command that runs billing by hand."""
+
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from pytest_django import Settings
+
+from billing import checks
+from billing.models import Invoice
+from billing.tests.conftest import connected, ist
+from tenants.models import Tenant
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"BILLING_INVOICE_PREFIX": "TOOLONG"}, "billing.E001"),
+        ({"BILLING_INVOICE_PREFIX": "A B"}, "billing.E001"),
+        ({"BILLING_CREDIT_NOTE_PREFIX": "WG"}, "billing.E001"),
+        ({"BILLING_SELLER_GSTIN": "27AAPFU0939F1ZX"}, "billing.E002"),
+        ({"BILLING_SELLER_GSTIN": "AAACI1681G"}, "billing.E002"),
+        ({"BILLING_FIRST_PERIOD": "2026-13"}, "billing.E003"),
+    ],
+)
+def test_wrong_values_are_named(settings: Settings, values: dict[str, str], code: str) -> None:
+    assert checks.check_values() == []
+    for name, value in values.items():
+        setattr(settings, name, value)
+    assert [problem.id for problem in checks.check_values()] == [code]
+
+
+def test_production_refuses_the_simulators_keys_and_the_example_seller(settings: Settings) -> None:
+    settings.PRODUCTION = True
+    found = {problem.id for problem in checks.check_production()}
+    assert found == {"billing.E010", "billing.E011", "billing.E012", "billing.E013"}
+    settings.BILLING_ENABLED = False
+    assert checks.check_production() == []
+
+
+@pytest.mark.django_db
+def test_the_command_bills_as_of_a_day(payer: Tenant, settings: Settings) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    out = StringIO()
+    for _ in range(2):
+        call_command("billing_run", "--as-of", "2026-12-01", stdout=out)
+    assert "invoices: 1\n" in out.getvalue()
+    assert Invoice.objects.get().issued_at == ist(2026, 12, 1, 9, 30)
+    with pytest.raises(CommandError):
+        call_command("billing_run", "--as-of", "soon")
+    settings.BILLING_ENABLED = False
+    with pytest.raises(CommandError):
+        call_command("billing_run")
