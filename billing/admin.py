@@ -1,5 +1,7 @@
 """The staff admin of billing: to look at, with two actions: a credit note, and the SEZ switch of a profile."""
 
+from collections.abc import Callable
+from typing import TypeVar
 from uuid import UUID
 
 from django import forms
@@ -8,9 +10,13 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
-from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminTextareaWidget
+from unfold.widgets import (
+    UnfoldAdminDecimalFieldWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
 
-from billing import credit_notes, profiles
+from billing import credit_notes, manual_payments, profiles
 from billing.models import (
     BillingProfile,
     BillingSnapshot,
@@ -25,6 +31,8 @@ from billing.provider import ProviderUnreachable
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.clock import now
 from tenants.read_only_admin import ReadOnlyAdmin, action, dialog, display, tenant_link
+
+Made = TypeVar("Made")
 
 INVOICE_LABELS = {
     "open": "info",
@@ -51,6 +59,19 @@ class CreditForm(BaseDialogForm):  # type: ignore[misc]
     )
 
 
+class PaymentForm(BaseDialogForm):  # type: ignore[misc]
+    amount = forms.DecimalField(
+        label="Amount in rupees",
+        min_value=0.01,
+        max_digits=12,
+        decimal_places=2,
+        widget=UnfoldAdminDecimalFieldWidget,
+    )
+    reference = forms.CharField(
+        label="The bank's reference (UTR)", max_length=64, widget=UnfoldAdminTextInputWidget
+    )
+
+
 class OfTenant(ReadOnlyAdmin):
     """A table whose rows belong to a tenant."""
 
@@ -70,7 +91,7 @@ class InvoiceAdmin(OfTenant):
     list_filter = ("status", "period", "supply_type")
     search_fields = ("number", "=tenant__id", "tenant__name")
     search_help_text = "Invoice number, tenant id or name"
-    actions_detail = ("credit",)
+    actions_detail = ("credit", "payment")
     fields = (
         "number",
         "owner",
@@ -138,22 +159,45 @@ class InvoiceAdmin(OfTenant):
         ),
     )
     def credit(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
-        try:
-            note = credit_notes.issue(
-                invoice_id=Invoice.objects.only("id").get(pk=object_id).id,
+        note = _attempted(
+            request,
+            lambda: credit_notes.issue(
+                invoice_id=UUID(object_id),
                 total_paise=int(form.cleaned_data["amount"] * 100),
                 reason=form.cleaned_data["reason"],
                 at=now(),
                 actor_user_id=request.user.pk,
-            )
-        except InvalidRequest as error:
-            fields = (error.details or {}).get("fields", {})
-            problems = [problem for found in fields.values() for problem in found]
-            messages.error(request, " ".join(problems) or error.text)
-        except (Conflict, ProviderUnreachable) as error:
-            messages.error(request, error.text)
-        else:
+            ),
+        )
+        if note is not None:
             messages.success(request, f"Credit note {note.number} is issued.")
+        return _to(reverse("admin:billing_invoice_change", args=[object_id]))
+
+    def has_payment_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("billing.add_paymentattempt")
+
+    @action(
+        description="Take down a bank transfer",
+        permissions=["payment"],
+        icon="account_balance",
+        variant=ActionVariant.SUCCESS,
+        dialog=dialog(
+            "Take down a payment?", "Money that reached the bank account directly.", "Take down", PaymentForm
+        ),
+    )
+    def payment(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        taken = _attempted(
+            request,
+            lambda: manual_payments.record(
+                invoice_id=UUID(object_id),
+                amount_paise=int(form.cleaned_data["amount"] * 100),
+                reference=form.cleaned_data["reference"],
+                at=now(),
+                actor_user_id=request.user.pk,
+            ),
+        )
+        if taken is not None:
+            messages.success(request, "The payment is taken down.")
         return _to(reverse("admin:billing_invoice_change", args=[object_id]))
 
 
@@ -276,6 +320,19 @@ class ProviderEventAdmin(ReadOnlyAdmin):
     search_fields = ("=event_id",)
     ordering = ("-id",)
     fields = ("provider", "event_id", "type", "received_at", "processed_at")
+
+
+def _attempted(request: HttpRequest, act: Callable[[], Made]) -> Made | None:
+    """What an action made, or None after telling why it did not."""
+    try:
+        return act()
+    except InvalidRequest as error:
+        fields = (error.details or {}).get("fields", {})
+        problems = [problem for found in fields.values() for problem in found]
+        messages.error(request, " ".join(problems) or error.text)
+    except (Conflict, ProviderUnreachable) as error:
+        messages.error(request, error.text)
+    return None
 
 
 def _to(url: str) -> HttpResponse:

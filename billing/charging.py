@@ -14,6 +14,7 @@ from django.db.models import Q
 
 from billing import letters, profiles, settlement
 from billing.models import Invoice, Mandate, PaymentAttempt
+from billing.payment_models import ATTEMPT
 from billing.provider import Link, Payer, ProviderRefused, ProviderUnreachable, provider
 from gateway import ids
 from gateway.api.errors import Conflict
@@ -132,7 +133,7 @@ def _insert(
         mandate=mandate,
         kind=kind,
         amount_paise=invoice.amount_due_paise,
-        receipt=ids.encode("pat_", key),
+        receipt=ids.encode(ATTEMPT, key),
         created_at=at,
         next_check_at=at + result_after,
         **more,
@@ -318,7 +319,7 @@ def _quietly(attempt_id: UUID, at: datetime) -> None:
     try:
         refresh(attempt_id, at)
     except (ProviderUnreachable, ProviderRefused) as error:
-        log.warning("payment_attempt_waits", attempt_id=ids.encode("pat_", attempt_id), error=error.code)
+        log.warning("payment_attempt_waits", attempt_id=ids.encode(ATTEMPT, attempt_id), error=error.code)
 
 
 def _payer(invoice: Invoice) -> Payer:

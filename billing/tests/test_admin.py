@@ -65,6 +65,18 @@ def test_staff_issue_a_credit_note(browser: Client, invoice: Invoice, staff: Use
     assert CreditNote.objects.count() == 1
 
 
+def test_staff_take_down_a_bank_transfer(browser: Client, invoice: Invoice) -> None:
+    url = reverse("admin:billing_invoice_payment", args=[invoice.pk])
+    browser.post(url, {**SUBMITTED, "amount": "590.01", "reference": "UTR1"})
+    browser.post(url, {**SUBMITTED, "amount": "90.00", "reference": "UTR2"})
+    assert only_invoice(invoice.tenant).status == "open"
+    browser.post(url, {**SUBMITTED, "amount": "500.00", "reference": "UTR3"})
+    paid = only_invoice(invoice.tenant)
+    assert (paid.status, paid.amount_paid_paise, paid.amount_due_paise) == ("paid", 59_000, 0)
+    assert [attempt.kind for attempt in paid.attempts.all()] == ["manual", "manual"]
+    assert AuditEntry.objects.filter(action="billing.payment").count() == 2
+
+
 def test_support_may_look_and_not_credit(invoice: Invoice) -> None:
     person = User.objects.create_user("support@service.example", "a long enough password", is_staff=True)
     person.groups.add(Group.objects.get(name=SUPPORT))
