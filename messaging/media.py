@@ -13,6 +13,7 @@ from uuid import UUID
 from django.core.cache import cache
 from django.db.models import F
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
+from requests import RequestException
 
 from gateway.api.errors import InvalidRequest, MetaUnreachable, NotFound
 from gateway.upstream.client import Answer, Stream
@@ -151,8 +152,12 @@ def _no_object(answer: Answer) -> bool:
 
 def _refused(stream: Stream) -> HttpResponse:
     """What the file host answers instead of the bytes: an error of the upstream's, or none that can be read."""
-    body = next(iter(stream), b"")
-    stream.close()
+    try:
+        body = next(iter(stream), b"")
+    except RequestException:
+        body = b""
+    finally:
+        stream.close()
     return passed_through(Answer(stream.status, body, stream.headers, 0.0))
 
 
