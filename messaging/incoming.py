@@ -13,7 +13,7 @@ from uuid import UUID
 import structlog
 from django.db import transaction
 
-from gateway import ids
+from gateway import ids, metrics
 from gateway.upstream.normalise import Change, EventDraft, normalise
 from gateway.upstream.splice import Place, Splitter, rebase
 from messaging import side_effects
@@ -23,6 +23,12 @@ from phone_numbers import connection as number_connection
 from webhooks.publish import NewEvent, publish
 
 log = structlog.get_logger(__name__)
+
+metrics.gauge(
+    "gateway_kept_notifications",
+    "Notifications kept because they belong to no tenant or are malformed.",
+    KeptNotification.objects.count,
+)
 
 
 def accept(body: bytes, *, environments: Collection[str]) -> None:
