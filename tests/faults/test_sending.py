@@ -195,7 +195,7 @@ def test_a_batch_goes_on_at_its_pace_when_valkey_dies(
         own = embedded.valkey_url(tmp_path / "valkey")
         start(*WORKER, REDIS_URL=own)
         number = connected_number(tenant, simulator.account())
-        batch = create(tenant, number, 240)
+        batch = create(tenant, number, 480)
         with run_batches.app.connection_for_write(embedded.celery_broker_url(own)) as broker:
 
             def sent() -> int:
@@ -217,9 +217,10 @@ def test_a_batch_goes_on_at_its_pace_when_valkey_dies(
     finally:
         embedded.stop_valkey(valkey)
     times = [row["at"] for row in received(simulator, number)]
-    assert (batch.accepted, batch.failed, len(times)) == (240, 0, 240)
-    busiest = max(sum(at <= other < at + 1 for other in times) for at in times)
-    assert busiest <= 80 * 1.1, "the pace was exceeded"
+    assert (batch.accepted, batch.failed, len(times)) == (480, 0, 480)
+    # As the target says it: arrivals within 2 % of the rate in every 5 s window.
+    busiest = max(sum(at <= other < at + 5 for other in times) for at in times)
+    assert busiest <= 80 * 5 * 1.02, "the pace was exceeded"
 
 
 def test_kill_of_a_web_process_repeats_no_send_and_every_client_gets_an_answer(
