@@ -25,7 +25,7 @@ from billing.provider import (
     ProviderUnreachable,
     Registration,
 )
-from gateway.transactions import assert_no_transaction
+from gateway.transactions import leave_database
 
 _TOKEN_STATUS = {
     "initiated": "pending",
@@ -233,7 +233,7 @@ class Razorpay:
         *,
         query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        assert_no_transaction()
+        leave_database()
         try:
             answer = requests.request(
                 method,

@@ -28,7 +28,7 @@ from asgiref.sync import async_to_sync
 from gateway.outbound_answers import Answer, Attempt, retry_after
 from gateway.outbound_urls import InvalidUrlError, parse_url, validate_url
 from gateway.public_addresses import is_public
-from gateway.transactions import assert_no_transaction
+from gateway.transactions import leave_database
 
 __all__ = ["Answer", "InvalidUrlError", "Outbound", "get_once", "post_once", "validate_url"]
 
@@ -286,5 +286,5 @@ def _once(call: Callable[[Outbound], Awaitable[Answer]], allow_private: bool) ->
         async with Outbound(allow_private=allow_private) as outbound:
             return await call(outbound)
 
-    assert_no_transaction()
+    leave_database()
     return async_to_sync(run)()

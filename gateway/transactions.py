@@ -5,6 +5,7 @@ that everybody else waits for. Every synchronous door to the network (upstream c
 asks here first, so a flow that gets it wrong fails in its first test instead of under load.
 """
 
+from django.conf import settings
 from django.db import connections
 
 
@@ -22,3 +23,15 @@ def assert_no_transaction() -> None:
             raise NetworkInTransactionError(
                 f"Network call inside a transaction on database {connection.alias!r}: commit first."
             )
+
+
+def leave_database() -> None:
+    """Before a network call: no transaction may be open, and a pooled connection goes back to serve others meanwhile.
+
+    A process without a pool keeps its one connection: nobody else waits for it.
+    """
+    assert_no_transaction()
+    if settings.DATABASE_POOL_SIZE:
+        for connection in connections.all(initialized_only=True):
+            if not connection.in_atomic_block:
+                connection.close()

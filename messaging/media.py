@@ -19,7 +19,6 @@ from gateway.api.errors import InvalidRequest, MetaUnreachable, NotFound
 from gateway.upstream.client import Answer, Stream
 from gateway.upstream.errors import Verdict, judge, passed_through
 from gateway.upstream.media import MediaGraph, UnexpectedAddress
-from messaging import sending
 from phone_numbers import connection as number_connection
 from phone_numbers.lookup import Sender, sender
 from phone_numbers.models import PhoneNumber
@@ -35,7 +34,6 @@ _MEDIA_ID = re.compile(r"[0-9]{1,64}", re.ASCII)
 
 def upload(number: Sender, file: IO[bytes], *, length: int, name: str, mime_type: str) -> HttpResponse:
     """Send a file to the upstream; its answer, verbatim. Raises UpstreamUnreachable."""
-    sending.give_connection_back()
     answer = _graph(number).upload(file, length=length, name=name, mime_type=mime_type)
     return passed_through(answer, _judged(number, answer))
 
@@ -101,7 +99,6 @@ def _ask(
     if not _MEDIA_ID.fullmatch(media_id):
         raise NotFound("There is no such media.")
     numbers = _numbers(tenant_id, environment, media_id, from_)
-    sending.give_connection_back()
     told: tuple[Sender, Answer, Verdict] | None = None
     for number in numbers:
         answer = question(_graph(number))

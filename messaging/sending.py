@@ -10,7 +10,6 @@ from uuid import UUID
 
 import orjson
 import structlog
-from django.conf import settings
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
 
@@ -80,7 +79,6 @@ def send_message(
             return begun
         claim = begun
     outgoing = bodies.outgoing(raw)
-    give_connection_back()
     try:
         answer = post_message(number, outgoing)
         verdict = judge(answer)
@@ -109,7 +107,6 @@ def mark_read(*, tenant_id: UUID, environment: str, body: dict[str, Any]) -> Htt
             name: value for name, value in body.items() if name not in {"from", "messaging_product", "status"}
         },
     }
-    give_connection_back()
     try:
         answer = post_message(number, orjson.dumps(outgoing))
     except UpstreamUnreachable as error:
@@ -177,12 +174,6 @@ def outbound_event(
 def digits(number: Sender) -> str:
     """A number's digits, as envelopes show it."""
     return "".join(filter(str.isdigit, number.display_phone_number))
-
-
-def give_connection_back() -> None:
-    """Return the database connection before a call that may take 15 seconds: a pooled one serves others meanwhile."""
-    if settings.DATABASE_POOL_SIZE and not connection.in_atomic_block:
-        connection.close()
 
 
 def _record(

@@ -83,14 +83,7 @@ def verify(endpoint: Endpoint, *, then: str = Endpoint.Status.ACTIVE) -> Ping:
     """
     answer = ping(endpoint)
     if not answer.passed:
-        raise WebhookVerifyFailed(
-            details={
-                "endpoint_id": endpoint.id,
-                "http_status": answer.http_status,
-                "error": answer.error,
-                "body_excerpt": answer.body_excerpt,
-            }
-        )
+        raise _verify_failed(endpoint, answer)
     with transaction.atomic():
         current = (
             Endpoint.objects.select_for_update(of=("self",)).filter(pk=endpoint.id, url=endpoint.url).first()
@@ -105,6 +98,17 @@ def verify(endpoint: Endpoint, *, then: str = Endpoint.Status.ACTIVE) -> Ping:
     for field in ("verified_at", "status", "disabled_at", "consecutive_failures"):
         setattr(endpoint, field, getattr(current, field))
     return answer
+
+
+def _verify_failed(endpoint: Endpoint, answer: Ping) -> WebhookVerifyFailed:
+    return WebhookVerifyFailed(
+        details={
+            "endpoint_id": endpoint.id,
+            "http_status": answer.http_status,
+            "error": answer.error,
+            "body_excerpt": answer.body_excerpt,
+        }
+    )
 
 
 def ping(endpoint: Endpoint) -> Ping:
@@ -149,14 +153,7 @@ def change(*, tenant_id: UUID, endpoint_id: UUID, changes: dict[str, Any]) -> En
         answer = ping(endpoint)
         endpoint.url = before
         if not answer.passed:
-            raise WebhookVerifyFailed(
-                details={
-                    "endpoint_id": endpoint.id,
-                    "http_status": answer.http_status,
-                    "error": answer.error,
-                    "body_excerpt": answer.body_excerpt,
-                }
-            )
+            raise _verify_failed(endpoint, answer)
     with transaction.atomic():
         current = (
             Endpoint.objects.for_tenant(tenant_id)

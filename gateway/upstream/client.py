@@ -21,7 +21,7 @@ import structlog
 from django.conf import settings
 from requests.adapters import HTTPAdapter
 
-from gateway.transactions import assert_no_transaction
+from gateway.transactions import leave_database
 from gateway.upstream import timing
 
 log = structlog.get_logger(__name__)
@@ -129,7 +129,7 @@ def prepare(
 
 def send(call: Call) -> Answer:
     """Make a call and read the whole answer. Raises UpstreamUnreachable; never inside a transaction."""
-    assert_no_transaction()
+    leave_database()
     deadline_seconds = settings.UPSTREAM_TIMEOUT_MS / 1000
     streamed = call.body is not None and not isinstance(call.body, bytes)
     started = perf_counter()
@@ -171,7 +171,7 @@ class Stream:
 
 def stream(call: Call) -> Stream:
     """Make a call whose answer may be large: the body is left to be read. Raises UpstreamUnreachable."""
-    assert_no_transaction()
+    leave_database()
     seconds = settings.UPSTREAM_TIMEOUT_MS / 1000
     started = perf_counter()
     try:
