@@ -48,7 +48,7 @@ checks: $(BIN)/.for-development ## Check settings, and that every model change h
 	$(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
 pytest: $(BIN)/.for-development ## Run the tests alone
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 browser: ## Make sure that Chromium is there for the browser tests
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \

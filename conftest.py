@@ -40,13 +40,22 @@ def start_servers() -> None:
         os.environ["REDIS_URL"] = embedded.valkey_url(data_dir)
 
 
+_CALLERS = {name: os.environ.get(name) for name in ("DATABASE_URL", "REDIS_URL")}
 if settings.configured:
     raise pytest.UsageError("Run the tests without DJANGO_SETTINGS_MODULE and --ds: conftest.py sets them.")
 start_servers()
 os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
+_STARTED_HERE = ["DJANGO_SETTINGS_MODULE", *(name for name, value in _CALLERS.items() if value is None)]
 django.setup()
 
 pytest_plugins = ["tests.fixtures", "tests.receiver"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Parallel runs: each process starts servers of its own, so none of ours is handed down."""
+    for name in _STARTED_HERE:
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(scope="session")
