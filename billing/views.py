@@ -29,6 +29,7 @@ from gateway import ids
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import NotFound, ServiceError
 from gateway.api.pagination import NewestFirst
+from gateway.api.validation import checked
 from gateway.clock import now
 from tenants.models import Tenant
 
@@ -67,7 +68,7 @@ class BillingView(BillingViewSet):
         tenant = _tenant(request)
         profile = profiles.change(
             tenant_id=tenant.id,
-            changes=_checked(ProfileIn(data=request.data)),
+            changes=checked(ProfileIn(data=request.data)),
             actor_user_id=caller_of(request).user_id,
         )
         missing = profiles.missing(profile, tenant)
@@ -77,7 +78,7 @@ class BillingView(BillingViewSet):
         operation_id="create_mandate", tags=["Billing"], request=MandateIn, responses={201: NewMandateOut}
     )
     def create_mandate(self, request: Request) -> Response:
-        body = _checked(MandateIn(data=request.data))
+        body = checked(MandateIn(data=request.data))
         mandate = mandates.ask_for(tenant_id=tenant_of(request).id, at=now(), **body)
         return Response(bodies.new_mandate(mandate), status=201)
 
@@ -114,7 +115,7 @@ class InvoicesView(BillingViewSet):
     @extend_schema(operation_id="pay_invoice", tags=["Billing"], request=ReturnUrlIn, responses=PaymentOut)
     def pay(self, request: Request, invoice_id: str) -> Response:
         invoice = _invoice(request, invoice_id)
-        body = _checked(ReturnUrlIn(data=request.data))
+        body = checked(ReturnUrlIn(data=request.data))
         attempt = charging.pay_now(invoice=invoice, at=now(), **body)
         return Response(bodies.payment(invoice, attempt))
 
@@ -130,9 +131,3 @@ def _invoice(request: Request, invoice_id: str) -> Invoice:
     if invoice is None:
         raise NotFound("There is no such invoice.")
     return invoice
-
-
-def _checked(serializer: Any) -> dict[str, Any]:
-    serializer.is_valid(raise_exception=True)
-    values: dict[str, Any] = serializer.validated_data
-    return values

@@ -10,10 +10,10 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.serializers import BaseSerializer
 from rest_framework.viewsets import ViewSet
 
 from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.validation import checked
 from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.errors import passed_through, unreachable
 from phone_numbers import connect_sessions, onboarding, operations
@@ -77,7 +77,7 @@ class NumbersView(UpstreamCallsView):
         responses=RefreshedNumberOut,
     )
     def retrieve(self, request: Request, phone_number_id: str) -> Response:
-        query = _checked(RefreshIn(data=request.query_params.dict()))
+        query = checked(RefreshIn(data=request.query_params.dict()))
         number = _number(request, phone_number_id)
         if not query["refresh"]:
             return Response(NumberOut(number).data)
@@ -88,7 +88,7 @@ class NumbersView(UpstreamCallsView):
     )
     def embedded_signup(self, request: Request) -> Response:
         require_new_numbers_allowed(tenant_of(request).id)
-        body = _checked(EmbeddedSignupIn(data=request.data))
+        body = checked(EmbeddedSignupIn(data=request.data))
         number = onboarding.embedded_signup(**_owner(request), **body)
         return Response(NumberOut(number).data)
 
@@ -97,7 +97,7 @@ class NumbersView(UpstreamCallsView):
     )
     def connect(self, request: Request) -> Response:
         require_new_numbers_allowed(tenant_of(request).id)
-        body = _checked(ConnectIn(data=request.data))
+        body = checked(ConnectIn(data=request.data))
         numbers = onboarding.connect(**_owner(request), **body)
         return Response(ConnectedAccountOut({"waba_id": body["waba_id"], "numbers": numbers}).data)
 
@@ -106,14 +106,14 @@ class NumbersView(UpstreamCallsView):
     )
     def migrate(self, request: Request) -> HttpResponseBase:
         require_new_numbers_allowed(tenant_of(request).id)
-        body = _checked(MigrateIn(data=request.data))
+        body = checked(MigrateIn(data=request.data))
         return _verbatim(operations.migrate(**_owner(request), **body))
 
     @extend_schema(
         operation_id="register_number", tags=["Numbers"], request=RegisterIn, responses={200: VERBATIM}
     )
     def register(self, request: Request, phone_number_id: str) -> HttpResponseBase:
-        body = _checked(RegisterIn(data=request.data))
+        body = checked(RegisterIn(data=request.data))
         return _verbatim(operations.register(_number(request, phone_number_id), **body))
 
     @extend_schema(
@@ -129,21 +129,21 @@ class NumbersView(UpstreamCallsView):
         responses={200: VERBATIM},
     )
     def request_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
-        body = _checked(RequestCodeIn(data=request.data))
+        body = checked(RequestCodeIn(data=request.data))
         return _verbatim(operations.request_code(_number(request, phone_number_id), **body))
 
     @extend_schema(
         operation_id="verify_number", tags=["Numbers"], request=VerifyCodeIn, responses={200: VERBATIM}
     )
     def verify_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
-        body = _checked(VerifyCodeIn(data=request.data))
+        body = checked(VerifyCodeIn(data=request.data))
         return _verbatim(operations.verify_code(_number(request, phone_number_id), **body))
 
     @extend_schema(
         operation_id="set_two_step_pin", tags=["Numbers"], request=TwoStepIn, responses={200: VERBATIM}
     )
     def two_step(self, request: Request, phone_number_id: str) -> HttpResponseBase:
-        body = _checked(TwoStepIn(data=request.data))
+        body = checked(TwoStepIn(data=request.data))
         return _verbatim(operations.set_two_step_pin(_number(request, phone_number_id), **body))
 
     @extend_schema(operation_id="subscribe_number", tags=["Numbers"], request=None, responses=ConnectionOut)
@@ -181,7 +181,7 @@ class ConnectSessionsView(ViewSet):
     )
     def create(self, request: Request) -> Response:
         require_new_numbers_allowed(tenant_of(request).id)
-        body = _checked(ConnectSessionIn(data=request.data))
+        body = checked(ConnectSessionIn(data=request.data))
         session = connect_sessions.create(**_owner(request), **body)
         return Response(NewConnectSessionOut(session).data, status=201)
 
@@ -200,12 +200,6 @@ def _owner(request: Request) -> dict[str, Any]:
 
 def _number(request: Request, phone_number_id: str) -> PhoneNumber:
     return operations.find(**_owner(request), phone_number_id=phone_number_id)
-
-
-def _checked(serializer: BaseSerializer[Any]) -> dict[str, Any]:
-    serializer.is_valid(raise_exception=True)
-    checked: dict[str, Any] = serializer.validated_data
-    return checked
 
 
 def _verbatim(answer: Answer) -> HttpResponseBase:

@@ -3,7 +3,6 @@
 Every staff role may read; deciding about tenants and making apps need the role's permission (`roles.py`).
 """
 
-from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -17,6 +16,7 @@ from gateway import health
 from gateway.api.authentication import StaffCaller, caller_of
 from gateway.api.errors import Forbidden, NotFound
 from gateway.api.pagination import NewestFirst
+from gateway.api.validation import checked
 from tenants import approval, mail, platform_apps
 from tenants.models import AuditEntry, OutboundMail, PlatformApp, Tenant, User
 from tenants.serializers import (
@@ -49,12 +49,6 @@ def _actor(request: Request, permission: str) -> int:
     return user.pk
 
 
-def _checked(serializer: Any) -> dict[str, Any]:
-    serializer.is_valid(raise_exception=True)
-    values: dict[str, Any] = serializer.validated_data
-    return values
-
-
 class AdminTenantsView(ViewSet):
     """All tenants, and the four decisions about one."""
 
@@ -67,7 +61,7 @@ class AdminTenantsView(ViewSet):
         responses=AdminTenantOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        filters = _checked(AdminTenantsIn(data=request.query_params))
+        filters = checked(AdminTenantsIn(data=request.query_params))
         pages = NewestFirst()
         rows = pages.paginate_queryset(Tenant.objects.filter(**filters), request)
         return pages.get_paginated_response(AdminTenantOut(rows, many=True).data)
@@ -82,7 +76,7 @@ class AdminTenantsView(ViewSet):
     )
     def reject(self, request: Request, tenant_id: UUID) -> Response:
         actor = _actor(request, "tenants.decide_tenant")
-        body = _checked(RejectIn(data=request.data))
+        body = checked(RejectIn(data=request.data))
         return Response(RejectedOut(approval.reject(tenant_id=tenant_id, actor_user_id=actor, **body)).data)
 
     @extend_schema(
@@ -90,7 +84,7 @@ class AdminTenantsView(ViewSet):
     )
     def suspend(self, request: Request, tenant_id: UUID) -> Response:
         actor = _actor(request, "tenants.decide_tenant")
-        body = _checked(SuspendIn(data=request.data))
+        body = checked(SuspendIn(data=request.data))
         return Response(SuspendedOut(approval.suspend(tenant_id=tenant_id, actor_user_id=actor, **body)).data)
 
     @extend_schema(
@@ -123,7 +117,7 @@ class AdminAuditView(ViewSet):
         responses=AuditEntryOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        filters = _checked(AuditIn(data=request.query_params))
+        filters = checked(AuditIn(data=request.query_params))
         pages = NewestFirst()
         rows = pages.paginate_queryset(AuditEntry.objects.filter(**filters), request)
         return pages.get_paginated_response(AuditEntryOut(rows, many=True).data)
@@ -143,7 +137,7 @@ class AdminMailView(ViewSet):
     def retrieve(self, request: Request) -> Response:
         if settings.EMAIL_MODE != "log":
             raise NotFound("Mails are kept only where EMAIL_MODE is log.")
-        email = _checked(LastMailIn(data=request.query_params))["email"]
+        email = checked(LastMailIn(data=request.query_params))["email"]
         last = OutboundMail.objects.filter(to=email.lower()).order_by("-id").first()
         if last is None:
             raise NotFound("No mail went to this address.")
@@ -170,7 +164,7 @@ class AdminAppsView(ViewSet):
     @extend_schema(operation_id="admin_create_app", tags=["Admin"], request=AppIn, responses={201: AppOut})
     def create(self, request: Request) -> Response:
         actor = _actor(request, "tenants.add_platformapp")
-        app = platform_apps.create_app(actor_user_id=actor, **_checked(AppIn(data=request.data)))
+        app = platform_apps.create_app(actor_user_id=actor, **checked(AppIn(data=request.data)))
         return Response(AppOut(app).data, status=201)
 
     @extend_schema(
@@ -178,7 +172,7 @@ class AdminAppsView(ViewSet):
     )
     def create_key(self, request: Request, app_id: UUID) -> Response:
         actor = _actor(request, "tenants.add_platformapp")
-        body = _checked(ApiKeyIn(data=request.data))
+        body = checked(ApiKeyIn(data=request.data))
         new = platform_apps.create_app_key(app_id=app_id, actor_user_id=actor, **body)
         return Response(
             {"id": new.row.id, "app_id": new.row.app_id, "prefix": new.row.prefix, "key": new.key}, status=201
