@@ -87,9 +87,9 @@ def send_message(
     except MetaUnreachable as error:
         return _unknown(claim, error, request)
     response = passed_through(answer, verdict)
+    _record(tenant_id=tenant_id, number=number, sent=outgoing, answer=answer, claim=claim, response=response)
     if verdict.token_problem:
         number_connection.token_failed(waba_id=number.waba_id, token=number.token)
-    _record(tenant_id=tenant_id, number=number, sent=outgoing, answer=answer, claim=claim, response=response)
     return response
 
 
