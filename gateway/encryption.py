@@ -5,7 +5,7 @@ purpose has its own key derived by HKDF, so a ciphertext copied into another col
 """
 
 import base64
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
@@ -32,7 +32,13 @@ def encrypt(text: str, *, purpose: str) -> str:
 
 def decrypt(ciphertext: str, *, purpose: str) -> str:
     """The secret behind a ciphertext. Raises `cryptography.fernet.InvalidToken` when no key opens it."""
-    return _cipher(purpose, tuple(settings.ENCRYPTION_KEYS)).decrypt(ciphertext.encode()).decode()
+    return _decrypted(ciphertext, purpose, tuple(settings.ENCRYPTION_KEYS))
+
+
+# Every send and every delivery needs the same few secrets again.
+@lru_cache(maxsize=4096)
+def _decrypted(ciphertext: str, purpose: str, keys: tuple[str, ...]) -> str:
+    return _cipher(purpose, keys).decrypt(ciphertext.encode()).decode()
 
 
 def rotated(ciphertext: str, *, purpose: str) -> str | None:

@@ -7,6 +7,6 @@ from django.core.wsgi import get_wsgi_application
 from gateway.api.bodies import with_chunked_bodies
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
-os.environ.setdefault("DATABASE_POOL_SIZE", "8")
+os.environ.setdefault("DATABASE_POOL_SIZE", "4")
 
 application = with_chunked_bodies(get_wsgi_application())

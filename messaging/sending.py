@@ -190,17 +190,19 @@ def _record(
     If the database is gone by now, the caller still gets the upstream's answer: the message is on its way, and any
     other answer would make the caller send it again.
     """
+    events = (
+        [outbound_event(number=number, sent=sent, response=answer.body, http_status=answer.status)]
+        if answer.ok
+        else []
+    )
     try:
+        if claim is None and tenant_id in _marked:
+            # Nearly every send without a key: its one statement is a transaction of its own.
+            publish(tenant_id=tenant_id, events=events, alone=True)
+            return
         with transaction.atomic():
+            publish(tenant_id=tenant_id, events=events)
             if answer.ok:
-                publish(
-                    tenant_id=tenant_id,
-                    events=[
-                        outbound_event(
-                            number=number, sent=sent, response=answer.body, http_status=answer.status
-                        )
-                    ],
-                )
                 _mark_first_step(tenant_id)
             if claim is not None:
                 claim.complete(response)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from django.db import connection
-
 from gateway.encryption import decrypt
 from phone_numbers.models import PhoneNumber
 from webhooks.bulk import bulk_cursor
@@ -53,7 +51,7 @@ def sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender | None:
         return None
     digits = from_.removeprefix("+")
     phone_number_id = "" if from_.startswith("+") else digits
-    with connection.cursor() as cursor:
+    with bulk_cursor(prepared=True) as cursor:
         cursor.execute(_SENDER, [tenant_id, environment, digits, phone_number_id])
         rows = cursor.fetchall()
     found = [

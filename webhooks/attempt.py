@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -52,7 +51,6 @@ def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
     return Target(endpoint.id, endpoint.url, tuple(keys))
 
 
-@lru_cache(maxsize=4096)
 def _key(ciphertext: str) -> bytes:
     return key_of(decrypt(ciphertext, purpose="webhook_secret"))
 

@@ -75,13 +75,13 @@ async def test_the_channel_sends_a_message_once(server: DyingServer) -> None:
 
 
 def test_the_client_sends_a_message_once(server: DyingServer) -> None:
-    client._session.cache_clear()
+    client._adapter.cache_clear()
     try:
         assert client.send(call(server, b"first")).status == 200
         with pytest.raises(UpstreamUnreachable):
             client.send(call(server, b"second"))
     finally:
-        client._session().close()
-        client._session.cache_clear()
+        client._adapter().close()
+        client._adapter.cache_clear()
     assert server.bodies == [b"first", b"second"]
     assert server.connections == 1, "the second went over the kept connection"
