@@ -109,7 +109,7 @@ RETURNING i.idx, i.body
 
 _TAKE_OVER = """
 UPDATE messaging_batchitem SET claimed_by = %(lease)s
-WHERE batch_id = %(batch_id)s AND status = 'pending' AND claimed_by <> %(lease)s
+WHERE batch_id = %(batch_id)s AND status = 'pending' AND claimed_by IS NOT NULL
 RETURNING idx, body
 """
 
@@ -169,7 +169,11 @@ def take(held: Held, *, first: int, count: int) -> Taken:
 
 
 def take_over(held: Held) -> list[Item]:
-    """The items that an earlier runner claimed and left without a result: interrupted. Raises LeaseLost."""
+    """The items that are claimed and have no result: interrupted. For a holder that has nothing under way.
+
+    An earlier runner left them; or this one did, whose claim was made although its answer was lost with the database.
+    Raises LeaseLost.
+    """
     with transaction.atomic():
         renew(held)
         with connection.cursor() as cursor:

@@ -91,12 +91,19 @@ class BatchRun:
             heart.cancel()
         if self.given_up:
             await self._until_done(batch_items.release, self.held, self.unsent)
-        else:
-            await self._until_done(batch_items.finish, self.held)
+            return
+        try:
+            await self._settle_interrupted()
+        except LeaseLost:
+            log.warning("batch_lease_lost")
+            return
+        await self._until_done(batch_items.finish, self.held)
 
     async def _settle_interrupted(self) -> None:
-        for item in await self._until_done(batch_items.take_over, self.held):
-            self._add(_unknown(item, {"reason": "interrupted"}))
+        """Report what is claimed without a result, before the first claim of ours and after our last result."""
+        if items := await self._until_done(batch_items.take_over, self.held):
+            results = [_unknown(item, {"reason": "interrupted"}) for item in items]
+            await self._until_done(batch_items.record, self.held, self.number, results)
 
     async def _send_all(self) -> None:
         upcoming = asyncio.create_task(self._take())

@@ -11,11 +11,11 @@ from uuid import uuid4
 
 import orjson
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from gateway import ids
 from gateway.clock import now
-from messaging import batch_items, batch_runner
+from messaging import batch_items, batch_runner, sending
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
@@ -292,6 +292,62 @@ def test_interrupted_items_are_reported_and_never_sent_again(
     assert len(received(simulator, fast)) == 6
     body = api.get(f"{PATH}/{batch_id}").json()
     assert (body["status"], body["accepted"], body["failed"]) == ("completed", 6, 4)
+
+
+@pytest.mark.parametrize("function", ["take", "take_over"])
+def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing_is_sent_twice(
+    api: Api, fast: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    """The database commits and dies before it says so: the claim is asked for again and must not lose the first one."""
+    batch_id = create(api, fast, 600)
+    (dead,) = batch_items.claim_batches(10)
+    batch_items.take(dead, first=0, count=4)
+    Batch.objects.update(lease_until=now() - timedelta(seconds=1))
+    call = getattr(batch_items, function)
+    lost: list[int] = []
+
+    def committed_and_lost(*values: Any, **named: Any) -> Any:
+        claimed = call(*values, **named)
+        if not lost:
+            lost.extend(item.idx for item in getattr(claimed, "items", claimed))
+            raise OperationalError("server closed the connection unexpectedly")
+        return claimed
+
+    monkeypatch.setattr(batch_items, function, committed_and_lost)
+    batch_runner.run()
+    interrupted = set(lost) | {0, 1, 2, 3}
+    items = list(BatchItem.objects.order_by("idx"))
+    assert {item.idx for item in items if item.status == "failed"} == interrupted
+    assert all(item.status == "accepted" for item in items if item.idx not in interrupted)
+    (details,) = {
+        orjson.dumps(orjson.loads(bytes(item.response or b""))["error"]["details"])
+        for item in items
+        if item.status == "failed"
+    }
+    assert orjson.loads(details)["reason"] == "interrupted"
+    assert len(received(simulator, fast)) == 600 - len(interrupted)
+    body = api.get(f"{PATH}/{batch_id}").json()
+    assert (body["status"], body["accepted"] + body["failed"]) == ("completed", 600)
+    assert Event.objects.filter(type="message.outbound").count() == 600
+
+
+def test_a_send_that_crashed_is_reported_when_the_batch_ends(
+    api: Api, fast: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message_call = sending.message_call
+
+    def crash(number: Any, body: bytes) -> Any:
+        if b"Hello 1001" in body:
+            raise ValueError("a defect of ours")
+        return message_call(number, body)
+
+    monkeypatch.setattr(sending, "message_call", crash)
+    batch_id = create(api, fast, 3)
+    batch_runner.run()
+    items = api.get(f"{PATH}/{batch_id}/items").json()["data"]
+    assert [item["status"] for item in items] == ["accepted", "failed", "accepted"]
+    assert items[1]["response"]["error"]["code"] == "outcome_unknown"
+    assert (row(batch_id).accepted, row(batch_id).failed) == (2, 1)
 
 
 def test_a_runner_that_lost_its_lease_can_claim_and_overwrite_nothing(
