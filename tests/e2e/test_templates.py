@@ -1,9 +1,5 @@
 """The life of templates as docs/templates.md tells it: its commands in their order, against the running service."""
 
-import json
-import os
-import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +7,8 @@ import pytest
 import requests
 
 from messaging.demo import WABA_ID
-from tests.e2e.conftest import ROOT, Stack, until
+from tests.e2e.conftest import Stack, until
+from tests.e2e.reading import Reader
 from tests.e2e.test_main_job import inbox
 
 pytestmark = pytest.mark.e2e
@@ -19,61 +16,30 @@ pytestmark = pytest.mark.e2e
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 64
 
 
-class Reader:
-    """Somebody who follows the page in a shell."""
+def wait_for_approval(stack: Stack, template_id: str) -> None:
+    """The `template.status` of the upstream's review, as it comes to the customer's endpoint."""
 
-    def __init__(self, stack: Stack, directory: Path) -> None:
-        text = (ROOT / "docs/templates.md").read_text()
-        self.commands = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-        self.stack, self.directory = stack, directory
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "BASE_URL": stack.ready["base_url"],
-            "API_KEY": stack.ready["api_key"],
-            "FROM": stack.ready["phone_number_id"],
-        }
+    def approval() -> list[dict[str, Any]]:
+        return [
+            row
+            for row in inbox(stack)
+            if row["event_type"] == "template.status"
+            and str(row["envelope"]["data"]["message_template_id"]) == template_id
+            and row["envelope"]["data"]["event"] == "APPROVED"
+        ]
 
-    def run(self, part: str) -> dict[str, Any]:
-        """The next command, which must hold `part`; its answer."""
-        command = self.commands.pop(0)
-        assert part in command, f"the next command is {command}"
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
-        answer: dict[str, Any] = json.loads(done.stdout)
-        assert "error" not in answer, answer
-        return answer
-
-    def wait_for_approval(self, template_id: str) -> None:
-        """The `template.status` of the upstream's review, as it comes to the customer's endpoint."""
-
-        def approval() -> list[dict[str, Any]]:
-            return [
-                row
-                for row in inbox(self.stack)
-                if row["event_type"] == "template.status"
-                and str(row["envelope"]["data"]["message_template_id"]) == template_id
-                and row["envelope"]["data"]["event"] == "APPROVED"
-            ]
-
-        [row, *_] = until(approval, "the approval")
-        assert row["signature"] == "valid"
+    [row, *_] = until(approval, "the approval")
+    assert row["signature"] == "valid"
 
 
 def test_the_life_of_a_template_as_documented(stack: Stack, tmp_path: Path) -> None:
     (tmp_path / "sample.png").write_bytes(PNG)
-    reader = Reader(stack, tmp_path)
+    reader = Reader("docs/templates.md", stack, tmp_path)
     reader.environment["HANDLE"] = reader.run("media-handle")["h"]
     made = reader.run('"order_shipped"')
     assert made["status"] == "PENDING"
     reader.environment["TEMPLATE_ID"] = made["id"]
-    reader.wait_for_approval(made["id"])
+    wait_for_approval(stack, made["id"])
     [listed] = reader.run("status=APPROVED")["data"]
     assert (listed["id"], listed["components"][0]["format"]) == (made["id"], "IMAGE")
     assert reader.run("/v1/messages")["messages"][0]["id"].startswith("wamid.")
@@ -88,7 +54,7 @@ def test_the_life_of_a_template_as_documented(stack: Stack, tmp_path: Path) -> N
     assert stack.api("GET", "/v1/templates?name=order_shipped").json()["data"] == []
 
     code = reader.run('"login_code"')
-    reader.wait_for_approval(code["id"])
+    wait_for_approval(stack, code["id"])
     assert reader.run('"482913"')["messages"][0]["id"].startswith("wamid.")
     assert reader.run("library?")["data"]
     assert reader.run('"library_template_name"')["status"] == "APPROVED"

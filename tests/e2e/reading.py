@@ -1,0 +1,46 @@
+"""Somebody who follows a page of the documentation in a shell, against the running service."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.conftest import Stack
+from tests.pages import blocks
+
+
+class Reader:
+    """Takes the commands of a page one after another."""
+
+    def __init__(self, page: str, stack: Stack, directory: Path) -> None:
+        self.commands = blocks(page, "sh")
+        self.directory = directory
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "BASE_URL": stack.ready["base_url"],
+            "API_KEY": stack.ready["api_key"],
+            "FROM": stack.ready["phone_number_id"],
+        }
+
+    def answer(self, part: str) -> dict[str, Any]:
+        """The JSON that the next command prints; the command must hold `part`."""
+        command = self.commands.pop(0)
+        assert part in command, f"the next command is {command}"
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    def run(self, part: str) -> dict[str, Any]:
+        """The same for a command that succeeds."""
+        answer = self.answer(part)
+        assert "error" not in answer, answer
+        return answer
