@@ -239,22 +239,34 @@ def _make_cluster(cluster: Path, binaries: Path, *, durable: bool) -> None:
 
 
 def _end_orphaned_postgres(cluster: Path) -> None:
-    """Clear up after a run that was killed: stop its Postgres if it lives, forget its process id if not.
+    """Clear up after a Postgres that was killed, or whose run was: end what lives of it, forget its process id.
 
-    After a restart of the machine or container that id may belong to any other process, and Postgres would
-    refuse to start. The caller holds the lock of the data directory, so no other run owns this cluster.
+    Its sessions outlive it, for moments or until their query ends, and a new server would refuse to start. After a
+    restart of the machine or container the id may belong to any other process, and Postgres would refuse as well.
+    The caller holds the lock of the data directory, so no other run owns this cluster.
     """
     trace = cluster / "postmaster.pid"
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        process_id = int(trace.read_text().split("\n", 1)[0])
-        if not Path("/proc/self/cwd").exists():
-            return
-        directory = Path(f"/proc/{process_id}/cwd")
-        deadline = time.monotonic() + START_SECONDS
-        while directory.exists() and directory.samefile(cluster) and time.monotonic() < deadline:
-            os.kill(process_id, signal.SIGINT)
-            time.sleep(0.1)
-        trace.unlink()
+    if not trace.exists() or not Path("/proc/self/cwd").exists():
+        return
+    postmaster = int(trace.read_text().split("\n", 1)[0])
+    deadline = time.monotonic() + START_SECONDS
+    while (left := _servers_in(cluster)) and time.monotonic() < deadline:
+        for process_id in {postmaster} & left or left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGINT if process_id == postmaster else signal.SIGTERM)
+        time.sleep(0.05)
+    trace.unlink(missing_ok=True)
+
+
+def _servers_in(cluster: Path) -> set[int]:
+    """The processes of Postgres that work in a cluster, on a system that tells (Linux)."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        # It may end meanwhile, or be somebody else's.
+        with contextlib.suppress(OSError):
+            if (entry / "comm").read_text().strip() == "postgres" and (entry / "cwd").samefile(cluster):
+                found.add(int(entry.name))
+    return found
 
 
 def _ensure_database(data_dir: Path) -> None:

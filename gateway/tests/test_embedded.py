@@ -146,6 +146,25 @@ def test_postgres_starts_again_after_it_was_killed(tmp_path: Path, group: Proces
     embedded.stop_postgres(process)
 
 
+def test_postgres_starts_at_once_after_it_was_killed_under_busy_sessions(
+    tmp_path: Path, group: ProcessGroup
+) -> None:
+    """A session outlives its server until it waits for something: this one never does."""
+    process = embedded.start_postgres(tmp_path, process_group=group.id, durable=False)
+    sessions = [psycopg.connect(embedded.database_url(tmp_path)) for _ in range(5)]
+    sessions[0].pgconn.send_query(b"DO 'BEGIN LOOP END LOOP; END'")
+    running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %'"
+    while not query_one(tmp_path, running):
+        pass
+    process.kill()
+    process.wait()
+    process = embedded.start_postgres(tmp_path, process_group=group.id, durable=False)
+    assert query_one(tmp_path, "SELECT 1") == 1
+    embedded.stop_postgres(process)
+    for session in sessions:
+        session.close()
+
+
 def test_postgres_starts_although_another_process_has_its_former_id(
     tmp_path: Path, group: ProcessGroup
 ) -> None:
