@@ -1,0 +1,133 @@
+"""The service's processes as a run has them, for tests that kill them and take their servers away."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gateway import embedded, local_ports
+from gateway.process_group import ProcessGroup
+from phone_numbers.models import PhoneNumber
+from tests.simulated import RunningSimulator
+
+LONG = os.environ.get("FAULTS") == "long"
+"""Whether the long form of the fault tests runs (`make faults`)."""
+ROOT = Path(__file__).resolve().parents[2]
+_CELERY = ("celery", "--app=gateway")
+
+
+class Service:
+    """Processes with an environment in common. They end with `close`, or with the process that started them."""
+
+    def __init__(self, directory: Path, **environment: str) -> None:
+        self.directory, self.environment = directory, environment
+        self.group = ProcessGroup(grace_seconds=0.2)
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *command: str, **environment: str) -> "subprocess.Popen[bytes]":
+        """Start a Python module with its arguments; its output is in `logs`."""
+        with (self.directory / f"{len(self.processes)}-{command[0]}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *command],
+                cwd=ROOT,
+                env={**os.environ, "LOG_LEVEL": "WARNING", **self.environment, **environment},
+                stdout=log,
+                stderr=log,
+                process_group=self.group.id,
+            )
+        self.processes.append(process)
+        return process
+
+    def worker(self, *queues: str) -> "subprocess.Popen[bytes]":
+        """A Celery worker of some queues, with threads for two tasks of each."""
+        return self.start(
+            *_CELERY,
+            "worker",
+            f"--queues={','.join(queues)}",
+            "--pool=threads",
+            f"--concurrency={2 * len(queues)}",
+            "--without-mingle",
+            f"--hostname=w{len(self.processes)}@test",
+        )
+
+    def beat(self) -> "subprocess.Popen[bytes]":
+        """Celery beat."""
+        schedule = self.directory / f"beat-{len(self.processes)}"
+        return self.start(*_CELERY, "beat", f"--schedule={schedule}", "--pidfile=")
+
+    def web(self, *, workers: int = 2, **environment: str) -> tuple[str, "subprocess.Popen[bytes]"]:
+        """Web processes under one gunicorn: their URL, as soon as they answer, and gunicorn itself."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        process = self.start(
+            "gunicorn",
+            "gateway.wsgi",
+            f"--bind=127.0.0.1:{port}",
+            "--worker-class=gthread",
+            f"--workers={workers}",
+            "--threads=16",
+            "--no-control-socket",
+            **environment,
+        )
+        local_ports.wait_for_answer(
+            port, "/v1/health", host="127.0.0.1", seconds=60, check_alive=lambda: None
+        )
+        return f"http://127.0.0.1:{port}", process
+
+    def logs(self) -> str:
+        """What all processes wrote."""
+        return "".join(path.read_text() for path in sorted(self.directory.glob("*.log")))
+
+    def close(self) -> None:
+        """End every process that is left."""
+        for process in self.processes:
+            process.kill()
+            process.wait(10)
+        self.group.close()
+
+
+class Postgres:
+    """A Postgres of a test's own, durable as in `make run`, that can be stopped and killed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.url = embedded.database_url(directory)
+        self.group = ProcessGroup(grace_seconds=0.2)
+        self.start()
+
+    def start(self) -> None:
+        """Start it again; returns when it answers."""
+        self.process = embedded.start_postgres(self.directory, process_group=self.group.id)
+
+    def stop(self) -> None:
+        """Stop it as an operator does: every session is ended."""
+        embedded.stop_postgres(self.process)
+
+    def kill(self) -> None:
+        """kill -9: it comes back by crash recovery."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def close(self) -> None:
+        """Stop it for good."""
+        self.stop()
+        self.group.close()
+
+
+def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = 60) -> None:
+    """Wait for a condition; fails with what did not come."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def received(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str, Any]]:
+    """The messages of a number that the upstream received, oldest first."""
+    rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=20000")["data"]
+    return [row for row in reversed(rows) if row["path"].endswith("/messages")]

@@ -1,0 +1,312 @@
+"""Postgres goes away while everything is under way: it is stopped for a while, and killed.
+
+Real web processes, workers and beat on a Postgres of the test's own. Clients and the upstream go on calling all the
+time and note what they are answered; at the end that is reconciled at the receiver and at the simulator.
+"""
+
+import hashlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import requests
+from django.conf import settings
+from django.db import connection
+
+from gateway import embedded
+from messaging.models import BatchItem
+from messaging.tests.conftest import connected_number
+from messaging.tests.incoming import notification, signature_of, text_change
+from phone_numbers.models import PhoneNumber
+from tenants import keys
+from tenants.models import Tenant
+from tests.faults.service import LONG, Postgres, Service, received, wait_until
+from tests.receiver import Receiver
+from tests.simulated import RunningSimulator, _simulator_process, simulator
+from webhooks.models import Delivery
+
+__all__ = ["_simulator_process", "simulator"]
+
+pytestmark = pytest.mark.faults
+
+ROUNDS = 3 if LONG else 1
+STOPPED_SECONDS = 10 if LONG else 3
+BATCH = 4_000 if LONG else 400
+RATE = 80
+COPIES = 2 if LONG else 1
+"""Of beat and of the workers."""
+WEB_PROCESSES = 4 if LONG else 2
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a caller was answered, about which thing of its own."""
+
+    name: str
+    response: requests.Response = field(repr=False)
+    at: float
+
+    @property
+    def status(self) -> int:
+        return self.response.status_code
+
+
+class Callers:
+    """Clients and the upstream, in threads that call and call until they are told to stop."""
+
+    def __init__(self, url: str, token: str, number: PhoneNumber) -> None:
+        self.url, self.number, self.waba_id = url, number, number.account.waba_id
+        self.authorised = {"Authorization": f"Bearer {token}"}
+        self.answered: dict[str, list[Answered]] = {}
+        self.errors: list[Exception] = []
+        self.stopped = threading.Event()
+        self.threads: list[threading.Thread] = []
+
+    def start(self, batch_id: str) -> None:
+        for _ in range(2):
+            self._repeat("sends with a key", self._send_with_key)
+            self._repeat("sends without a key", self._send)
+            self._repeat("notifications", self._notify)
+        for path in ("/v1/numbers", f"/v1/messages/batch/{batch_id}", "/v1/events?limit=1"):
+            self._repeat("reads", lambda name, path=path: self._call("reads", name, "GET", path))  # type: ignore[misc]
+        self._repeat("health", lambda name: self._call("health", name, "GET", "/v1/health"))
+
+    def stop(self) -> None:
+        """Let every caller finish what it is about; fails when one was not answered at all."""
+        self.stopped.set()
+        for thread in self.threads:
+            thread.join(90)
+        assert self.errors == []
+
+    def kinds(self, status: int, *, since: float) -> set[str]:
+        """The kinds of calls that were answered so since a moment."""
+        return {
+            kind
+            for kind, answered in self.answered.items()
+            if any(each.status == status and each.at >= since for each in reversed(answered))
+        }
+
+    def ok(self, kind: str) -> list[Answered]:
+        return [each for each in self.answered[kind] if each.status == 200]
+
+    def _repeat(self, kind: str, once: Callable[[str], Any]) -> None:
+        self.answered.setdefault(kind, [])
+        caller = len(self.threads)
+
+        def repeatedly() -> None:
+            count = 0
+            try:
+                while not self.stopped.wait(0.05):
+                    count += 1
+                    once(f"{kind} {caller}-{count}")
+            except Exception as error:  # noqa: BLE001 - the test fails with it
+                self.errors.append(error)
+
+        thread = threading.Thread(target=repeatedly)
+        self.threads.append(thread)
+        thread.start()
+
+    def _call(self, kind: str, name: str, method: str, path: str, **request: Any) -> int:
+        request["headers"] = self.authorised | request.get("headers", {})
+        response = requests.request(method, self.url + path, timeout=60, **request)
+        self.answered[kind].append(Answered(name, response, time.monotonic()))
+        return response.status_code
+
+    def _send(self, name: str, kind: str = "sends without a key", **headers: str) -> int:
+        # Each to a customer of its own: the upstream throttles many messages to one.
+        customer = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10**10
+        body = {
+            "from": self.number.phone_number_id,
+            "to": f"+91{customer:010d}",
+            "type": "text",
+            "text": {"body": name},
+        }
+        return self._call(kind, name, "POST", "/v1/messages", json=body, headers=headers)
+
+    def _send_with_key(self, name: str) -> None:
+        key = {"Idempotency-Key": name.replace(" ", "-")}
+        while self._send(name, "sends with a key", **key) in {409, 503}:
+            time.sleep(0.2)
+
+    def _notify(self, name: str) -> None:
+        body = notification((self.waba_id, [text_change(self.number.phone_number_id, name)]))
+        signed = {
+            "Content-Type": "application/json",
+            "X-Hub-Signature-256": signature_of(body, settings.META_APP_SECRET),
+        }
+        path = "/upstream/webhook"
+        while self._call("notifications", name, "POST", path, data=body, headers=signed) != 200:
+            time.sleep(0.2)
+
+
+@pytest.fixture
+def postgres(tmp_path: Path, django_db_blocker: Any) -> Iterator[Postgres]:
+    """A Postgres for this test, which Django uses in this process as well."""
+    server = Postgres(tmp_path)
+    before = dict(connection.settings_dict)
+    connection.close()
+    try:
+        to_migrate = Service(tmp_path, DATABASE_URL=server.url)
+        assert to_migrate.start("django", "migrate", "--verbosity=0").wait(60) == 0, to_migrate.logs()
+        to_migrate.close()
+        connection.settings_dict |= {
+            "NAME": embedded.DATABASE,
+            "OPTIONS": before["OPTIONS"] | {"host": str(embedded.socket_dir(tmp_path)), "port": 5432},
+        }
+        with django_db_blocker.unblock():
+            yield server
+            connection.close()
+    finally:
+        connection.settings_dict |= before
+        server.close()
+
+
+@pytest.fixture
+def service(postgres: Postgres, tmp_path: Path, simulator: RunningSimulator) -> Iterator[Service]:
+    """Workers and beat on that Postgres."""
+    running = Service(
+        tmp_path,
+        DATABASE_URL=postgres.url,
+        META_GRAPH_URL=simulator.url,
+        DELIVERY_LEASE_SECONDS="3",
+        WEBHOOK_RETRY_SCHEDULE="0.5,0.5,1,1,1,1,1,1,1,1",
+    )
+    try:
+        for _ in range(COPIES):
+            running.worker("deliveries", "batches")
+            running.beat()
+        yield running
+    finally:
+        running.close()
+
+
+def test_postgres_stopped_and_killed_while_everything_is_under_way(
+    postgres: Postgres, service: Service, receiver: Receiver, simulator: RunningSimulator
+) -> None:
+    tenant = Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE)
+    number, batch_number = (
+        connected_number(tenant, simulator.account([{"throughput": level}]), throughput_level=level)
+        for level in ("HIGH", "STANDARD")
+    )
+    simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
+    url, _ = service.web(workers=WEB_PROCESSES)
+    token = keys.create(name="server", environment="live", tenant=tenant).key
+    callers = Callers(url, token, number)
+
+    def post(path: str, body: Any) -> Any:
+        answer = requests.post(url + path, json=body, headers=callers.authorised, timeout=30)
+        assert answer.ok, answer.text
+        return answer.json()
+
+    post("/v1/webhooks", {"url": receiver.url})
+    messages = [
+        {"to": f"+91{9000000000 + place}", "type": "text", "text": {"body": f"Message {place}"}}
+        for place in range(BATCH)
+    ]
+    batch_id = post("/v1/messages/batch", {"from": batch_number.phone_number_id, "messages": messages})["id"]
+    callers.start(batch_id)
+    every_kind = set(callers.answered)
+
+    def goes_on() -> None:
+        """Web, deliveries and batches work, or work again, since now."""
+        now, arrived, sent = time.monotonic(), len(receiver.received), len(received(simulator, batch_number))
+        wait_until(lambda: callers.kinds(200, since=now) == every_kind, "every kind of call is answered 200")
+        wait_until(lambda: len(receiver.received) > arrived, "deliveries go on")
+        wait_until(lambda: len(received(simulator, batch_number)) > min(sent, BATCH - 1), "the batch goes on")
+
+    goes_on()
+    for _ in range(ROUNDS):
+        gone = time.monotonic()
+        postgres.stop()
+        wait_until(
+            lambda gone=gone: callers.kinds(503, since=gone) == every_kind,  # type: ignore[misc]
+            "every kind of call is answered 503",
+        )
+        time.sleep(max(0.0, gone + STOPPED_SECONDS - time.monotonic()))  # the fault's own length
+        postgres.start()
+        goes_on()
+        postgres.kill()
+        postgres.start()
+        goes_on()
+    callers.stop()
+    connection.close()
+    wait_until(lambda: ended(url, callers, batch_id), "the batch ends")
+    wait_until(lambda: not Delivery.objects.exclude(status="delivered").exists(), "every event is delivered")
+    assert [process.args for process in service.processes if process.poll() is not None] == []
+
+    assert_answers(callers)
+    sent = Counter(
+        orjson.loads(row["body"])["text"]["body"]
+        for each in (number, batch_number)
+        for row in received(simulator, each)
+    )
+    assert max(sent.values()) == 1, "a message went out twice"
+    events = [got.json for got in receiver.received]
+    assert_sends(callers, sent)
+    assert_notifications(callers, events)
+    assert_batch(batch_id, sent, events)
+    times = [row["at"] for row in received(simulator, batch_number)]
+    busiest = max(sum(at <= other < at + 5 for other in times) for at in times)
+    assert busiest <= RATE * 5 * 1.02, "the pace was exceeded"
+
+
+def ended(url: str, callers: Callers, batch_id: str) -> bool:
+    answer = requests.get(f"{url}/v1/messages/batch/{batch_id}", headers=callers.authorised, timeout=30)
+    return bool(answer.json()["status"] == "completed")
+
+
+def assert_answers(callers: Callers) -> None:
+    """Nobody got anything but an answer of the contract, and each 503 says what docs/errors.md says."""
+    for kind, answered in callers.answered.items():
+        allowed = {200, 503} | ({409, 502} if kind == "sends with a key" else set())
+        assert {each.status for each in answered} <= allowed, kind
+        for response in (each.response for each in answered if each.status == 503):
+            body = response.json()
+            if kind == "health":
+                assert body == {"ok": False, "sha": body["sha"], "db": "error"}
+                assert response.elapsed.total_seconds() < 3, "a load balancer is told at once"
+                continue
+            assert body["source"] == response.headers["X-Service-Error-Source"] == settings.SERVICE_NAME
+            assert (body["error"]["code"], body["error"]["details"]) == ("service_unavailable", None)
+            assert body["request_id"] == response.headers["X-Service-Request-Id"]
+            assert response.headers["Retry-After"] == "1"
+
+
+def assert_sends(callers: Callers, sent: Counter[str]) -> None:
+    """200 went out, 503 did not ("nothing was done"), and a key's one outcome is the same for ever."""
+    for kind in ("sends without a key", "sends with a key"):
+        assert [each.name for each in callers.ok(kind) if sent[each.name] != 1] == []
+    refused = {each.name for each in callers.answered["sends without a key"] if each.status == 503}
+    assert [name for name in refused if sent[name]] == []
+    for each in callers.answered["sends with a key"]:
+        if each.status == 502:
+            assert each.response.json()["error"]["details"]["reason"] == "interrupted"
+
+
+def assert_notifications(callers: Callers, events: list[Any]) -> None:
+    """Each notification answered 200 is an event that arrived, and was none before."""
+    arrived = {event["dedupe_key"]: event["id"] for event in events if event["type"] == "message.inbound"}
+    accepted = {each.name for each in callers.ok("notifications")}
+    assert {f"msg:{name}" for name in accepted} == set(arrived)
+    assert len({event["id"] for event in events}) == len({event["dedupe_key"] for event in events})
+
+
+def assert_batch(batch_id: str, sent: Counter[str], events: list[Any]) -> None:
+    """No item is left over, each has its event, and those accepted went out."""
+    items = list(BatchItem.objects.order_by("idx"))
+    assert len(items) == BATCH
+    assert {item.status for item in items} <= {"accepted", "failed"}
+    for item in items:
+        if item.status == "accepted":
+            assert sent[f"Message {item.idx}"] == 1
+        else:
+            error = orjson.loads(bytes(item.response or b""))["error"]
+            assert (error["code"], error["details"]["reason"]) == ("outcome_unknown", "interrupted")
+    arrived = {event["dedupe_key"] for event in events}
+    assert {f"out:{batch_id}:{idx}" for idx in range(BATCH)} | {f"batch:{batch_id}"} <= arrived
