@@ -1,4 +1,5 @@
 # One image for web, workers, beat and simulator: the command says which (docker-compose.yml, docs/operations.md).
+# Not built by the project's tests.
 FROM python:3.11-slim-bookworm AS build
 COPY requirements.txt /
 RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir --require-hashes -r /requirements.txt

@@ -1,4 +1,4 @@
-"""The Celery app: `celery -A gateway worker -Q deliveries,batches,default`, `celery -A gateway beat`."""
+"""The Celery app of the three workers and of beat; `docs/operations.md` has their commands."""
 
 import os
 from typing import Any

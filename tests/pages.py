@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from textwrap import dedent
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -14,3 +15,9 @@ def page(name: str) -> str:
 def blocks(name: str, language: str) -> list[str]:
     """The code blocks of one language on a page, in their order."""
     return re.findall(rf"^```{language}\n(.*?)^```$", page(name), re.MULTILINE | re.DOTALL)
+
+
+def marked_block(name: str, mark: str) -> str:
+    """The code block after the comment `<!-- mark -->`, without the indentation of a list that it stands in."""
+    [block] = re.findall(rf"^ *<!-- {mark} -->\n *```\w+\n(.*?)^ *```$", page(name), re.MULTILINE | re.DOTALL)
+    return dedent(block)

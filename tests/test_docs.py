@@ -1,29 +1,200 @@
-"""The docs name what there is: every error code, every page that is linked."""
+"""The docs name what there is: errors, pages, routes, settings, commands, processes, figures, and the true limits."""
 
+import json
 import re
+from datetime import timedelta
 from pathlib import Path
 
-from gateway.api.errors import ServiceError
+import pytest
+import yaml
+from django.conf import settings
+from django.core.management import get_commands
+from django.urls import Resolver404, resolve
 
-ROOT = Path(__file__).resolve().parents[1]
+import gateway.urls as _everything  # noqa: F401 - what its modules define is compared with the docs
+from gateway import checks, health, metrics, supervisor
+from gateway.api import pagination
+from gateway.api.errors import ServiceError
+from messaging import batches, idempotency, pacing
+from phone_numbers import connect_sessions
+from tenants import keys
+from tenants.models import Tenant
+from tests.pages import ROOT, blocks, page
+from webhooks import endpoints
+
+PAGES = [str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]]
+UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
+
+
+NOT_SETTINGS = {"API_KEY", "APP_KEY", "WEBHOOK_SECRET", "SIMULATOR_BASE_URL", "SIMULATOR_STATE"}
+"""Variables of a reader's shell, and of the simulator."""
+PROGRAMS = {"gateway.wsgi", "worker", "beat", "simulator"}
 
 
 def every_subclass(of: type[ServiceError]) -> set[type[ServiceError]]:
     return {of}.union(*(every_subclass(sub) for sub in of.__subclasses__()))
 
 
-def test_every_error_code_is_documented_with_its_status() -> None:
-    import gateway.urls
+def rows(name: str, heading: str) -> list[list[str]]:
+    """The cells of the first table under a heading, without its head."""
+    under = re.split(rf"^#+ {re.escape(heading)}\n", page(name), flags=re.MULTILINE)[1]
+    lines = re.findall(r"^\|.*\|$", under.split("\n#")[0], re.MULTILINE)
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
 
-    assert gateway.api.errors
-    text = (ROOT / "docs/errors.md").read_text()
-    documented = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", text, re.MULTILINE))
+
+def test_every_error_code_is_documented_with_its_status_cause_and_fix() -> None:
+    table = rows("docs/errors.md", "Codes of the service")
+    documented = {(status, code.strip("`")) for status, code, *_ in table}
     defined = {(str(error.status), error.code) for error in every_subclass(ServiceError)}
     assert defined - documented == set(), "raised but not in docs/errors.md"
     assert documented - defined == set(), "in docs/errors.md but never raised"
+    assert [row for row in table if len(row) != 4 or not all(row)] == []
 
 
-def test_every_linked_file_exists() -> None:
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)\)", page("README.md")))
+    assert {name for name in PAGES if name.startswith("docs/")} == linked
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_somewhere(name: str) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", page(name)):
+        path = (ROOT / name).parent / target if target else ROOT / name
+        assert path.exists(), f"{name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{name} links to {target}#{anchor}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_path_of_the_repository_exists(name: str) -> None:
+    folders = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != ".")
+    for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", page(name)):
+        assert (ROOT / path).exists(), f"{name} names {path}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_route_exists(name: str) -> None:
+    text = re.sub(r"\$\w+(?=[/`\" ?])", UUID, page(name).replace("$BASE_URL", ""))
+    named = r"(?:\b[A-Z]{3,6}`? +`?|[ `\"])(/(?:v1|upstream|internal)/[\w/{}.-]*[\w}])(?![\w{}*|…/])"
+    for path in re.findall(named, text):
+        try:
+            resolve(re.sub(r"\{\w+\}", UUID, path))
+        except Resolver404:
+            pytest.fail(f"{path} is in {name} and not in the service", pytrace=False)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_exists(name: str) -> None:
+    tasks = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|    )make ([a-z]+)", page(name))) <= tasks
+    assert set(re.findall(r"manage\.py ([a-z_]+)", page(name))) <= set(get_commands())
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_setting_exists(name: str) -> None:
+    known = set(re.findall(r"^# ([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    groups = {setting.split("_")[0] for setting in known if "_" in setting}
+    named = set(re.findall(r"\b([A-Z]+_[A-Z_]+[A-Z])\b", page(name)))
+    assert {word for word in named if word.split("_")[0] in groups} - known - NOT_SETTINGS == set()
+
+
+def test_every_check_is_listed() -> None:
+    ids = set(re.findall(r'"(gateway\.E\d+)"', Path(checks.__file__).read_text()))
+    assert {row[0] for row in rows("docs/operations.md", "Production settings")} == ids
+
+
+def option(command: list[str], short: str, long: str) -> str | None:
+    """The value of an option in either spelling."""
+    if short in command:
+        return command[command.index(short) + 1]
+    return next((word.split("=")[1] for word in command if word.startswith(f"{long}=")), None)
+
+
+def test_the_table_of_processes_is_what_make_run_and_compose_start() -> None:
+    table = {row[0]: row[1].strip("`").split() for row in rows("docs/operations.md", "Processes")}
+    children = supervisor._children(ROOT, 0)
+    started = {name: children[name]._start.args[1] for name in set(children) - {"postgres", "valkey"}}  # type: ignore[attr-defined]
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    composed = {name: service["command"] for name, service in services.items() if "command" in service}
+    composed["web"] = json.loads(
+        re.search(r"^CMD (.*)", page("Dockerfile").replace("\\\n", ""), re.MULTILINE)[1]
+    )  # type: ignore[index]
+    assert set(table) == set(started) == set(composed) - {"valkey", "migrate"}
+    queues = set()
+    for name, command in table.items():
+        for other in (started[name], composed[name]):
+            assert {word for word in PROGRAMS if word in command} == {
+                word for word in PROGRAMS if word in other
+            }
+            for short, long in (("-Q", "--queues"), ("-P", "--pool"), ("", "--worker-class")):
+                assert option(other, short, long) == option(command, short, long), name
+        queues.add(option(command, "-Q", "--queues"))
+    assert set(composed["web"]) == set(table["web"])
+    routed = {route["queue"] for route in settings.CELERY_TASK_ROUTES.values()}
+    assert queues - {None} == routed | {settings.CELERY_TASK_DEFAULT_QUEUE}
+
+
+@pytest.mark.django_db
+def test_every_figure_to_watch_exists() -> None:
+    figures = re.findall(
+        r"`(\w+)`", " ".join(row[0] for row in rows("docs/operations.md", "Health and what to watch"))
+    )
+    assert set(figures) - set(metrics.names()) - set(health.report()) - {"level", "error"} == set()
+    for name in PAGES:
+        named = set(re.findall(r"`(gateway_[a-z_]+)", page(name)))
+        assert named <= set(metrics.names()), name
+
+
+def test_the_limits_are_the_codes() -> None:
+    def hours(period: timedelta) -> int:
+        return round(period.total_seconds() / 3600)
+
+    limits = dict(rows("docs/api.md", "Limits"))
+    mib = 1024 * 1024
+    rate, burst = settings.API_RATE_PER_SECOND, settings.API_RATE_BURST
+    assert limits["requests of one business"].startswith(f"{rate:.0f} a second, {burst} at once")
+    assert limits["body"] == (
+        f"{settings.MAX_BODY_BYTES // mib} MiB; batches {settings.MAX_BATCH_BODY_BYTES // mib} MiB, "
+        f"media and header samples {settings.MAX_MEDIA_BODY_BYTES // mib} MiB"
+    )
+    assert limits["messages in a batch"] == f"{batches.MAX_MESSAGES:,}"
+    assert (
+        limits["`Idempotency-Key`"]
+        == f"1 to 255 characters, remembered for {hours(idempotency.WINDOW)} hours"
+    )
+    assert limits["wait for the upstream"] == f"{settings.UPSTREAM_TIMEOUT_MS:,} ms"
+    assert limits["verify ping"] == f"{settings.WEBHOOK_VERIFY_TIMEOUT_MS:,} ms"
+    assert limits["webhook endpoints of one business"] == str(endpoints.MOST_ENDPOINTS)
+    assert limits["overlap of a rotated API key"] == f"{hours(keys.ROTATION_OVERLAP)} hours"
+    assert limits["connect session"] == f"{hours(connect_sessions.LIFETIME)} hour"
+    *days, last = (str(days) for days in Tenant.Retention.values)
+    default = Tenant._meta.get_field("retention_days").default
+    assert limits["retention of event bodies"] == f"{', '.join(days)} or {last} days, default {default}"
+    limit = f"`limit` is 1 to {pagination.MAX_LIMIT}, default {pagination.DEFAULT_LIMIT}"
+    assert limit in " ".join(page("docs/api.md").split())
+    assert f"`X-Service-Version: {settings.API_VERSION}`" in page("docs/api.md")
+
+
+def test_the_pace_of_a_batch_is_the_codes() -> None:
+    paces = [int(row[1].replace(",", "")) for row in rows("docs/batches.md", "The pace")]
+    assert paces == [pacing.RATES["STANDARD"], pacing.RATES["HIGH"], pacing.COEXISTENCE_RATE]
+    assert pacing.RATES["STANDARD"] == pacing.UNKNOWN_RATE
+    assert f"lease of {settings.BATCH_LEASE_SECONDS:.0f} seconds" in page("docs/batches.md")
+
+
+def test_the_retry_schedule_is_the_default() -> None:
+    units = {"s": 1, "min": 60, "h": 3600}
+    schedule = re.search(r"After the first attempt: ([\w ,\s]*), each", page("docs/webhooks.md"))
+    assert schedule is not None
+    steps = [number * units[unit] for number, unit in steps_of(schedule[1])]
+    assert steps == settings.WEBHOOK_RETRY_SCHEDULE
+
+
+def steps_of(text: str) -> list[tuple[int, str]]:
+    return [(int(number), unit) for number, unit in re.findall(r"(\d+)\s(\w+)", text)]
+
+
+def test_the_samples_of_the_webhooks_page_are_one_of_each_language() -> None:
+    assert [len(blocks("docs/webhooks.md", language)) for language in ("python", "js", "go")] == [1, 1, 1]

@@ -5,12 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
-from django.urls import Resolver404, resolve
 
 from tests.fixtures import Api
 
 ROOT = Path(__file__).resolve().parents[1]
 STAFF = (ROOT / "docs" / "staff.md").read_text()
+APPS = ("tenants", "webhooks", "phone_numbers", "messaging", "billing")
 AUTHENTICATION = (ROOT / "docs" / "authentication.md").read_text()
 
 
@@ -18,7 +18,9 @@ def calls_with(name: str, position: int, *folders: str) -> set[str]:
     """The constant first arguments of calls of a function in the code."""
     found = set()
     for folder in folders:
-        for path in (ROOT / folder).glob("*.py"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if "tests" in path.parts:
+                continue
             for node in ast.walk(ast.parse(path.read_text())):
                 if (
                     isinstance(node, ast.Call)
@@ -49,22 +51,10 @@ def test_every_flag_is_described() -> None:
 
 
 def test_every_audited_action_is_named() -> None:
-    actions = {
-        action for action in calls_with("record", 9, "tenants") if "." in action and not action.endswith(".")
-    }
-    assert "api_key.create" in actions
+    found = calls_with("record", 9, *APPS) | calls_with("_audit", 0, *APPS)
+    actions = {action for action in found if "." in action and not action.endswith(".")}
+    assert {"api_key.create", "webhook_endpoint.create", "billing.credit"} <= actions
     assert [action for action in actions if f"`{action}`" not in STAFF] == []
-
-
-@pytest.mark.parametrize("page", [STAFF, AUTHENTICATION], ids=["staff", "authentication"])
-def test_every_route_that_is_named_exists(page: str) -> None:
-    paths = set(re.findall(r"(?:GET|POST|DELETE|PATCH)\s+(/v1/[\w/{}.-]*[\w}])(?![\w/*])", page))
-    assert paths
-    for path in paths:
-        try:
-            resolve(re.sub(r"\{\w+\}", "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9", path))
-        except Resolver404:
-            pytest.fail(f"{path} is in the documentation and not in the service")
 
 
 @pytest.mark.django_db

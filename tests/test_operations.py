@@ -1,0 +1,88 @@
+"""What docs/operations.md tells an operator about rotation, and the questions that it puts to the database."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from cryptography.fernet import Fernet
+from django.db import connection
+from django.test import Client
+
+from gateway.clock import now
+from gateway.encryption import decrypt, encrypt
+from messaging.models import Batch
+from tenants import sessions
+from tenants.models import OutboundMail, Tenant, User
+from tests.fixtures import Api
+from tests.pages import marked_block
+
+pytestmark = pytest.mark.django_db
+
+
+def test_at_each_step_of_a_rotation_both_halves_of_the_processes_read_each_other(settings: Any) -> None:
+    old, new = Fernet.generate_key().decode(), Fernet.generate_key().decode()
+    for before, after in (([old], [old, new]), ([old, new], [new, old])):
+        for writes, reads in ((before, after), (after, before)):
+            settings.ENCRYPTION_KEYS = writes
+            written = encrypt("EAAtoken", purpose="token")
+            settings.ENCRYPTION_KEYS = reads
+            assert decrypt(written, purpose="token") == "EAAtoken"
+
+
+def test_a_new_secret_key_keeps_sessions_and_ends_console_tokens(settings: Any, staff: User) -> None:
+    first, second, token = Client(), Client(), sessions.open_session(staff).token
+    first.force_login(staff)
+    second.force_login(staff)
+    former, settings.SECRET_KEY = settings.SECRET_KEY, "x" * 60
+    settings.SECRET_KEY_FALLBACKS = [former]
+    assert first.get("/console")["Location"] == "/admin/"
+    assert Api(token).get("/v1/console/sessions/current").status_code == 401
+    settings.SECRET_KEY_FALLBACKS = []
+    assert first.get("/console")["Location"] == "/admin/", "its session was signed anew"
+    assert second.get("/console")["Location"].startswith("/login")
+
+
+def waiting() -> tuple[int, int]:
+    """How many batches and how many given-up mails the page's statements find."""
+    batches, mails = marked_block("docs/operations.md", "waiting").strip().removesuffix(";").split(";")
+    with connection.cursor() as cursor:
+        cursor.execute(batches)
+        count, _ = cursor.fetchone()
+        cursor.execute(mails)
+        given_up, _ = cursor.fetchone()
+    return count, given_up
+
+
+def test_a_batch_that_could_run_and_does_not_is_found(tenant: Tenant) -> None:
+    long_ago = now() - timedelta(minutes=5)
+    batch = Batch.objects.create(
+        tenant=tenant, environment="live", phone_number_id="1", total=1, rate_per_sec=80, created_at=long_ago
+    )
+    Batch.objects.create(tenant=tenant, environment="live", phone_number_id="2", total=1, rate_per_sec=80)
+    assert waiting() == (1, 0)
+    running = Batch.objects.create(
+        tenant=tenant,
+        environment="live",
+        phone_number_id="1",
+        total=1,
+        rate_per_sec=80,
+        created_at=long_ago,
+        lease_token=uuid4(),
+        lease_until=now() + timedelta(seconds=15),
+    )
+    assert waiting() == (0, 0), "its turn comes after the other one"
+    Batch.objects.filter(pk=running.pk).update(lease_until=long_ago)
+    assert waiting() == (2, 0), "nobody took over"
+    Batch.objects.update(completed_at=now())
+    Batch.objects.filter(pk=batch.pk).update(completed_at=None)
+    Tenant.objects.update(status="suspended")
+    assert waiting() == (0, 0)
+
+
+def test_mail_that_was_given_up_is_found() -> None:
+    mail = {"to": "a@shop.example", "subject": "s", "text": "t", "html": "h"}
+    OutboundMail.objects.create(**mail, next_attempt_at=now())
+    OutboundMail.objects.create(**mail, sent_at=now())
+    OutboundMail.objects.create(**mail)
+    assert waiting() == (0, 1)
