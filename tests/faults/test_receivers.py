@@ -192,9 +192,10 @@ def test_receivers_that_misbehave_cost_bounded_time_and_memory_and_are_named(
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS + 30,
-        check=True,
+        check=False,
     )
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
     assert int(done.stdout.splitlines()[-1]) / 1024 < MOST_GROWN_MB
     assert calls == Counter(dict.fromkeys(MANNERS, EVENTS)), (
         "each was called once, redirects were not followed"
