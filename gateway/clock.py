@@ -10,4 +10,6 @@ def now() -> datetime:
 
 def isoformat(moment: datetime) -> str:
     """A moment as every JSON timestamp shows it, e.g. `2026-11-01T07:06:41.120Z`."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"

@@ -14,6 +14,7 @@ ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford base32: no I, L, O, U."""
 _PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
 _VALUES = {character: value for value, character in enumerate(ALPHABET)}
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _BODY = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
 EVENT = "evt_"
@@ -44,12 +45,16 @@ def decode(prefix: str, text: str) -> UUID | None:
     return UUID(int=number)
 
 
+def milliseconds(value: UUID) -> int:
+    """When a UUIDv7 was made, in milliseconds since 1970."""
+    return value.int >> 80
+
+
 def created_at(value: UUID) -> datetime:
     """The millisecond at which a UUIDv7 was made, UTC."""
-    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=value.int >> 80)
+    return _EPOCH + timedelta(milliseconds=milliseconds(value))
 
 
 def first_at(moment: datetime) -> UUID:
     """The smallest UUIDv7 of a moment: the bound for `id >= …` and for partitions."""
-    milliseconds = (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
-    return UUID(int=milliseconds << 80)
+    return UUID(int=(moment - _EPOCH) // timedelta(milliseconds=1) << 80)

@@ -1,17 +1,25 @@
-"""A cursor for statements that carry hundreds of ids and bodies: parameters and results travel in binary.
+"""Statements that carry hundreds of ids and bodies: parameters and results travel in binary.
 
 Django's own cursors write each parameter into the statement's text and read results as text: at thousands of
 deliveries a second that is most of the engine's time with the database.
+
+A flow of statements is written once, as a generator (`Statements`), and runs on Django's connection (`run`) or on
+the event loop of the dispatcher (`LoopConnection`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+from uuid import UUID
 
 import psycopg
 from django.conf import settings
 from django.db import connection
 from django.db.backends.utils import CursorWrapper
+
+Result = TypeVar("Result")
+Statements = Generator[tuple[str, Any], list[tuple[Any, ...]], Result]
+"""Yields a statement with its parameters, is sent its rows, and returns what came of it all."""
 
 ONLY_WHEN_ASKED = 2**31
 """A count of executions that no statement reaches: psycopg prepares only what asks for it."""
@@ -44,3 +52,60 @@ def bulk_cursor(*, prepared: bool = False) -> Iterator[CursorWrapper]:
             if connection.queries_logged
             else connection.make_cursor(cursor)
         )
+
+
+def uuids(values: Iterable[UUID]) -> str:
+    """A uuid[] parameter, for `%s::uuid[]`; psycopg would take each element through Python's adaptation."""
+    return f"{{{','.join(map(str, values))}}}"
+
+
+def run(statements: Statements[Result]) -> Result:
+    """Run statements on Django's connection, inside its transaction if there is one."""
+    with bulk_cursor() as cursor:
+        try:
+            step = next(statements)
+            while True:
+                cursor.execute(*step)
+                step = statements.send(cursor.fetchall() if cursor.description else [])
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
+class LoopConnection:
+    """A database connection of an event loop, for one caller at a time: opened when needed, anew after an error.
+
+    Beside a busy loop, a thread with a connection of its own would fight with it for the interpreter at every row.
+    """
+
+    def __init__(self) -> None:
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+
+    async def run(self, statements: Statements[Result]) -> Result:
+        """Run statements in a transaction of their own. Raises Django's database errors."""
+        with connection.wrap_database_errors:
+            try:
+                return await self._run(statements)
+            except BaseException:
+                await self.close()
+                raise
+
+    async def close(self) -> None:
+        """Close the connection; the next flow opens another."""
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+    async def _run(self, statements: Statements[Result]) -> Result:
+        if self._connection is None:
+            parameters = {**connection.get_connection_params(), "cursor_factory": psycopg.AsyncCursor}
+            self._connection = await psycopg.AsyncConnection.connect(**parameters, autocommit=True)
+        async with self._connection.transaction(), self._connection.cursor(binary=True) as cursor:
+            try:
+                step = next(statements)
+                while True:
+                    await cursor.execute(*step)
+                    step = statements.send(await cursor.fetchall() if cursor.description else [])
+            except StopIteration as end:
+                result: Result = end.value
+                return result

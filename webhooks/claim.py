@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -17,7 +18,7 @@ from django.db import transaction
 
 from webhooks import envelope, measures
 from webhooks.attempt import Target, target
-from webhooks.bulk import bulk_cursor
+from webhooks.bulk import Statements, run, uuids
 from webhooks.envelope import Envelope
 
 BURY_ROWS = 5_000
@@ -104,6 +105,11 @@ class Claimed:
     probe: bool
     envelope: Envelope | None = field(repr=False)
 
+    @property
+    def size(self) -> int:
+        """About how many bytes the body has."""
+        return self.envelope.size if self.envelope else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Room:
@@ -132,46 +138,41 @@ class Room:
 
 def claim(room: Room) -> list[Claimed]:
     """Claim due deliveries up to the room, shared fairly among their endpoints; empty when nothing is due."""
-    with transaction.atomic(), bulk_cursor() as cursor:
-        cursor.execute(_READY)
-        ready = cursor.fetchall()
-        orphaned = [endpoint_id for endpoint_id, deleted, _, _ in ready if deleted]
-        if orphaned:
-            cursor.execute(_BURY, [orphaned, BURY_ROWS])
-        probing = {endpoint_id: half_open for endpoint_id, deleted, half_open, _ in ready if not deleted}
-        alive = [
-            (endpoint_id, tenant_id, half_open)
-            for endpoint_id, deleted, half_open, tenant_id in ready
-            if not deleted
-        ]
-        # In another order each time, so that no endpoint of a tenant at its cap is always the last.
-        random.shuffle(alive)
-        shares = room.shares(alive)
-        locked: list[tuple[UUID, UUID, bool]] = []
-        for is_replay in (False, True):
-            left = Counter(shares)
-            left.subtract(endpoint_id for _, endpoint_id, _ in locked)
-            left = +left
-            cursor.execute(_LOCK, [list(left), list(left.values()), is_replay])
-            locked += cursor.fetchall()
-        probes = [endpoint_id for _, endpoint_id, _ in locked if probing[endpoint_id]]
-        if probes:
-            # One worker wins the probe; the others leave the row to it.
-            cursor.execute(_PROBE, [settings.DELIVERY_LEASE_SECONDS, probes])
-            won = {endpoint_id for (endpoint_id,) in cursor.fetchall()}
-            locked = [row for row in locked if not probing[row[1]] or row[1] in won]
-        if not locked:
-            return []
-        cursor.execute(
-            _LEASE, {"lease": settings.DELIVERY_LEASE_SECONDS, "ids": [row for row, _, _ in locked]}
-        )
-        rows, moment = cursor.fetchall(), time.monotonic()
-        cursor.execute(_ENDPOINTS, [list({row[2] for row in rows})])
-        endpoints = {row[0]: row for row in cursor.fetchall()}
+    with transaction.atomic():
+        return run(claiming(room))
+
+
+def claiming(room: Room) -> Statements[list[Claimed]]:
+    """The statements of `claim`, for a transaction of their own."""
+    ready = yield _READY, None
+    orphaned = [endpoint_id for endpoint_id, deleted, _, _ in ready if deleted]
+    if orphaned:
+        yield _BURY, [uuids(orphaned), BURY_ROWS]
+    probing = {endpoint_id: half_open for endpoint_id, deleted, half_open, _ in ready if not deleted}
+    alive = [
+        (endpoint_id, tenant_id, half_open)
+        for endpoint_id, deleted, half_open, tenant_id in ready
+        if not deleted
+    ]
+    # In another order each time, so that no endpoint of a tenant at its cap is always the last.
+    random.shuffle(alive)
+    locked = yield from _locking(room.shares(alive))
+    probes = [endpoint_id for _, endpoint_id, _ in locked if probing[endpoint_id]]
+    if probes:
+        # One worker wins the probe; the others leave the row to it.
+        won = {
+            endpoint_id for (endpoint_id,) in (yield _PROBE, [settings.DELIVERY_LEASE_SECONDS, uuids(probes)])
+        }
+        locked = [row for row in locked if not probing[row[1]] or row[1] in won]
+    if not locked:
+        return []
+    rows = yield _LEASE, {"lease": settings.DELIVERY_LEASE_SECONDS, "ids": uuids(row for row, _, _ in locked)}
+    moment = time.monotonic()
     measures.CLAIMED.add(len(rows))
     if rescued := sum(1 for _, _, lease_ran_out in locked if lease_ran_out):
         measures.RESCUED.add(rescued)
-    envelopes = envelope.load(list({row[1] for row in rows}))
+    endpoints = yield _ENDPOINTS, [uuids({row[2] for row in rows})]
+    envelopes = yield from envelope.loading(list({row[1] for row in rows}))
     targets = {
         endpoint_id: target(
             endpoint_id=endpoint_id,
@@ -181,7 +182,7 @@ def claim(room: Room) -> list[Claimed]:
             previous_expires_at=expires_at,
             at=rows[0][6],
         )
-        for endpoint_id, url, secret, previous, expires_at in endpoints.values()
+        for endpoint_id, url, secret, previous, expires_at in endpoints
     }
     return [
         Claimed(
@@ -200,3 +201,15 @@ def claim(room: Room) -> list[Claimed]:
         for delivery_id, event_id, endpoint_id, tenant_id, event_type, attempts, claimed_at in rows
         if endpoint_id in targets
     ]
+
+
+def _locking(shares: dict[UUID, int]) -> Statements[list[tuple[Any, ...]]]:
+    """The first due rows of each endpoint's share: fresh ones, and replays in what these leave."""
+    locked: list[tuple[Any, ...]] = []
+    for is_replay in (False, True):
+        left = Counter(shares)
+        left.subtract(endpoint_id for _, endpoint_id, _ in locked)
+        left = +left
+        if left:
+            locked += yield _LOCK, [uuids(left), list(left.values()), is_replay]
+    return locked

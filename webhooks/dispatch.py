@@ -10,26 +10,29 @@ import os
 import socket
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import close_old_connections, connection
+from django.db import connection
 
 from gateway import ids, metrics
 from gateway.api.errors import UNAVAILABLE as DATABASE_UNAVAILABLE
 from gateway.clock import isoformat
-from gateway.outbound import Answer, Outbound
+from gateway.outbound import Outbound
 from gateway.valkey import UNAVAILABLE as VALKEY_UNAVAILABLE
 from gateway.valkey import valkey
 from webhooks import measures, wake
 from webhooks.attempt import delivery_headers, log_entry
-from webhooks.claim import Claimed, Room, claim
-from webhooks.record import Outcome, record
+from webhooks.bulk import LoopConnection
+from webhooks.claim import Claimed, Room, claiming
+from webhooks.record import Outcome, disable, recording
 from webhooks.schedule import Decision, decide
 
 log = structlog.get_logger(__name__)
@@ -42,11 +45,17 @@ POLL_SECONDS = 0.5
 LONGEST_RUN_SECONDS = 600.0
 ALIVE_MILLISECONDS = 3_000
 
+CLAIMED_AHEAD = 4
+"""Deliveries claimed for each that can be sent at once: the next ones wait here while a claim is under way."""
+RECORD_PATIENCE_SECONDS = 15.0
+"""How long results wait for a database that is away; well within the lease."""
+
 FIRST_CAP = 16
 SLOW_MS = 1_000
 
 MOST_BODY_BYTES = 128 * 1024 * 1024
-"""Bodies in memory at once: a notification of megabytes makes one for each of its events."""
+"""Bodies in memory at once: a notification of megabytes makes one for each of its events. Beyond it nothing more is
+claimed, and what is claimed waits to be put together."""
 
 _stopping = threading.Event()
 _running = threading.Lock()
@@ -67,15 +76,26 @@ def stop() -> None:
     _stopping.set()
 
 
+@dataclass(slots=True)
+class _Share:
+    """What an endpoint, or a tenant, has in flight here. An endpoint's share of the senders is its `cap`: it grows
+    with each quick success and halves with each failure or slow answer."""
+
+    taken: int = 0
+    cap: int = FIRST_CAP
+
+
 class _Dispatcher:
     def __init__(self) -> None:
         self.capacity: int = settings.DELIVERY_CONCURRENCY
-        self.slots = asyncio.Semaphore(self.capacity)
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.taken: Counter[UUID] = Counter()
-        self.taken_by_tenant: Counter[UUID] = Counter()
+        self.of_tenant: int = settings.DELIVERY_TENANT_CONCURRENCY
+        self.schedule: Sequence[float] = settings.WEBHOOK_RETRY_SCHEDULE
+        self.claimed: asyncio.Queue[tuple[Claimed, _Share, _Share]] = asyncio.Queue()
+        self.open = 0
+        self.held_bytes = 0
+        self.endpoints: defaultdict[UUID, _Share] = defaultdict(_Share)
+        self.tenants: defaultdict[UUID, _Share] = defaultdict(_Share)
         self.name = f"{socket.gethostname()}:{os.getpid()}"
-        self.caps: dict[UUID, int] = {}
         self.outcomes: list[Outcome] = []
         self.freed = asyncio.Event()
         self.body_bytes = 0
@@ -83,54 +103,53 @@ class _Dispatcher:
         self.listening: asyncio.Future[None] | None = None
         self.done = False
         self.to_record = asyncio.Event()
-        # A thread each for claiming and recording: the loop never waits for the database.
-        self.claimer = ThreadPoolExecutor(1, thread_name_prefix="claim")
-        self.recorder = ThreadPoolExecutor(1, thread_name_prefix="record")
+        self.claiming = LoopConnection()
+        self.recording = LoopConnection()
         self.listener = ThreadPoolExecutor(1, thread_name_prefix="wake")
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
         recording = asyncio.create_task(self._record_until_done())
         try:
             async with Outbound(
                 allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS, limit=self.capacity
             ) as self.outbound:
+                senders = [asyncio.create_task(self._send_in_turn()) for _ in range(self.capacity)]
                 await self._claim_until_idle()
-                if self.tasks:
-                    await asyncio.wait(self.tasks)
+                await self.claimed.join()
+                for sender in senders:
+                    sender.cancel()
         finally:
             self.done = True
             self.to_record.set()
             await recording
             metrics.flush()
-            for executor in (self.claimer, self.recorder):
-                await loop.run_in_executor(executor, _close_connection)
-            for executor in (self.claimer, self.recorder, self.listener):
-                executor.shutdown(wait=False)
+            await self.claiming.close()
+            await self.recording.close()
+            self.listener.shutdown(wait=False)
 
     async def _claim_until_idle(self) -> None:
-        loop = asyncio.get_running_loop()
         ends_at = time.monotonic() + LONGEST_RUN_SECONDS
         idle_since = time.monotonic()
         while not _stopping.is_set() and time.monotonic() < ends_at:
             self._listen()
-            room = 2 * self.capacity - len(self.tasks)
-            if room < self.capacity // 4:
+            room = CLAIMED_AHEAD * self.capacity - self.open
+            if room < self.capacity // 2 or self.held_bytes > MOST_BODY_BYTES:
                 await self._until_freed()
                 continue
-            claimed = await loop.run_in_executor(self.claimer, self._claim, room)
-            for delivery in claimed:
-                self.taken[delivery.endpoint_id] += 1
-                self.taken_by_tenant[delivery.tenant_id] += 1
-                task = asyncio.create_task(self._deliver(delivery))
-                self.tasks.add(task)
-                task.add_done_callback(self._finished)
-            if claimed:
+            deliveries = await self._claim(room)
+            for delivery in deliveries:
+                endpoint, tenant = self.endpoints[delivery.endpoint_id], self.tenants[delivery.tenant_id]
+                endpoint.taken += 1
+                tenant.taken += 1
+                self.open += 1
+                self.held_bytes += delivery.size
+                self.claimed.put_nowait((delivery, endpoint, tenant))
+            if deliveries:
                 idle_since = time.monotonic()
-                # Let the new tasks reach the network before the next claim competes for the processor.
+                # Let them reach the network before the next claim competes for the processor.
                 await asyncio.sleep(0)
                 continue
-            if self.tasks:
+            if self.open:
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > LINGER_SECONDS:
                 return
@@ -156,55 +175,57 @@ class _Dispatcher:
         """Have a wait for a wake-up running. Called before a claim: what an ended wait heard, the claim sees."""
         if self.listening is None or self.listening.done():
             self.listening = asyncio.get_running_loop().run_in_executor(
-                self.listener, _wait_for_signal, self.name, len(self.tasks)
+                self.listener, _wait_for_signal, self.name, self.open
             )
 
-    def _claim(self, room: int) -> list[Claimed]:
+    async def _claim(self, room: int) -> list[Claimed]:
+        shares = Room(
+            room,
+            FIRST_CAP,
+            {endpoint_id: share.taken for endpoint_id, share in self.endpoints.items()},
+            {endpoint_id: share.cap for endpoint_id, share in self.endpoints.items()},
+            self.of_tenant,
+            {tenant_id: share.taken for tenant_id, share in self.tenants.items()},
+        )
         try:
-            close_old_connections()
-            return claim(
-                Room(
-                    room,
-                    FIRST_CAP,
-                    dict(self.taken),
-                    dict(self.caps),
-                    settings.DELIVERY_TENANT_CONCURRENCY,
-                    dict(self.taken_by_tenant),
-                )
-            )
+            return await self.claiming.run(claiming(shares))
         except DATABASE_UNAVAILABLE as error:
             log.warning("claim_failed", error=type(error).__name__)
-            connection.close()
-            _stopping.wait(POLL_SECONDS)  # in the claiming thread: the loop goes on
+            await asyncio.sleep(POLL_SECONDS)
             return []
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self.tasks.discard(task)
-        self.freed.set()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # The lease runs out and the delivery is claimed again: an error here must not end the others.
-            log.error("delivery_crashed", exc_info=error)
+    async def _send_in_turn(self) -> None:
+        """One of as many senders as there may be requests at once: takes what is claimed, one after another."""
+        while True:
+            delivery, endpoint, tenant = await self.claimed.get()
+            try:
+                outcome = await self._deliver(delivery, endpoint)
+                self.outcomes.append(outcome)
+                self.to_record.set()
+            except Exception:
+                # The lease runs out and the delivery is claimed again: an error here must not end the others.
+                log.exception("delivery_crashed")
+            finally:
+                self.open -= 1
+                self.held_bytes -= delivery.size
+                endpoint.taken -= 1
+                tenant.taken -= 1
+                self.freed.set()
+                self.claimed.task_done()
 
-    async def _deliver(self, delivery: Claimed) -> None:
+    async def _deliver(self, delivery: Claimed, endpoint: _Share) -> Outcome:
+        size = delivery.size
+        while self.body_bytes and self.body_bytes + size > MOST_BODY_BYTES:
+            self.body_freed.clear()
+            await self.body_freed.wait()
+        self.body_bytes += size
         try:
-            size = delivery.envelope.size if delivery.envelope else 0
-            async with self.slots:
-                while self.body_bytes and self.body_bytes + size > MOST_BODY_BYTES:
-                    self.body_freed.clear()
-                    await self.body_freed.wait()
-                self.body_bytes += size
-                try:
-                    outcome = await self._attempt(delivery)
-                finally:
-                    self.body_bytes -= size
-                    self.body_freed.set()
+            return await self._attempt(delivery, endpoint)
         finally:
-            _less(self.taken, delivery.endpoint_id)
-            _less(self.taken_by_tenant, delivery.tenant_id)
-        self.outcomes.append(outcome)
-        self.to_record.set()
+            self.body_bytes -= size
+            self.body_freed.set()
 
-    async def _attempt(self, delivery: Claimed) -> Outcome:
+    async def _attempt(self, delivery: Claimed, endpoint: _Share) -> Outcome:
         if delivery.envelope is None:
             return Outcome(
                 delivery.id,
@@ -214,8 +235,8 @@ class _Dispatcher:
                 error="payload_expired",
             )
         body = delivery.envelope.body()
-        waited = time.monotonic() - delivery.claimed_monotonic
-        at = delivery.claimed_at + timedelta(seconds=waited)
+        at = delivery.claimed_at + timedelta(seconds=time.monotonic() - delivery.claimed_monotonic)
+        timestamp = at.timestamp()
         answer = await self.outbound.post(
             delivery.target.url,
             body,
@@ -225,37 +246,27 @@ class _Dispatcher:
                 event_id=delivery.event_id,
                 event_type=delivery.event_type,
                 attempt=delivery.attempts + 1,
-                timestamp=int(at.timestamp()),
+                timestamp=int(timestamp),
                 body=body,
             ),
         )
-        self._adapt(delivery.endpoint_id, answer)
-        if delivery.attempts == 0:
-            measures.AGE.observe(max(0.0, (at - ids.created_at(delivery.id)).total_seconds()))
-        if answer.ok:
-            measures.SENT.add()
+        if answer.ok and answer.ms < SLOW_MS:
+            endpoint.cap = min(endpoint.cap + 1, self.capacity // 2)
         else:
-            measures.FAILED.add(label=answer.error or "")
+            endpoint.cap = max(endpoint.cap // 2, 1)
+        if delivery.attempts == 0:
+            measures.AGE.observe(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
         return Outcome(
             delivery.id,
             delivery.endpoint_id,
             delivery.attempts,
-            decide(answer, attempt=delivery.attempts + 1, steps=settings.WEBHOOK_RETRY_SCHEDULE),
+            decide(answer, attempt=delivery.attempts + 1, steps=self.schedule),
             answer,
             log_entry(answer, isoformat(at)),
             probe=delivery.probe,
         )
 
-    def _adapt(self, endpoint_id: UUID, answer: Answer) -> None:
-        """An endpoint's share of the slots: grows with each quick success, halves with each failure or slow answer."""
-        cap = self.caps.get(endpoint_id, FIRST_CAP)
-        if answer.ok and answer.ms < SLOW_MS:
-            self.caps[endpoint_id] = min(cap + 1, self.capacity // 2)
-        else:
-            self.caps[endpoint_id] = max(cap // 2, 1)
-
     async def _record_until_done(self) -> None:
-        loop = asyncio.get_running_loop()
         while not (self.done and not self.outcomes):
             await self.to_record.wait()
             self.to_record.clear()
@@ -265,27 +276,42 @@ class _Dispatcher:
             if self.outcomes:
                 self.to_record.set()
             if batch:
-                await loop.run_in_executor(self.recorder, _record, batch)
+                await self._record(batch)
+
+    async def _record(self, batch: list[Outcome]) -> None:
+        """Write a batch, again and again while the database is away: what was written twice counts once (record.py).
+
+        What cannot be written in the end is delivered again when its lease runs out (at least once).
+        """
+        _count(batch)
+        gives_up_at = time.monotonic() + RECORD_PATIENCE_SECONDS
+        while True:
+            try:
+                recorded = await self.recording.run(recording(batch))
+                break
+            except DATABASE_UNAVAILABLE as error:
+                log.warning("record_failed", error=type(error).__name__, rows=len(batch))
+                if time.monotonic() > gives_up_at:
+                    return
+                await asyncio.sleep(POLL_SECONDS)
+        if recorded.to_disable:
+            await asyncio.to_thread(_disable, recorded.to_disable)
 
 
-def _less(taken: Counter[UUID], key: UUID) -> None:
-    taken[key] -= 1
-    if taken[key] <= 0:
-        del taken[key]
+def _count(batch: Sequence[Outcome]) -> None:
+    answers = [outcome.answer for outcome in batch if outcome.answer is not None]
+    measures.SENT.add(sum(answer.ok for answer in answers))
+    for answer in answers:
+        if not answer.ok:
+            measures.FAILED.add(label=answer.error or "")
 
 
-def _close_connection() -> None:
-    """Give back the calling thread's database connection."""
-    connection.close()
-
-
-def _record(batch: list[Outcome]) -> None:
-    """Write a batch; what cannot be written is delivered again when its lease runs out (at least once)."""
+def _disable(endpoints: Mapping[UUID, str]) -> None:
     try:
-        close_old_connections()
-        record(batch)
+        disable(endpoints)
     except DATABASE_UNAVAILABLE as error:
-        log.warning("record_failed", error=type(error).__name__, rows=len(batch))
+        log.warning("disable_failed", error=type(error).__name__)
+    finally:
         connection.close()
 
 

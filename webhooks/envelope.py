@@ -13,7 +13,7 @@ from django.conf import settings
 
 from gateway import ids
 from gateway.clock import isoformat, now
-from webhooks.bulk import bulk_cursor
+from webhooks.bulk import Statements, run, uuids
 from webhooks.models import within_retention
 
 
@@ -58,25 +58,27 @@ JOIN event_payloads p ON p.expires_on = wanted.expires_on AND p.id = wanted.id
 
 
 def load(event_ids: Sequence[UUID]) -> dict[UUID, Envelope | None]:
-    """The envelopes of events, in two queries; None for an event whose body is past retention.
+    """The envelopes of events, in two queries; None for an event whose body is past retention."""
+    return run(loading(event_ids))
+
+
+def loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]]:
+    """The statements of `load`.
 
     A body may move between the two (`retention.py`): what is not found is looked for once more.
     """
-    envelopes = _load(event_ids)
+    envelopes = yield from _loading(event_ids)
     if missing := [event_id for event_id, found in envelopes.items() if found is None]:
-        envelopes |= _load(missing)
+        envelopes |= yield from _loading(missing)
     return envelopes
 
 
-def _load(event_ids: Sequence[UUID]) -> dict[UUID, Envelope | None]:
-    with bulk_cursor() as cursor:
-        cursor.execute(_EVENTS, [list(event_ids)])
-        rows = cursor.fetchall()
-        wanted = {row[11]: row[12] for row in rows if row[11] is not None}
-        raws: dict[UUID | None, bytes] = {None: b"null"}
-        if wanted:
-            cursor.execute(_RAWS, [list(wanted.values()), list(wanted)])
-            raws |= dict(cursor.fetchall())
+def _loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]]:
+    rows = yield _EVENTS, [uuids(event_ids)]
+    wanted = {row[11]: row[12] for row in rows if row[11] is not None}
+    raws: dict[UUID | None, bytes] = {None: b"null"}
+    if wanted:
+        raws |= dict((yield _RAWS, [list(wanted.values()), uuids(wanted)]))
     moment = now()
     envelopes: dict[UUID, Envelope | None] = {}
     for row in rows:

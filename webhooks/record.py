@@ -5,9 +5,8 @@ a newer one (architecture.md, Delivery engine).
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +16,7 @@ from django.db import transaction
 from gateway.outbound import Answer
 from webhooks import circuit, endpoints
 from webhooks.attempt import KEPT_ATTEMPTS
-from webhooks.bulk import bulk_cursor
+from webhooks.bulk import Statements, run, uuids
 from webhooks.circuit import Figures, Result
 from webhooks.schedule import Decision
 
@@ -53,12 +52,12 @@ SET status = r.status,
     last_response_ms = CASE WHEN r.spent = 1 THEN r.ms ELSE d.last_response_ms END,
     attempt_log = CASE
         WHEN r.entry IS NULL THEN d.attempt_log
-        WHEN jsonb_array_length(d.attempt_log) < %(kept)s THEN d.attempt_log || r.entry::jsonb
-        ELSE (d.attempt_log - 0) || r.entry::jsonb
+        WHEN jsonb_array_length(d.attempt_log) < %(kept)s THEN d.attempt_log || r.entry
+        ELSE (d.attempt_log - 0) || r.entry
     END
-FROM unnest(%(ids)s::uuid[], %(attempts)s::int[], %(statuses)s::text[], %(delays)s::float8[],
-            %(http_statuses)s::int[], %(errors)s::text[], %(ms)s::int[], %(entries)s::text[], %(spent)s::int[])
-    AS r (id, attempts_before, status, delay, http_status, error, ms, entry, spent)
+FROM json_to_recordset(%(outcomes)s::json)
+    AS r (id uuid, attempts_before int, status text, delay float8, http_status int, error text, ms int,
+          entry jsonb, spent int)
 WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[])
   AND d.attempts = r.attempts_before AND d.status IN ('pending', 'failed')
 RETURNING d.id
@@ -85,49 +84,79 @@ WHERE e.id = r.id
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How many outcomes counted (the rest were overtaken), and the endpoints to disable with their reasons."""
+
+    counted: int
+    to_disable: Mapping[UUID, str]
+
+
 def record(outcomes: Sequence[Outcome]) -> int:
-    """Write outcomes in one transaction; returns how many counted (the rest were overtaken)."""
-    with transaction.atomic(), bulk_cursor() as cursor:
-        cursor.execute(
-            _DELIVERIES,
-            {
-                "ids": [outcome.delivery_id for outcome in outcomes],
-                "attempts": [outcome.attempts_before for outcome in outcomes],
-                "statuses": [outcome.decision.status for outcome in outcomes],
-                "delays": [outcome.decision.delay for outcome in outcomes],
-                "http_statuses": [outcome.answer.status if outcome.answer else None for outcome in outcomes],
-                "errors": [outcome.last_error for outcome in outcomes],
-                "ms": [outcome.answer.ms if outcome.answer else None for outcome in outcomes],
-                "entries": [
-                    orjson.dumps([outcome.log_entry]).decode() if outcome.log_entry else None
-                    for outcome in outcomes
-                ],
-                "kept": KEPT_ATTEMPTS,
-                "spent": [1 if outcome.answer else 0 for outcome in outcomes],
-            },
-        )
-        counted = {delivery_id for (delivery_id,) in cursor.fetchall()}
-        by_endpoint: defaultdict[UUID, list[Outcome]] = defaultdict(list)
-        for outcome in outcomes:
-            if outcome.delivery_id in counted and outcome.answer is not None:
-                by_endpoint[outcome.endpoint_id].append(outcome)
-        if by_endpoint:
-            _record_endpoints(cursor, by_endpoint)
-    return len(counted)
+    """Write outcomes in one transaction; returns how many counted."""
+    with transaction.atomic():
+        recorded = run(recording(outcomes))
+        disable(recorded.to_disable)
+    return recorded.counted
 
 
-def _record_endpoints(cursor: Any, by_endpoint: dict[UUID, list[Outcome]]) -> None:
-    cursor.execute(_LOCK_ENDPOINTS, [list(by_endpoint)])
+def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
+    """Disable the endpoints that outcomes gave up. Should it not come to that, the next dead delivery asks again."""
+    for endpoint_id, reason in endpoints_to_disable.items():
+        with transaction.atomic():
+            endpoints.disable(endpoint_id=endpoint_id, reason=reason)
+
+
+def recording(outcomes: Sequence[Outcome]) -> Statements[Recorded]:
+    """The statements of `record`, for a transaction of their own."""
+    rows = yield (
+        _DELIVERIES,
+        {
+            "ids": uuids(outcome.delivery_id for outcome in outcomes),
+            "outcomes": orjson.dumps([_row(outcome) for outcome in outcomes]).decode(),
+            "kept": KEPT_ATTEMPTS,
+        },
+    )
+    counted = {delivery_id for (delivery_id,) in rows}
+    by_endpoint: defaultdict[UUID, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.delivery_id in counted and outcome.answer is not None:
+            by_endpoint[outcome.endpoint_id].append(outcome)
+    to_disable = (yield from _recording_endpoints(by_endpoint)) if by_endpoint else {}
+    return Recorded(len(counted), to_disable)
+
+
+def _row(outcome: Outcome) -> dict[str, Any]:
+    answer = outcome.answer
+    return {
+        "id": outcome.delivery_id,
+        "attempts_before": outcome.attempts_before,
+        "status": outcome.decision.status,
+        "delay": outcome.decision.delay,
+        "http_status": answer.status if answer else None,
+        "error": outcome.last_error,
+        "ms": answer.ms if answer else None,
+        "entry": [outcome.log_entry] if outcome.log_entry else None,
+        "spent": 1 if answer else 0,
+    }
+
+
+def _recording_endpoints(by_endpoint: dict[UUID, list[Outcome]]) -> Statements[dict[UUID, str]]:
     updated: list[tuple[UUID, Figures]] = []
-    for endpoint_id, *columns, at in cursor.fetchall():
-        before = Figures(*columns)
+    to_disable: dict[UUID, str] = {}
+    for endpoint_id, *columns, at in (yield _LOCK_ENDPOINTS, [uuids(by_endpoint)]):
         outcomes = by_endpoint[endpoint_id]
         results = [Result(outcome.decision.status == "delivered", outcome.probe) for outcome in outcomes]
-        updated.append((endpoint_id, circuit.after(before, results, at)))
-    cursor.execute(
+        figures = circuit.after(Figures(*columns), results, at)
+        updated.append((endpoint_id, figures))
+        if any(outcome.decision.gone for outcome in outcomes):
+            to_disable[endpoint_id] = "gone"
+        elif any(outcome.decision.status == "dead" for outcome in outcomes) and figures.hopeless(at):
+            to_disable[endpoint_id] = "failing"
+    yield (
         _ENDPOINTS,
         [
-            [endpoint_id for endpoint_id, _ in updated],
+            uuids(endpoint_id for endpoint_id, _ in updated),
             [figures.consecutive_failures for _, figures in updated],
             [figures.failing_since for _, figures in updated],
             [figures.last_success_at for _, figures in updated],
@@ -138,12 +167,4 @@ def _record_endpoints(cursor: Any, by_endpoint: dict[UUID, list[Outcome]]) -> No
             [figures.window_failures for _, figures in updated],
         ],
     )
-    for endpoint_id, figures in updated:
-        _disable_if_due(endpoint_id, figures, by_endpoint[endpoint_id], at)
-
-
-def _disable_if_due(endpoint_id: UUID, figures: Figures, outcomes: Sequence[Outcome], at: datetime) -> None:
-    gone = any(outcome.decision.gone for outcome in outcomes)
-    died = any(outcome.decision.status == "dead" for outcome in outcomes)
-    if gone or (died and figures.hopeless(at)):
-        endpoints.disable(endpoint_id=endpoint_id, reason="gone" if gone else "failing")
+    return to_disable
