@@ -116,6 +116,13 @@ class Stack:
         return done.stdout.strip()
 
 
+def messages(count: int) -> list[dict[str, Any]]:
+    """Texts for a batch, each to a customer of its own: the upstream takes few at a time for the same one."""
+    return [
+        {"to": f"+9170000{place:05d}", "type": "text", "text": {"body": "Hello"}} for place in range(count)
+    ]
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

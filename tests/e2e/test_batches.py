@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Stack, until
+from tests.e2e.conftest import Stack, messages, until
 from tests.e2e.reading import Reader
 from tests.pages import blocks
 
@@ -52,8 +52,7 @@ def test_a_batch_as_documented(stack: Stack, tmp_path: Path) -> None:
     assert [item[name] for name in ("idx", "http_status", "wamid")] == [2, 400, None]
     assert item["response"]["error"]["message"] == shown["response"]["error"]["message"]
 
-    message = {"to": "+919812345678", "type": "text", "text": {"body": "Hello"}}
-    body = {"from": stack.ready["phone_number_id"], "messages": [message] * 2000}
+    body = {"from": stack.ready["phone_number_id"], "messages": messages(2000)}
     long = stack.api("POST", "/v1/messages/batch", body).json()
     reader.environment["BATCH"] = long["id"]
     cancel = reader.commands[0]

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from gateway import embedded
-from tests.e2e.conftest import ROOT, Stack, until
+from tests.e2e.conftest import ROOT, Stack, messages, until
 from tests.pages import marked_block
 
 pytestmark = pytest.mark.e2e
@@ -60,7 +60,7 @@ def test_a_dump_of_the_running_service_is_restored_and_sends_nothing_again(
     message: dict[str, Any] = {"to": "+919812345678", "type": "text", "text": {"body": "Keep this ☕"}}
     sender = {"from": stack.ready["phone_number_id"]}
     wamid = stack.api("POST", "/v1/messages", {**sender, **message}).json()["messages"][0]["id"]
-    batch = stack.api("POST", "/v1/messages/batch", {**sender, "messages": [message] * 2000}).json()["id"]
+    batch = stack.api("POST", "/v1/messages/batch", {**sender, "messages": messages(2000)}).json()["id"]
     path = f"/v1/messages/batch/{batch}"
     until(lambda: stack.api("GET", path).json()["accepted"], "the first messages of the batch")
 
