@@ -1,5 +1,6 @@
 """The service's processes as a run has them, for tests that kill them and take their servers away."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -8,6 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from django.db import OperationalError, connection
 
 from gateway import embedded, local_ports
 from gateway.process_group import ProcessGroup
@@ -42,7 +47,7 @@ class Service:
         self.processes.append(process)
         return process
 
-    def worker(self, *queues: str) -> "subprocess.Popen[bytes]":
+    def worker(self, *queues: str, **environment: str) -> "subprocess.Popen[bytes]":
         """A Celery worker of some queues, with threads for two tasks of each."""
         return self.start(
             *_CELERY,
@@ -52,6 +57,7 @@ class Service:
             f"--concurrency={2 * len(queues)}",
             "--without-mingle",
             f"--hostname=w{len(self.processes)}@test",
+            **environment,
         )
 
     def beat(self) -> "subprocess.Popen[bytes]":
@@ -119,10 +125,54 @@ class Postgres:
         self.group.close()
 
 
+class Valkey:
+    """A Valkey of a test's own that can be emptied, stopped and killed; it always starts empty."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.url = embedded.valkey_url(directory)
+        self.group = ProcessGroup(grace_seconds=0.2)
+        self.start()
+
+    def start(self) -> None:
+        """Start it again; returns when it answers."""
+        self.process = embedded.start_valkey(self.directory, process_group=self.group.id)
+
+    def stop(self) -> None:
+        """Stop it in order."""
+        embedded.stop_valkey(self.process)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def flush(self) -> None:
+        """Forget everything."""
+        with contextlib.closing(redis.Redis.from_url(self.url)) as client:
+            client.flushall()
+
+    def close(self) -> None:
+        """Stop it for good."""
+        self.stop()
+        self.group.close()
+
+
+def database_url() -> str:
+    """The database of the tests as a URL, for other processes."""
+    url = urlsplit(os.environ["DATABASE_URL"])
+    return url._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+
+
 def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = 60) -> None:
-    """Wait for a condition; fails with what did not come."""
+    """Wait for a condition; fails with what did not come. A database that is away does not hold it."""
     deadline = time.monotonic() + seconds
-    while not holds():
+    while True:
+        try:
+            if holds():
+                return
+        except OperationalError:
+            connection.close()
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
 
@@ -131,3 +181,9 @@ def received(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str,
     """The messages of a number that the upstream received, oldest first."""
     rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=20000")["data"]
     return [row for row in reversed(rows) if row["path"].endswith("/messages")]
+
+
+def busiest(simulator: RunningSimulator, number: PhoneNumber) -> int:
+    """The most messages of a number that the upstream received in any 5 seconds: how the pace is measured."""
+    times = [row["at"] for row in received(simulator, number)]
+    return max(sum(at <= other < at + 5 for other in times) for at in times)

@@ -4,24 +4,17 @@ Every event that was accepted arrives at least once and ends `delivered`, whatev
 to Postgres. The worker is a real Celery process, and beat calls it as in a run.
 """
 
-import contextlib
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
-import redis
-from django.db import OperationalError, connection, transaction
+from django.db import connection, transaction
 
-from gateway import embedded, ids
-from gateway.process_group import ProcessGroup
+from gateway import ids
 from tenants.models import Tenant
+from tests.faults.service import LONG, Service, Valkey, database_url, wait_until
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks.models import Delivery, Endpoint
@@ -29,69 +22,30 @@ from webhooks.publish import NewEvent, publish
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
-LONG = os.environ.get("FAULTS") == "long"
 COUNT = 5_000 if LONG else 1_000
 KILLS = 10 if LONG else 2
-ROOT = Path(__file__).resolve().parents[2]
-CELERY = ("celery", "--app=gateway")
-WORKER = (*CELERY, "worker", "--queues=deliveries", "--pool=threads", "--concurrency=2", "--without-mingle")
-
-
-class Service:
-    """Workers and beats on the tests' database, with a Valkey of their own that can be stopped."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.group = ProcessGroup(grace_seconds=1)
-        self.valkey = embedded.start_valkey(directory, process_group=self.group.id)
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self, *command: str) -> "subprocess.Popen[bytes]":
-        """A process of the service."""
-        url = urlsplit(os.environ["DATABASE_URL"])
-        with (self.directory / f"{len(self.processes)}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *command],
-                cwd=ROOT,
-                env={
-                    **os.environ,
-                    "DATABASE_URL": url._replace(path=f"/{connection.settings_dict['NAME']}").geturl(),
-                    "REDIS_URL": embedded.valkey_url(self.directory),
-                    "DELIVERY_LEASE_SECONDS": "3",
-                    "WEBHOOK_RETRY_SCHEDULE": "0.5,0.5,1,1,1,1,1,1,1,1",
-                    "LOG_LEVEL": "WARNING",
-                },
-                stdout=log,
-                stderr=log,
-                process_group=self.group.id,
-            )
-        self.processes.append(process)
-        return process
-
-    def worker(self) -> "subprocess.Popen[bytes]":
-        return self.start(*WORKER, f"--hostname=w{len(self.processes)}@test")
-
-    def beat(self) -> "subprocess.Popen[bytes]":
-        schedule = self.directory / f"beat-{len(self.processes)}"
-        return self.start(*CELERY, "beat", f"--schedule={schedule}", "--pidfile=")
-
-    def stop_valkey(self) -> None:
-        embedded.stop_valkey(self.valkey)
-
-    def start_valkey(self) -> None:
-        self.valkey = embedded.start_valkey(self.directory, process_group=self.group.id)
-
-    def flush_valkey(self) -> None:
-        redis.Redis.from_url(embedded.valkey_url(self.directory)).flushall()
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    running = Service(tmp_path)
+def valkey(tmp_path: Path) -> Iterator[Valkey]:
+    """The service's own Valkey."""
+    server = Valkey(tmp_path)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def service(tmp_path: Path, valkey: Valkey) -> Iterator[Service]:
+    """Workers and beats on the tests' database."""
+    running = Service(
+        tmp_path,
+        DATABASE_URL=database_url(),
+        REDIS_URL=valkey.url,
+        DELIVERY_LEASE_SECONDS="3",
+        WEBHOOK_RETRY_SCHEDULE="0.5,0.5,1,1,1,1,1,1,1,1",
+    )
     yield running
-    running.group.close()
-    for process in (*running.processes, running.valkey):
-        process.wait(10)
+    running.close()
 
 
 @pytest.fixture
@@ -114,18 +68,6 @@ def store(tenant: Tenant, count: int = COUNT // 5) -> set[str]:
     return stored
 
 
-def wait_until(holds: Callable[[], bool], what: str, *, seconds: float = 90) -> None:
-    """Wait for a condition; a database that is away does not hold it."""
-    deadline = time.monotonic() + seconds
-    while True:
-        with contextlib.suppress(OperationalError):
-            if holds():
-                return
-        connection.close()
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def delivered() -> int:
     return Delivery.objects.filter(status="delivered").count()
 
@@ -133,7 +75,7 @@ def delivered() -> int:
 def reconcile(receiver: Receiver, events: set[str]) -> None:
     """Everything arrived at every endpoint and is recorded so."""
     rows = len(events) * Endpoint.objects.count()
-    wait_until(lambda: delivered() == rows, f"every delivery of {rows} ends delivered")
+    wait_until(lambda: delivered() == rows, f"every delivery of {rows} ends delivered", seconds=90)
     arrived = {(got.path, got.headers["webhook-id"]) for got in receiver.received}
     assert len(arrived) == rows
     assert {event for _, event in arrived} == events
@@ -145,31 +87,31 @@ def test_kill_of_the_worker_at_random_moments_loses_nothing(
     service.beat()
     events = store(tenant)
     for _ in range(KILLS):
-        worker = service.worker()
+        worker = service.worker("deliveries")
         before = len(receiver.received)
         wait_until(
             lambda before=before: len(receiver.received) > before or delivered() == COUNT, "it delivers"
-        )  # type: ignore[misc]
+        )
         time.sleep(random.uniform(0, 0.1))
-        worker.send_signal(signal.SIGKILL)
+        worker.kill()
         worker.wait(10)
-    service.worker()
+    service.worker("deliveries")
     reconcile(receiver, events)
     doubled = len(receiver.received) - COUNT
     assert doubled <= KILLS * 512, "only what was in flight may come twice"
 
 
 def test_valkey_flushed_stopped_and_restarted_empty_loses_nothing(
-    tenant: Tenant, endpoints: None, receiver: Receiver, service: Service
+    tenant: Tenant, endpoints: None, receiver: Receiver, service: Service, valkey: Valkey
 ) -> None:
     service.beat()
-    service.worker()
+    service.worker("deliveries")
     events = store(tenant, COUNT // 10)
     wait_until(lambda: len(receiver.received) > 0, "it delivers")
-    service.flush_valkey()
-    service.stop_valkey()
+    valkey.flush()
+    valkey.stop()
     time.sleep(10 if LONG else 1)  # the fault's own length
-    service.start_valkey()
+    valkey.start()
     with transaction.atomic():
         more = publish(
             tenant_id=tenant.id,
@@ -182,13 +124,13 @@ def test_every_database_connection_cut_again_and_again_loses_nothing(
     tenant: Tenant, endpoints: None, receiver: Receiver, service: Service
 ) -> None:
     service.beat()
-    service.worker()
+    service.worker("deliveries")
     events = store(tenant)
     for _ in range(KILLS):
         before = len(receiver.received)
         wait_until(
             lambda before=before: len(receiver.received) > before or delivered() == COUNT, "it delivers"
-        )  # type: ignore[misc]
+        )
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -202,7 +144,7 @@ def test_two_beats_and_two_workers_deliver_each_once(
 ) -> None:
     for _ in range(2):
         service.beat()
-        service.worker()
+        service.worker("deliveries")
     events = store(tenant)
     reconcile(receiver, events)
     assert len(receiver.received) == COUNT, "nothing came twice"

@@ -16,14 +16,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import orjson
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from tenants.models import Tenant
-from tests.faults.service import LONG, ROOT
+from tests.faults.service import LONG, ROOT, database_url
 from tests.fixtures import Api
 from webhooks.models import Delivery, Endpoint
 from webhooks.publish import NewEvent, publish
@@ -184,11 +183,10 @@ def test_receivers_that_misbehave_cost_bounded_time_and_memory_and_are_named(
             tenant_id=tenant.id,
             events=[NewEvent("message.inbound", f"msg:{number}", b"{}") for number in range(EVENTS)],
         )
-    database = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}")
     done = subprocess.run(
         [sys.executable, "-c", DISPATCHER, str(TIMEOUT_SECONDS)],
         cwd=ROOT,
-        env={**os.environ, "DATABASE_URL": database.geturl(), "WEBHOOK_RETRY_SCHEDULE": "600"},
+        env={**os.environ, "DATABASE_URL": database_url(), "WEBHOOK_RETRY_SCHEDULE": "600"},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS + 30,
