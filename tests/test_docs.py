@@ -15,6 +15,7 @@ import gateway.urls as _everything  # noqa: F401 - what its modules define is co
 from gateway import checks, health, metrics, supervisor
 from gateway.api import pagination
 from gateway.api.errors import ServiceError
+from gateway.upstream.normalise import FIELDS
 from messaging import batches, idempotency, pacing
 from phone_numbers import connect_sessions
 from tenants import keys
@@ -122,6 +123,7 @@ def test_the_table_of_processes_is_what_make_run_and_compose_start() -> None:
         re.search(r"^CMD (.*)", page("Dockerfile").replace("\\\n", ""), re.MULTILINE)[1]
     )  # type: ignore[index]
     assert set(table) == set(started) == set(composed) - {"valkey", "migrate"}
+    assert [row[0] for row in rows("docs/architecture.md", "Processes")] == list(table)
     queues = set()
     for name, command in table.items():
         for other in (started[name], composed[name]):
@@ -198,3 +200,10 @@ def steps_of(text: str) -> list[tuple[int, str]]:
 
 def test_the_samples_of_the_webhooks_page_are_one_of_each_language() -> None:
     assert [len(blocks("docs/webhooks.md", language)) for language in ("python", "js", "go")] == [1, 1, 1]
+
+
+def test_the_fields_to_subscribe_are_understood() -> None:
+    _, _, listed = page("docs/architecture.md").partition("In the upstream's app: ")
+    fields = set(re.findall(r"\w+", listed))
+    assert "messages" in fields
+    assert fields - set(FIELDS) == set()
