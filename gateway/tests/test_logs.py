@@ -1,0 +1,47 @@
+"""The last net of the logs: a credential that reaches a logger is cut out of the line."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from django.conf import settings
+
+from gateway.logs import configure
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """What is logged, in the form of every process."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    written = io.StringIO()
+    monkeypatch.setattr("sys.stderr", written)
+    configure(settings.LOGGING)
+    yield written
+    root.handlers[:], root.level = before, level
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "wb_live_" + "a1B2" * 10,
+        "wb_test_" + "a1B2" * 10,
+        "wbc_" + "a1-_" * 10,
+        "whsec_MDEyMzQ1Njc4OWFiY2RlZg==",
+        "EAAJZC" + "x9" * 40,
+    ],
+)
+def test_a_credential_is_cut_out_of_every_line(lines: io.StringIO, secret: str) -> None:
+    structlog.get_logger("gateway.test").warning(
+        "refused", key=secret, note=f"Authorization: Bearer {secret}!"
+    )
+    logging.getLogger("some.library").warning("failed with %s", secret)
+    found = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert len(found) == 2
+    assert secret not in lines.getvalue()
+    assert found[0]["event"] == "refused"
+    assert found[0]["note"].startswith("Authorization: Bearer ")
+    assert found[0]["level"] == "warning"
