@@ -207,3 +207,11 @@ def test_the_fields_to_subscribe_are_understood() -> None:
     fields = set(re.findall(r"\w+", listed))
     assert "messages" in fields
     assert fields - set(FIELDS) == set()
+
+
+def test_the_table_of_dependencies_is_what_is_installed() -> None:
+    pinned = re.findall(r"^([\w.-]+)(?:\[[^\]]*\])?==([^ \\]+)", page("requirements.txt"), re.MULTILINE)
+    asked = set(re.findall(r"^([\w.-]+)", page("requirements.in"), re.MULTILINE))
+    table = rows("docs/dependencies.md", "Dependencies")
+    assert [(name, version) for name, version, *_ in table] == pinned
+    assert {row[0] for row in table if row[3:] == ["yes"]} == asked

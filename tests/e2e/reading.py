@@ -23,11 +23,11 @@ class Reader:
             "FROM": stack.ready["phone_number_id"],
         }
 
-    def answer(self, part: str) -> dict[str, Any]:
-        """The JSON that the next command prints; the command must hold `part`."""
+    def type(self, part: str) -> str:
+        """What the next command prints; the command must hold `part`."""
         command = self.commands.pop(0)
         assert part in command, f"the next command is {command}"
-        done = subprocess.run(
+        return subprocess.run(
             ["bash", "-c", command],
             cwd=self.directory,
             env=self.environment,
@@ -35,12 +35,15 @@ class Reader:
             text=True,
             timeout=30,
             check=True,
-        )
-        answer: dict[str, Any] = json.loads(done.stdout)
+        ).stdout
+
+    def answer(self, part: str) -> dict[str, Any]:
+        """The JSON that the next command prints."""
+        answer: dict[str, Any] = json.loads(self.type(part))
         return answer
 
     def run(self, part: str) -> dict[str, Any]:
-        """The same for a command that succeeds."""
+        """The same, of a command that succeeds."""
         answer = self.answer(part)
         assert "error" not in answer, answer
         return answer
