@@ -1,5 +1,6 @@
 """Settings: each stands in `.env.example`, the documented production values pass, each bad one is refused."""
 
+import ast
 import os
 import re
 import subprocess
@@ -22,6 +23,32 @@ def test_every_setting_is_documented_and_nothing_else() -> None:
     documented = set(DOCUMENTED.findall((ROOT / ".env.example").read_text()))
     assert read - documented == set(), "read but not in .env.example"
     assert documented - read == set(), "in .env.example but not read"
+
+
+def values_under(**environment: str) -> dict[str, str]:
+    """Every setting as a process with this environment reads it."""
+    code = "from gateway import settings as s; print({n: repr(v) for n, v in vars(s).items() if n.isupper()})"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "HOME": "/", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    values: dict[str, str] = ast.literal_eval(run.stdout)
+    return values
+
+
+def test_the_documented_defaults_are_the_defaults() -> None:
+    shown = dict(
+        re.findall(r"^# ([A-Z_]+)=(.+)$", (ROOT / ".env.example").read_text(), re.MULTILINE),
+    )
+    assert len(shown) > 30
+    for example in ("DATABASE_URL", "REDIS_URL"):
+        del shown[example]
+    assert values_under(**shown) == values_under()
 
 
 def production_settings() -> dict[str, str]:
