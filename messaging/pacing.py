@@ -12,6 +12,7 @@ from collections import Counter
 import structlog
 
 from gateway import token_bucket
+from gateway.coalesced import Coalesced
 from gateway.valkey import UNAVAILABLE
 
 log = structlog.get_logger(__name__)
@@ -45,16 +46,13 @@ def rate_of(*, throughput_level: str | None, coexistence: bool) -> int:
 _uncounted: Counter[tuple[str, float]] = Counter()
 _collecting = threading.Lock()
 _counting = threading.Lock()
-_never = threading.Event()
 
 
 def count_send(*, phone_number_id: str, rate: float) -> None:
     """Count a single send against its number's pace, a moment later; it never waits for its turn or for Valkey."""
     with _collecting:
-        first = not _uncounted
         _uncounted[phone_number_id, rate] += 1
-    if first:
-        threading.Thread(target=_count_soon, name="pace", daemon=True).start()
+    _count.ask()
 
 
 def count_collected() -> None:
@@ -72,9 +70,7 @@ def count_collected() -> None:
             log.warning("pace_unavailable", error=type(error).__name__)
 
 
-def _count_soon() -> None:
-    _never.wait(COUNTED_WITHIN_SECONDS)
-    count_collected()
+_count = Coalesced(count_collected, seconds=COUNTED_WITHIN_SECONDS)
 
 
 class Pacer:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+import orjson
 from django.db import connection, transaction
 
 from gateway import ids
@@ -42,12 +43,14 @@ class NewEvent:
 # A delivery's id is a UUIDv7 of its event's millisecond: Postgres before 18 cannot make one itself.
 _PUBLISH = """
 WITH draft AS (
-    SELECT * FROM unnest(
-        %(ids)s::uuid[], %(types)s::text[], %(keys)s::text[], %(data)s::bytea[], %(raw_paths)s::text[],
-        %(waba_ids)s::text[], %(phone_number_ids)s::text[], %(display_numbers)s::text[],
-        %(wamids)s::text[], %(wa_ids)s::text[], %(user_ids)s::text[]
-    ) AS d (id, type, dedupe_key, data, raw_path, waba_id, phone_number_id, display_phone_number,
-            wamid, wa_id, user_id)
+    SELECT * FROM ROWS FROM (
+        json_to_recordset(%(events)s::json) AS (
+            id uuid, type text, dedupe_key text, raw_path text, waba_id text, phone_number_id text,
+            display_phone_number text, wamid text, wa_id text, user_id text
+        ),
+        unnest(%(data)s::bytea[])
+    ) AS d (id, type, dedupe_key, raw_path, waba_id, phone_number_id, display_phone_number, wamid, wa_id, user_id,
+            data)
 ), kept AS (
     SELECT %(created_on)s::date + retention_days + 1 AS expires_on
     FROM tenants_tenant WHERE id = %(tenant_id)s::uuid
@@ -109,20 +112,28 @@ def publish(
                 "all": ALL,
                 "raw_id": raw_id,
                 "raw": raw,
-                "ids": event_ids,
-                "types": [event.type for event in drafts],
-                "keys": [event.dedupe_key for event in drafts],
+                "events": orjson.dumps(
+                    [_row(event_id, event) for event_id, event in zip(event_ids, drafts, strict=True)]
+                ).decode(),
                 "data": [event.data for event in drafts],
-                "raw_paths": [event.raw_path for event in drafts],
-                "waba_ids": [event.waba_id for event in drafts],
-                "phone_number_ids": [event.phone_number_id for event in drafts],
-                "display_numbers": [event.display_phone_number for event in drafts],
-                "wamids": [event.wamid for event in drafts],
-                "wa_ids": [event.wa_id for event in drafts],
-                "user_ids": [event.user_id for event in drafts],
             },
         )
         fresh = cursor.fetchall()
     if any(has_delivery for _, has_delivery in fresh):
         wake.after_commit()
     return [event_id for event_id, _ in fresh]
+
+
+def _row(event_id: UUID, event: NewEvent) -> dict[str, UUID | str | None]:
+    return {
+        "id": event_id,
+        "type": event.type,
+        "dedupe_key": event.dedupe_key,
+        "raw_path": event.raw_path,
+        "waba_id": event.waba_id,
+        "phone_number_id": event.phone_number_id,
+        "display_phone_number": event.display_phone_number,
+        "wamid": event.wamid,
+        "wa_id": event.wa_id,
+        "user_id": event.user_id,
+    }

@@ -7,6 +7,7 @@ import structlog
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
+from gateway.coalesced import Coalesced
 from gateway.valkey import UNAVAILABLE, valkey
 
 log = structlog.get_logger(__name__)
@@ -19,6 +20,9 @@ CALLED = "deliveries:called"
 """Set for a second by a wake-up: a burst of events sends for one task, not one each."""
 CALL_MILLISECONDS = 1_000
 
+WAKE_SECONDS = 0.01
+"""A process that publishes all the time signals once in so long."""
+
 # Signals, and says whether the caller is to send for a dispatcher: nobody is running one, and nobody sent for one.
 _WAKE = """
 redis.call('RPUSH', KEYS[1], 1)
@@ -29,8 +33,8 @@ return redis.call('SET', KEYS[3], 1, 'NX', 'PX', ARGV[1]) and 1 or 0
 
 
 def after_commit() -> None:
-    """Wake the dispatcher when the current transaction commits (at once outside of one)."""
-    transaction.on_commit(wake)
+    """Wake the dispatcher soon after the current transaction commits; outside of one, soon."""
+    transaction.on_commit(_wake.ask)
 
 
 def wake() -> None:
@@ -42,3 +46,6 @@ def wake() -> None:
             deliver_due.apply_async(expires=5)
     except (*UNAVAILABLE, OperationalError) as error:
         log.warning("wake_missed", error=type(error).__name__)
+
+
+_wake = Coalesced(wake, seconds=WAKE_SECONDS)
