@@ -192,7 +192,7 @@ def number_of(held: Held) -> Sender:
         environment=held.environment,
         connection_state="disconnected",
         connection_detail="account_removed",
-        display_phone_number="",
+        digits="",
         throughput_level=None,
         coexistence=False,
     )
@@ -299,7 +299,7 @@ def complete(batch: Batch) -> None:
                 ),
                 waba_id=number.waba_id if number else None,
                 phone_number_id=batch.phone_number_id,
-                display_phone_number=sending.digits(number) if number else None,
+                display_phone_number=number.digits or None if number else None,
             )
         ],
     )

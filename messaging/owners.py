@@ -36,7 +36,7 @@ class Owner:
     @property
     def display_phone_number(self) -> str | None:
         """The number as notifications write it: digits only."""
-        return "".join(filter(str.isdigit, self.number.display_phone_number)) if self.number else None
+        return self.number.digits or None if self.number else None
 
 
 def owners(changes: Collection[Change], *, environments: Collection[str]) -> list[Owner | None]:

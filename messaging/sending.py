@@ -163,17 +163,12 @@ def outbound_event(
         data=b'{"request":%b,"response":%b,%b' % (sent, response, tail[1:]),
         waba_id=number.waba_id,
         phone_number_id=number.phone_number_id,
-        display_phone_number=digits(number),
+        display_phone_number=number.digits or None,
         wamid=wamid,
         wa_id=contact.get("wa_id"),
         user_id=contact.get("user_id"),
         id=id,
     )
-
-
-def digits(number: Sender) -> str:
-    """A number's digits, as envelopes show it."""
-    return "".join(filter(str.isdigit, number.display_phone_number))
 
 
 def _record(

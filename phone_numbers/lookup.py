@@ -19,7 +19,7 @@ _FROM = re.compile(r"\+?[0-9]{1,64}", re.ASCII)
 # Written out: it is asked at every send, and composing it would take longer than running it.
 _SENDER = """
 SELECT n.phone_number_id, a.waba_id, a.access_token, n.environment, n.connection_state, n.connection_detail,
-       n.display_phone_number, n.throughput_level, n.coexistence
+       n.digits, n.throughput_level, n.coexistence
 FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
 WHERE n.tenant_id = %s AND n.environment = %s AND (n.digits = %s OR n.phone_number_id = %s)
 ORDER BY n.id DESC
@@ -36,7 +36,8 @@ class Sender:
     environment: str
     connection_state: str
     connection_detail: str | None
-    display_phone_number: str
+    digits: str
+    """The number as envelopes show it; empty while the upstream has not told it."""
     throughput_level: str | None
     coexistence: bool
 
@@ -84,7 +85,7 @@ class NumberRoute:
     tenant_id: UUID
     waba_id: str
     phone_number_id: str
-    display_phone_number: str
+    digits: str
     environment: str
     last_event_at: datetime | None
 
@@ -104,17 +105,15 @@ class Routes:
 # One round trip, for every notification takes it; each part goes by an index of its own. Accounts have no number, and
 # numbers come in the order in which they were made.
 _ROUTES = """
-SELECT tenant_id, waba_id, NULL, NULL, NULL, NULL, environment, id
+SELECT tenant_id, waba_id, NULL, NULL, NULL, environment, id
 FROM numbers_businessaccount
 WHERE waba_id = ANY(%(waba_ids)s) AND environment = ANY(%(environments)s)
 UNION ALL
-SELECT n.tenant_id, a.waba_id, n.phone_number_id, n.display_phone_number, n.digits, n.last_event_at,
-       n.environment, n.id
+SELECT n.tenant_id, a.waba_id, n.phone_number_id, n.digits, n.last_event_at, n.environment, n.id
 FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
 WHERE n.phone_number_id = ANY(%(phone_number_ids)s) AND n.environment = ANY(%(environments)s)
 UNION ALL
-SELECT n.tenant_id, a.waba_id, n.phone_number_id, n.display_phone_number, n.digits, n.last_event_at,
-       n.environment, n.id
+SELECT n.tenant_id, a.waba_id, n.phone_number_id, n.digits, n.last_event_at, n.environment, n.id
 FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
 WHERE a.waba_id = ANY(%(waba_ids)s) AND n.digits = ANY(%(digits)s) AND n.environment = ANY(%(environments)s)
 ORDER BY id
@@ -147,10 +146,10 @@ def route(
     accounts: dict[str, AccountRoute] = {}
     numbers: dict[str, NumberRoute] = {}
     by_digits: dict[tuple[str, str], NumberRoute] = {}
-    for tenant_id, waba_id, phone_number_id, display, own_digits, last_event_at, environment, _ in rows:
+    for tenant_id, waba_id, phone_number_id, own_digits, last_event_at, environment, _ in rows:
         if phone_number_id is None:
             accounts[waba_id] = AccountRoute(tenant_id, waba_id, environment)
             continue
-        found = NumberRoute(tenant_id, waba_id, phone_number_id, display, environment, last_event_at)
+        found = NumberRoute(tenant_id, waba_id, phone_number_id, own_digits, environment, last_event_at)
         numbers[phone_number_id] = by_digits[waba_id, own_digits] = found
     return Routes(accounts=accounts, numbers=numbers, by_digits=by_digits)
