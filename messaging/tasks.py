@@ -10,7 +10,8 @@ from celery.signals import worker_shutting_down
 from messaging import batch_runner, pruning, template_sync
 
 
-@shared_task
+# Acknowledged at its start: with a message that is not, a Celery worker ends when Valkey goes away under it.
+@shared_task(acks_late=False)
 def run_batches(**_: Any) -> None:
     """Run the batches that nobody runs; ends when none is left. Called by wake-ups, and by beat as the safety net."""
     batch_runner.run()

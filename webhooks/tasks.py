@@ -8,7 +8,8 @@ from celery.signals import worker_init, worker_shutting_down
 from webhooks import dispatch, replay, retention, worker
 
 
-@shared_task
+# Acknowledged at its start: with a message that is not, a Celery worker ends when Valkey goes away under it.
+@shared_task(acks_late=False)
 def deliver_due(**_: Any) -> None:
     """Deliver what is due; ends when idle. Called by wake-ups, and every second by beat as the safety net."""
     dispatch.run()

@@ -55,6 +55,7 @@ class Service:
             f"--queues={','.join(queues)}",
             "--pool=threads",
             f"--concurrency={2 * len(queues)}",
+            "--without-gossip",
             "--without-mingle",
             f"--hostname=w{len(self.processes)}@test",
             **environment,
@@ -84,6 +85,11 @@ class Service:
             port, "/v1/health", host="127.0.0.1", seconds=60, check_alive=lambda: None
         )
         return f"http://127.0.0.1:{port}", process
+
+    def assert_well(self) -> None:
+        """Every process is alive and none is about to end: Celery goes on for a while after what it cannot bear."""
+        assert [process.args for process in self.processes if process.poll() is not None] == []
+        assert "Unrecoverable" not in self.logs()
 
     def logs(self) -> str:
         """What all processes wrote."""

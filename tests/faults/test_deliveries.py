@@ -118,6 +118,7 @@ def test_valkey_flushed_stopped_and_restarted_empty_loses_nothing(
             events=[NewEvent("message.status", f"s:{number}", b"{}") for number in range(COUNT // 10)],
         )
     reconcile(receiver, events | {ids.encode("evt_", event) for event in more})
+    service.assert_well()
 
 
 def test_every_database_connection_cut_again_and_again_loses_nothing(

@@ -237,7 +237,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     callers.stop()
     wait_until(lambda: ended(url, callers, batch_id), "the batch ends")
     wait_until(lambda: not Delivery.objects.exclude(status="delivered").exists(), "every event is delivered")
-    assert [process.args for process in service.processes if process.poll() is not None] == []
+    service.assert_well()
 
     assert_answers(callers)
     sent = Counter(

@@ -165,6 +165,7 @@ def test_a_batch_goes_on_at_its_pace_when_valkey_dies(
             lambda: Batch.objects.filter(pk=batch.pk, completed_at__isnull=False).exists(),
             "the batch ended without Valkey",
         )
+        service.assert_well()
     finally:
         valkey.close()
     batch.refresh_from_db()
