@@ -70,20 +70,25 @@ class Stack:
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
         self.process.communicate(timeout=40)
-        assert self.processes() == [], "a process was left behind"
+        assert self.processes() == {}, "a process was left behind"
 
-    def processes(self) -> list[str]:
-        """The command lines of processes that belong to this run: its directory is in their environment."""
+    def processes(self) -> dict[int, str]:
+        """The processes of this run, by id: its directory is in their environment."""
         marker = f"DATA_DIR={self.data_dir}".encode()
-        found = []
+        found = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
                 try:
                     if marker in (entry / "environ").read_bytes().split(b"\0"):
-                        found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                        command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                        found[int(entry.name)] = command
                 except OSError:
                     continue
         return found
+
+    def process_of(self, part: str) -> int | None:
+        """The id of the process whose command holds `part`, if it runs."""
+        return next((number for number, command in self.processes().items() if part in command), None)
 
     def api(self, method: str, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> Any:
         """A call of the gateway as the demo customer."""
@@ -119,7 +124,7 @@ class Stack:
 def messages(count: int) -> list[dict[str, Any]]:
     """Texts for a batch, each to a customer of its own: the upstream takes few at a time for the same one."""
     return [
-        {"to": f"+9170000{place:05d}", "type": "text", "text": {"body": "Hello"}} for place in range(count)
+        {"to": f"+917000{place:04d}11", "type": "text", "text": {"body": "Hello"}} for place in range(count)
     ]
 
 

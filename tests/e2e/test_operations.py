@@ -1,6 +1,7 @@
 """docs/operations.md as an operator types it: a running service is dumped, restored elsewhere, and can be read."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +81,17 @@ def test_a_dump_of_the_running_service_is_restored_and_sends_nothing_again(
     )
     [event] = stack.api("GET", f"/v1/events?wamid={wamid}&type=message.outbound").json()["data"]
     assert orjson.loads(body) == stack.api("GET", f"/v1/events/{event['id']}").json()["event"]
+
+
+def test_a_batches_worker_that_is_asked_to_stop_leaves_nothing_uncertain(stack: Stack) -> None:
+    """SIGTERM in the middle of a batch: messages under way finish, and the worker that follows goes on."""
+    body = {"from": stack.ready["phone_number_id"], "messages": messages(400)}
+    path = f"/v1/messages/batch/{stack.api('POST', '/v1/messages/batch', body).json()['id']}"
+    until(lambda: stack.api("GET", path).json()["accepted"], "the first messages of the batch")
+    worker = stack.process_of("--queues=batches")
+    assert worker is not None
+    os.kill(worker, signal.SIGTERM)
+    until(lambda: worker not in stack.processes(), "the end of the worker", seconds=30)
+    assert stack.api("GET", path).json()["completed_at"] is None
+    ended = until(lambda: (b := stack.api("GET", path).json())["completed_at"] and b, "the end", seconds=60)
+    assert (ended["accepted"], ended["failed"]) == (400, 0)
