@@ -27,14 +27,6 @@ KILLS = 10 if LONG else 2
 
 
 @pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[Valkey]:
-    """The service's own Valkey."""
-    server = Valkey(tmp_path)
-    yield server
-    server.close()
-
-
-@pytest.fixture
 def service(tmp_path: Path, valkey: Valkey) -> Iterator[Service]:
     """Workers and beats on the tests' database."""
     running = Service(

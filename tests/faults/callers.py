@@ -1,0 +1,134 @@
+"""Clients and the upstream that call all the time while something is taken away, and what they were answered."""
+
+import hashlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+from django.conf import settings
+
+from messaging.tests.incoming import notification, signature_of, text_change
+from phone_numbers.models import PhoneNumber
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a caller was answered, about which thing of its own."""
+
+    name: str
+    response: requests.Response = field(repr=False)
+    at: float
+
+    @property
+    def status(self) -> int:
+        return self.response.status_code
+
+
+class Callers:
+    """Clients and the upstream, in threads that call and call until they are told to stop."""
+
+    def __init__(self, url: str, token: str, number: PhoneNumber) -> None:
+        self.url, self.number, self.waba_id = url, number, number.account.waba_id
+        self.authorised = {"Authorization": f"Bearer {token}"}
+        self.answered: dict[str, list[Answered]] = {}
+        self.errors: list[Exception] = []
+        self.stopped = threading.Event()
+        self.threads: list[threading.Thread] = []
+
+    def start(self, *reads: str) -> None:
+        """Begin, the paths to read among it."""
+        for _ in range(2):
+            self._repeat("sends with a key", self._send_with_key)
+            self._repeat("sends without a key", self._send)
+            self._repeat("notifications", self._notify)
+        for path in reads:
+            self._repeat("reads", lambda name, path=path: self._call("reads", name, "GET", path))
+        self._repeat("health", lambda name: self._call("health", name, "GET", "/v1/health"))
+
+    def stop(self) -> None:
+        """Let every caller finish what it is about; fails when one was not answered at all."""
+        self.stopped.set()
+        for thread in self.threads:
+            thread.join(90)
+        assert self.errors == []
+
+    def kinds(self, status: int, *, since: float) -> set[str]:
+        """The kinds of calls that were answered so since a moment."""
+        return {
+            kind
+            for kind, answered in self.answered.items()
+            if any(each.status == status and each.at >= since for each in reversed(answered))
+        }
+
+    def ok(self, kind: str) -> list[Answered]:
+        return [each for each in self.answered[kind] if each.status == 200]
+
+    def assert_sends(self, sent: Counter[str]) -> None:
+        """200 went out, 503 did not ("nothing was done"), and a key's one outcome is the same for ever."""
+        for kind in ("sends without a key", "sends with a key"):
+            assert [each.name for each in self.ok(kind) if sent[each.name] != 1] == []
+        refused = {each.name for each in self.answered["sends without a key"] if each.status == 503}
+        assert [name for name in refused if sent[name]] == []
+        for each in self.answered["sends with a key"]:
+            if each.status == 502:
+                assert each.response.json()["error"]["details"]["reason"] == "interrupted"
+
+    def assert_notifications(self, events: list[Any]) -> None:
+        """Each notification answered 200 is an event that arrived, and was none before."""
+        arrived = {event["dedupe_key"]: event["id"] for event in events if event["type"] == "message.inbound"}
+        accepted = {each.name for each in self.ok("notifications")}
+        assert {f"msg:{name}" for name in accepted} == set(arrived)
+        assert len({event["id"] for event in events}) == len({event["dedupe_key"] for event in events})
+
+    def _repeat(self, kind: str, once: Callable[[str], Any]) -> None:
+        self.answered.setdefault(kind, [])
+        caller = len(self.threads)
+
+        def repeatedly() -> None:
+            count = 0
+            try:
+                while not self.stopped.wait(0.05):
+                    count += 1
+                    once(f"{kind} {caller}-{count}")
+            except Exception as error:  # noqa: BLE001 - the test fails with it
+                self.errors.append(error)
+
+        thread = threading.Thread(target=repeatedly)
+        self.threads.append(thread)
+        thread.start()
+
+    def _call(self, kind: str, name: str, method: str, path: str, **request: Any) -> int:
+        request["headers"] = self.authorised | request.get("headers", {})
+        response = requests.request(method, self.url + path, timeout=60, **request)
+        self.answered[kind].append(Answered(name, response, time.monotonic()))
+        return response.status_code
+
+    def _send(self, name: str, kind: str = "sends without a key", **headers: str) -> int:
+        # Each to a customer of its own: the upstream throttles many messages to one.
+        customer = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10**10
+        body = {
+            "from": self.number.phone_number_id,
+            "to": f"+91{customer:010d}",
+            "type": "text",
+            "text": {"body": name},
+        }
+        return self._call(kind, name, "POST", "/v1/messages", json=body, headers=headers)
+
+    def _send_with_key(self, name: str) -> None:
+        key = {"Idempotency-Key": name.replace(" ", "-")}
+        while self._send(name, "sends with a key", **key) in {409, 503}:
+            time.sleep(0.2)
+
+    def _notify(self, name: str) -> None:
+        body = notification((self.waba_id, [text_change(self.number.phone_number_id, name)]))
+        signed = {
+            "Content-Type": "application/json",
+            "X-Hub-Signature-256": signature_of(body, settings.META_APP_SECRET),
+        }
+        path = "/upstream/webhook"
+        while self._call("notifications", name, "POST", path, data=body, headers=signed) != 200:
+            time.sleep(0.2)
