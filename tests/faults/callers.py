@@ -77,6 +77,12 @@ class Callers:
             if each.status == 502:
                 assert each.response.json()["error"]["details"]["reason"] == "interrupted"
 
+    def assert_outbound_events(self, events: list[Any]) -> None:
+        """Each send answered 200 has its event, which arrived."""
+        arrived = {event["wamid"] for event in events if event["type"] == "message.outbound"}
+        for kind in ("sends without a key", "sends with a key"):
+            assert {each.response.json()["messages"][0]["id"] for each in self.ok(kind)} <= arrived
+
     def assert_notifications(self, events: list[Any]) -> None:
         """Each notification answered 200 is an event that arrived, and was none before."""
         arrived = {event["dedupe_key"]: event["id"] for event in events if event["type"] == "message.inbound"}
