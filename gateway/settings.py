@@ -359,6 +359,10 @@ SPECTACULAR_SETTINGS = {
         "BatchStatusEnum": "messaging.models.Batch.Status",
         "BatchItemStatusEnum": "messaging.models.BatchItem.Status",
     },
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "gateway.api.openapi.any_json",
+    ],
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": r"/v1",

@@ -6,13 +6,13 @@ from rest_framework import serializers
 
 
 class TemplateOut(serializers.Serializer[Any]):
-    """The upstream's template object; these members and all others that it has."""
+    """The upstream's template object as it was last heard of: these members, where it has them, and all others."""
 
     id = serializers.CharField()
     name = serializers.CharField()
-    language = serializers.CharField()
-    status = serializers.CharField()
-    category = serializers.CharField()
+    language = serializers.CharField(required=False)
+    status = serializers.CharField(required=False)
+    category = serializers.CharField(required=False)
     components = serializers.ListField(child=serializers.DictField(), required=False)
 
 

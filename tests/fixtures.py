@@ -11,6 +11,7 @@ from django.test import Client, TestCase
 from messaging import owners
 from tenants import keys, mirror, platform_apps, sessions
 from tenants.models import ApiKey, PlatformApp, Tenant, User
+from tests.contract import assert_in_contract
 
 # Tests make many people: a slow hash would only slow them down.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -28,7 +29,9 @@ class Api:
         sent = {**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
         # A test's own transaction never commits: what waits for the commit runs after the request instead.
         with TestCase.captureOnCommitCallbacks(execute=True):
-            return self.client.generic(method, path, data, content_type="application/json", headers=sent)
+            response = self.client.generic(method, path, data, content_type="application/json", headers=sent)
+        assert_in_contract(method, path, response)
+        return response
 
     def get(self, path: str, **headers: str) -> Any:
         return self.request("GET", path, **headers)

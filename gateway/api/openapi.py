@@ -128,7 +128,7 @@ class ServiceSchema(AutoSchema):
         if self.get_auth():
             statuses |= {"401", "403", "404", "429", "503"}
         if self.method in {"POST", "PUT", "PATCH", "DELETE"}:
-            statuses |= {"401", "409", "415", "422", "429", "503"}
+            statuses |= {"401", "403", "409", "415", "422", "429", "503"}
         upstream = bool(UPSTREAM_TAGS.intersection(self.get_tags()))
         service_error = self._component("ServiceError", _SERVICE_ERROR)
         body: dict[str, Any] = service_error.ref
@@ -163,3 +163,19 @@ class ServiceSchema(AutoSchema):
         if component not in self.registry:
             self.registry.register(component)
         return self.registry[component]
+
+
+def any_json(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Postprocessing: what may be any JSON may be null; drf-spectacular offers null once more, so it matched twice."""
+    plain: dict[str, Any] = _without_second_null(result)
+    return plain
+
+
+def _without_second_null(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_second_null(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("oneOf") == [{}, {"type": "null"}]:
+        node = {name: value for name, value in node.items() if name != "oneOf"}
+    return {name: _without_second_null(value) for name, value in node.items()}
