@@ -35,7 +35,8 @@ def run(harness: Harness) -> list[Result]:
         for number, tenant_id in enumerate(tenants):
             endpoint(tenant_id, f"{sink.url}/ok/{number}")
         store(tenants, COUNT)
-        floor_rate = _floor(_signed(sink.url, floor_sink.url))
+        signed = _signed(sink.url, floor_sink.url)
+        floor_seconds = _floor(signed)
         harness.worker()
         _warm_up(harness, sink, tenants)
         before = sink.count
@@ -46,6 +47,9 @@ def run(harness: Harness) -> list[Result]:
             harness.wait_until(lambda: sink.count >= before + COUNT, harness.log("worker"), seconds=120)
             sent_in = time.perf_counter() - began
             harness.wait_until(lambda: _open() == 0, "not all results were recorded", seconds=30)
+        harness.stop("worker")
+        # Before and after, so that whatever else the machine does meets both.
+        floor_seconds += _floor(signed)
         noted = sink.finish()
         floor_sink.finish()
     cpu = {name: spent for name, spent in measured.cpu_per(COUNT).items() if name != "client"}
@@ -55,7 +59,7 @@ def run(harness: Harness) -> list[Result]:
         COUNT / sent_in,
         unit="deliveries",
         cpu=cpu,
-        floor=floor_rate,
+        floor=2 * COUNT / floor_seconds,
         target=f"≥ {OF_FLOOR:.2f} of floor, ≥ {A_SECOND:,}/s, ≤ {MOST_CPU:.0f} µs worker",
     )
     result.expect((result.ratio or 0) >= OF_FLOOR, f"{result.ratio:.2f} of the floor, not {OF_FLOOR:.2f}")
@@ -127,7 +131,7 @@ def _signed(url: str, instead: str) -> list[Signed]:
 
 
 def _floor(requests: list[Signed]) -> float:
-    """Deliveries a second of the bare loop."""
+    """Seconds that the bare loop takes."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_post_all, args=(theirs,))
@@ -135,7 +139,7 @@ def _floor(requests: list[Signed]) -> float:
     ours.send(requests)
     seconds: float = ours.recv()
     process.join()
-    return len(requests) / seconds
+    return seconds
 
 
 def _post_all(end: Any) -> None:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from gateway.process_group import ProcessGroup
 _PYTHON = [sys.executable, "-m"]
 _TICKS = os.sysconf("SC_CLK_TCK")
 READY_SECONDS = 60.0
+ROUNDS, WARM_UP = 4, 5
 
 
 @dataclass
@@ -38,7 +40,11 @@ class Measured:
 
     def cpu_per(self, units: int) -> dict[str, float]:
         """CPU microseconds a unit by process, those that did nothing left out."""
-        return {name: spent / units * 1e6 for name, spent in self.cpu.items() if spent / units * 1e6 >= 0.5}
+        return _per_unit(self.cpu, units)
+
+
+def _per_unit(cpu: Mapping[str, float], units: int) -> dict[str, float]:
+    return {name: spent / units * 1e6 for name, spent in cpu.items() if spent / units * 1e6 >= 0.5}
 
 
 class Harness:
@@ -185,6 +191,30 @@ class Harness:
         after = self._cpu()
         measured.cpu = {name: spent - before.get(name, 0.0) for name, spent in after.items()}
 
+    def in_turns(
+        self,
+        floor_url: str,
+        url: str,
+        requests: Callable[[int], list["Request"]],
+        *,
+        count: int,
+        concurrency: int,
+    ) -> tuple["Side", "Side"]:
+        """POST `count` new requests to a floor and to the service, in turns.
+
+        Whatever else the machine does meets both; what came before has warmed both.
+        """
+        sides = Side(), Side()
+        for each in (floor_url, url):
+            post_all(each, requests(count // WARM_UP), concurrency=concurrency)
+        for _ in range(ROUNDS):
+            for side, each in zip(sides, (floor_url, url), strict=True):
+                prepared = requests(count // ROUNDS)
+                with self.measure() as measured:
+                    load = post_all(each, prepared, concurrency=concurrency)
+                side.add(load, measured)
+        return sides
+
     def wait_until(
         self, holds: Callable[[], bool], otherwise: str, *, seconds: float = READY_SECONDS
     ) -> None:
@@ -232,6 +262,26 @@ class Load:
 
     milliseconds: list[float] = field(default_factory=list)
     statuses: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class Side:
+    """The rounds of one side of a comparison as one."""
+
+    load: Load = field(default_factory=Load)
+    seconds: float = 0.0
+    cpu: Counter[str] = field(default_factory=Counter)
+
+    def add(self, load: Load, measured: Measured) -> None:
+        """Add a round."""
+        self.load.milliseconds += load.milliseconds
+        self.load.statuses = dict(Counter(self.load.statuses) + Counter(load.statuses))
+        self.seconds += measured.seconds
+        self.cpu.update(measured.cpu)
+
+    def cpu_per(self, units: int) -> dict[str, float]:
+        """CPU microseconds a unit by process, those that did nothing left out."""
+        return _per_unit(self.cpu, units)
 
 
 def post_all(url: str, requests: Iterable[Request], *, concurrency: int) -> Load:

@@ -7,18 +7,16 @@ must be an event, its body and a delivery when the run is over: exactly once.
 import hashlib
 import hmac
 import itertools
-from collections import Counter
 
 import orjson
 
-from benchmarks.harness import Harness, Load, Measured, Request, cursor, post_all
+from benchmarks.harness import WARM_UP, Harness, Request, cursor
 from benchmarks.results import Result, percentiles
 from benchmarks.seed import Business, business, endpoint
 
 SMALL_COUNT, SMALL_CONCURRENCY = 4_000, 16
 LARGE_COUNT, LARGE_CONCURRENCY, LARGE_ITEMS = 300, 4, 100
 BUSINESSES = 20
-ROUNDS = 4
 OF_FLOOR = 0.40
 ITEMS_PER_SECOND = 5_000
 
@@ -61,50 +59,38 @@ def _measure(
     count: int,
     concurrency: int,
 ) -> Result:
-    def post(to: str, number: int) -> tuple[Load, Measured]:
-        requests = [_notification(businesses[n % BUSINESSES], items) for n in range(number)]
-        with harness.measure() as measured:
-            load = post_all(f"{to}/upstream/webhook", requests, concurrency=concurrency)
-        return load, measured
+    def notifications(number: int) -> list[Request]:
+        return [_notification(businesses[n % BUSINESSES], items) for n in range(number)]
 
-    for each in (floor_url, url):
-        post(each, count // 10)
     before = _stored()
-    # In turns, so that whatever else the machine does meets both.
-    rounds = [(post(floor_url, count // ROUNDS), post(url, count // ROUNDS)) for _ in range(ROUNDS)]
-    floor, floor_seconds, _ = _together([floor for floor, _ in rounds])
-    load, seconds, cpu = _together([service for _, service in rounds])
+    floor, service = harness.in_turns(
+        f"{floor_url}/upstream/webhook",
+        f"{url}/upstream/webhook",
+        notifications,
+        count=count,
+        concurrency=concurrency,
+    )
     result = Result(
         f"{items} item{'s' * (items > 1)}",
         count * items,
-        count * items / seconds,
+        count * items / service.seconds,
         unit="items",
-        percentiles=percentiles(load.milliseconds),
-        cpu={name: spent / (count * items) * 1e6 for name, spent in cpu.items() if spent > 0.01},
-        floor=count * items / floor_seconds,
+        percentiles=percentiles(service.load.milliseconds),
+        cpu=service.cpu_per(count * items),
+        floor=count * items / floor.seconds,
     )
-    result.expect(floor.statuses == {200: count}, f"the floor answered {floor.statuses}")
-    result.expect(load.statuses == {200: count}, f"the service answered {load.statuses}")
+    result.expect(floor.load.statuses == {200: count}, f"the floor answered {floor.load.statuses}")
+    result.expect(service.load.statuses == {200: count}, f"the service answered {service.load.statuses}")
     stored = {name: rows - before[name] for name, rows in _stored().items()}
+    taken = count + count // WARM_UP
     expected = {
-        "events": count * items,
-        "payloads": count * items + count,
-        "deliveries": count * items,
-        "distinct": count * items,
+        "events": taken * items,
+        "payloads": taken * items + taken,
+        "deliveries": taken * items,
+        "distinct": taken * items,
     }
     result.expect(stored == expected, f"stored {stored}, not {expected}")
     return result
-
-
-def _together(parts: list[tuple[Load, Measured]]) -> tuple[Load, float, dict[str, float]]:
-    """The rounds of one side as one: the load, wall seconds, CPU seconds by process."""
-    load, seconds, cpu = Load(), 0.0, Counter[str]()
-    for part, measured in parts:
-        load.milliseconds += part.milliseconds
-        load.statuses = dict(Counter(load.statuses) + Counter(part.statuses))
-        seconds += measured.seconds
-        cpu.update(measured.cpu)
-    return load, seconds, dict(cpu)
 
 
 def _stored() -> dict[str, int]:

@@ -15,7 +15,7 @@ import aiohttp
 import orjson
 import requests
 
-from benchmarks.harness import Harness, Load, Measured, Request, cursor, post_all
+from benchmarks.harness import WARM_UP, Harness, Request, cursor, post_all
 from benchmarks.results import Result, percentiles
 from benchmarks.seed import Business, business
 
@@ -74,29 +74,27 @@ def _measure(
 ) -> Result:
     _slow(upstream, delay)
 
-    def post(to: str, number: int) -> tuple[Load, Measured]:
-        messages = [_message(each) for _ in range(number)]
-        with harness.measure() as measured:
-            load = post_all(f"{to}/v1/messages", messages, concurrency=CONCURRENCY)
-        return load, measured
-
-    for warm in (floor, url):
-        post(warm, count // 5)
-    floor_load, floor_measured = post(floor, count)
     before = _events()
-    load, measured = post(url, count)
+    bare, service = harness.in_turns(
+        f"{floor}/v1/messages",
+        f"{url}/v1/messages",
+        lambda number: [_message(each) for _ in range(number)],
+        count=count,
+        concurrency=CONCURRENCY,
+    )
     result = Result(
         f"upstream {delay} ms",
         count,
-        count / measured.seconds,
+        count / service.seconds,
         unit="messages",
-        percentiles=percentiles(load.milliseconds),
-        cpu=measured.cpu_per(count),
-        floor=count / floor_measured.seconds,
+        percentiles=percentiles(service.load.milliseconds),
+        cpu=service.cpu_per(count),
+        floor=count / bare.seconds,
     )
-    result.expect(floor_load.statuses == {200: count}, f"the floor answered {floor_load.statuses}")
-    result.expect(load.statuses == {200: count}, f"the service answered {load.statuses}")
-    result.expect(_events() - before == count, f"{_events() - before} events of {count} messages")
+    result.expect(bare.load.statuses == {200: count}, f"the floor answered {bare.load.statuses}")
+    result.expect(service.load.statuses == {200: count}, f"the service answered {service.load.statuses}")
+    sent, found = count + count // WARM_UP, _events() - before
+    result.expect(found == sent, f"{found} events of {sent} messages")
     return result
 
 
