@@ -7,6 +7,7 @@ Opens at 10 consecutive failures, or when half of at least 20 attempts in 5 minu
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import groupby
 
 FAILURES_IN_A_ROW = 10
 WINDOW = timedelta(minutes=5)
@@ -50,15 +51,22 @@ class Figures:
 
 def after(figures: Figures, results: Iterable[Result], at: datetime) -> Figures:
     """The figures after attempts that ended at about `at`, in their order."""
-    for result in results:
-        figures = _succeeded(figures, at) if result.ok else _failed(figures, at, probe=result.probe)
+    for ok, together in groupby(results, key=lambda result: result.ok):
+        if ok:
+            figures = _succeeded(figures, at, attempts=sum(1 for _ in together))
+        else:
+            for result in together:
+                figures = _failed(figures, at, probe=result.probe)
     return figures
 
 
-def _succeeded(figures: Figures, at: datetime) -> Figures:
-    figures = _counted(figures, at, failures=0)
+def _succeeded(figures: Figures, at: datetime, *, attempts: int) -> Figures:
     if figures.open_until is not None:
+        # The one that closes the circuit begins a new window and is not of it.
         figures = replace(figures, window_started_at=None, window_attempts=0, window_failures=0)
+        attempts -= 1
+    if attempts:
+        figures = _counted(figures, at, attempts=attempts, failures=0)
     return replace(
         figures, consecutive_failures=0, failing_since=None, last_success_at=at, open_until=None, opened=0
     )
@@ -66,7 +74,7 @@ def _succeeded(figures: Figures, at: datetime) -> Figures:
 
 def _failed(figures: Figures, at: datetime, *, probe: bool) -> Figures:
     figures = replace(
-        _counted(figures, at, failures=1),
+        _counted(figures, at, attempts=1, failures=1),
         consecutive_failures=figures.consecutive_failures + 1,
         failing_since=figures.failing_since or at,
     )
@@ -93,11 +101,11 @@ def _open(figures: Figures, at: datetime) -> Figures:
     )
 
 
-def _counted(figures: Figures, at: datetime, *, failures: int) -> Figures:
+def _counted(figures: Figures, at: datetime, *, attempts: int, failures: int) -> Figures:
     running = figures.window_started_at is not None and at - figures.window_started_at < WINDOW
     return replace(
         figures,
         window_started_at=figures.window_started_at if running else at,
-        window_attempts=(figures.window_attempts if running else 0) + 1,
+        window_attempts=(figures.window_attempts if running else 0) + attempts,
         window_failures=(figures.window_failures if running else 0) + failures,
     )

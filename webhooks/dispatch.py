@@ -37,8 +37,10 @@ from webhooks.schedule import Decision, decide
 
 log = structlog.get_logger(__name__)
 
-FLUSH_SECONDS = 0.02
+FLUSH_SECONDS = 0.04
 FLUSH_ROWS = 500
+SWARM_SECONDS = 0.02
+"""Requests end in swarms: one claim for all that end within so long."""
 LINGER_SECONDS = 5.0
 POLL_SECONDS = 0.5
 """How long an idle dispatcher waits for a signal before it looks at the clock: retries become due silently."""
@@ -168,8 +170,7 @@ class _Dispatcher:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         freed.cancel()
         if not self.listening.done():
-            # Requests end in swarms: one claim for all that end within a flush.
-            await asyncio.sleep(FLUSH_SECONDS)
+            await asyncio.sleep(SWARM_SECONDS)
 
     def _listen(self) -> None:
         """Have a wait for a wake-up running. Called before a claim: what an ended wait heard, the claim sees."""

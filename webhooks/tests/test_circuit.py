@@ -55,6 +55,16 @@ def test_a_batch_counts_as_its_results_one_by_one(sequence: list[Step], cut: int
     assert once == parts
 
 
+def test_successes_together_close_a_circuit_as_they_would_one_by_one() -> None:
+    opened = circuit.after(Figures(), [Result(False)] * FAILURES_IN_A_ROW, START)
+    later = START + FIRST_WAIT
+    one_by_one = opened
+    for _ in range(3):
+        one_by_one = circuit.after(one_by_one, [Result(True, probe=True)], later)
+    assert circuit.after(opened, [Result(True, probe=True)] * 3, later) == one_by_one
+    assert one_by_one.window_attempts == 2
+
+
 def test_half_of_twenty_in_five_minutes_open_it() -> None:
     alternating = [Result(number % 2 == 1) for number in range(20)]
     assert circuit.after(Figures(), alternating[:19], START).open_until is None
