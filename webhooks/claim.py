@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -85,6 +85,12 @@ UPDATE webhook_deliveries SET status = 'dead', last_error = 'endpoint_deleted', 
 WHERE id IN (SELECT id FROM webhook_deliveries
              WHERE endpoint_id = ANY(%s::uuid[]) AND status IN ('pending', 'failed') LIMIT %s
              FOR UPDATE SKIP LOCKED)
+"""
+
+# By primary key; what another worker has claimed meanwhile, because the lease ran out, has a later lease and stays.
+_GIVE_BACK = """
+UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = NULL
+WHERE id = ANY(%s::uuid[]) AND status IN ('pending', 'failed') AND leased_until > now() AND leased_until <= %s
 """
 
 
@@ -213,3 +219,10 @@ def _locking(shares: dict[UUID, int]) -> Statements[list[tuple[Any, ...]]]:
         if left:
             locked += yield _LOCK, [uuids(left), list(left.values()), is_replay]
     return locked
+
+
+def giving_back(deliveries: Sequence[Claimed]) -> Statements[None]:
+    """The statements that end the leases of deliveries that were not tried: they are due again at once."""
+    lease = timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
+    leased_until = max(delivery.claimed_at for delivery in deliveries) + lease
+    yield _GIVE_BACK, [uuids(delivery.id for delivery in deliveries), leased_until]

@@ -31,7 +31,7 @@ from gateway.valkey import valkey
 from webhooks import measures, wake
 from webhooks.attempt import delivery_headers, log_entry
 from webhooks.bulk import LoopConnection
-from webhooks.claim import Claimed, Room, claiming
+from webhooks.claim import Claimed, Room, claiming, giving_back
 from webhooks.record import Outcome, disable, recording
 from webhooks.schedule import Decision, decide
 
@@ -74,7 +74,7 @@ def run() -> None:
 
 
 def stop() -> None:
-    """Ask the dispatcher to end: nothing more is claimed, what is in flight finishes and is recorded."""
+    """Ask the dispatcher to end: nothing more is claimed, what waits is given back, what is in flight finishes."""
     _stopping.set()
 
 
@@ -117,6 +117,8 @@ class _Dispatcher:
             ) as self.outbound:
                 senders = [asyncio.create_task(self._send_in_turn()) for _ in range(self.capacity)]
                 await self._claim_until_idle()
+                if _stopping.is_set():
+                    await self._give_back()
                 await self.claimed.join()
                 for sender in senders:
                     sender.cancel()
@@ -194,6 +196,19 @@ class _Dispatcher:
             log.warning("claim_failed", error=type(error).__name__)
             await asyncio.sleep(POLL_SECONDS)
             return []
+
+    async def _give_back(self) -> None:
+        """End the leases of what waits for a sender; if that fails, they run out."""
+        waiting = []
+        while not self.claimed.empty():
+            delivery, _, _ = self.claimed.get_nowait()
+            self.claimed.task_done()
+            waiting.append(delivery)
+        if waiting:
+            try:
+                await self.claiming.run(giving_back(waiting))
+            except DATABASE_UNAVAILABLE as error:
+                log.warning("give_back_failed", error=type(error).__name__, rows=len(waiting))
 
     async def _send_in_turn(self) -> None:
         """One of as many senders as there may be requests at once: takes what is claimed, one after another."""

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -142,6 +143,44 @@ def test_a_lost_database_connection_heals(
     assert {got.headers["webhook-id"] for got in receiver.received} == {
         ids.encode("evt_", event_id) for event_id in Delivery.objects.values_list("event_id", flat=True)
     }
+
+
+def test_a_stopping_worker_finishes_what_is_under_way_and_gives_back_the_rest(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.DELIVERY_CONCURRENCY = 2
+    stopping = threading.Event()
+    monkeypatch.setattr(dispatch, "_stopping", stopping)
+
+    def leased() -> int:
+        try:
+            return Delivery.objects.filter(leased_until__isnull=False).count()
+        finally:
+            connection.close()
+
+    async def stop(request: Received) -> web.Response:
+        dispatch.stop()
+        while await asyncio.to_thread(leased) > 2:
+            await asyncio.sleep(0.01)
+        return web.Response()
+
+    receiver.answer = stop  # type: ignore[assignment]
+    for number in range(6):
+        publish_one(tenant, f"k{number}")
+    dispatch.run()
+    first = len(receiver.received)
+    assert first <= 2, "what waited for its turn was not sent"
+    assert Delivery.objects.filter(status="delivered").count() == first
+    assert Delivery.objects.filter(status="pending", leased_until=None).count() == 6 - first
+    stopping.clear()
+    receiver.answer = lambda request: web.Response()
+    dispatch.run()
+    assert Delivery.objects.filter(status="delivered").count() == 6
+    assert len(receiver.received) == 6
 
 
 def test_without_valkey_beat_and_the_database_are_enough(
