@@ -42,12 +42,16 @@ class Callers:
     def start(self, *reads: str) -> None:
         """Begin, the paths to read among it."""
         for _ in range(2):
-            self._repeat("sends with a key", self._send_with_key)
-            self._repeat("sends without a key", self._send)
+            self.more_sends()
             self._repeat("notifications", self._notify)
         for path in reads:
             self._repeat("reads", lambda name, path=path: self._call("reads", name, "GET", path))
         self._repeat("health", lambda name: self._call("health", name, "GET", "/v1/health"))
+
+    def more_sends(self) -> None:
+        """Two more clients that send, one of them with keys."""
+        self._repeat("sends with a key", self._send_with_key)
+        self._repeat("sends without a key", self._send)
 
     def stop(self) -> None:
         """Let every caller finish what it is about; fails when one was not answered at all."""

@@ -121,6 +121,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     for _ in range(ROUNDS):
         gone = time.monotonic()
         postgres.stop()
+        callers.more_sends()  # those before may be waiting for the upstream, or with its answer
         wait_until(
             lambda gone=gone: callers.kinds(503, since=gone) == every_kind,
             "every kind of call is answered 503",
