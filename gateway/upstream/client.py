@@ -19,6 +19,7 @@ import requests
 import structlog
 from django.conf import settings
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from gateway.transactions import leave_database
 from gateway.upstream import timing
@@ -191,11 +192,25 @@ def request(
 
 
 def _chunks_until(response: requests.Response, deadline: float) -> Iterator[bytes]:
-    """The body's chunks; a body that drips past the deadline is a time-out like any other."""
-    for chunk in response.iter_content(READ_CHUNK):
-        if perf_counter() > deadline:
-            raise requests.ReadTimeout("the answer's body took too long")
+    """The body as it comes; one that is not whole by the deadline is a time-out like any other.
+
+    `read1` returns what one read of the socket gives, and each read has what is left of the time: `iter_content` would
+    wait for a full chunk for as long as a byte comes every now and then.
+    """
+    raw = response.raw
+    while (left := deadline - perf_counter()) > 0:
+        if raw.connection is not None and raw.connection.sock is not None:
+            raw.connection.sock.settimeout(left)
+        try:
+            chunk = raw.read1(READ_CHUNK, decode_content=True)
+        except ReadTimeoutError as error:
+            raise requests.ReadTimeout(error) from None
+        except HTTPError as error:
+            raise requests.ConnectionError(error) from None
+        if not chunk:
+            return
         yield chunk
+    raise requests.ReadTimeout("the answer's body took too long")
 
 
 def _unreachable(error: requests.RequestException, started: float) -> UpstreamUnreachable:

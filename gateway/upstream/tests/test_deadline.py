@@ -1,0 +1,80 @@
+"""The time-out of a call is for all of it: an answer that stalls or drips after its first byte is a time-out too."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from gateway.upstream import client
+from gateway.upstream.channel import Channel
+from gateway.upstream.client import Call, UpstreamUnreachable
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+ANSWERS = {
+    "stalls": (OK + b"Content-Length: 1000\r\n\r\n{", b""),
+    "drips": (OK + b"Content-Length: 1000\r\n\r\n", b" "),
+    "drips-chunks": (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+}
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """Answers as its path says, ten bytes a second."""
+    started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            begin, piece = ANSWERS[head.split(b" ")[1].decode().removeprefix("/")]
+            writer.write(begin)
+            while True:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.1)
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the client has left, or the test ends
+        finally:
+            writer.close()
+
+    async def serve() -> None:
+        stopped = asyncio.Event()
+        async with await asyncio.start_server(handle, "127.0.0.1", 0) as listening:
+            url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+            started.set_result((url, asyncio.get_running_loop(), stopped))
+            await stopped.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    url, loop, stopped = started.result(5)
+    yield url
+    loop.call_soon_threadsafe(stopped.set)
+    thread.join(10)
+
+
+def over_requests(call: Call) -> None:
+    client.send(call)
+
+
+def over_aiohttp(call: Call) -> None:
+    async def once() -> None:
+        async with Channel(limit=1) as channel:
+            await channel.send(call)
+
+    asyncio.run(once())
+
+
+@pytest.mark.parametrize("transport", [over_requests, over_aiohttp])
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_that_is_not_whole_in_time_is_a_time_out(
+    server: str, settings: Any, transport: Any, answer: str
+) -> None:
+    settings.UPSTREAM_TIMEOUT_MS = 500
+    began = time.monotonic()
+    with pytest.raises(UpstreamUnreachable) as unreachable:
+        transport(Call("POST", f"{server}/{answer}", {}, b"{}"))
+    assert unreachable.value.reason == "timeout"
+    assert time.monotonic() - began < 1.0
