@@ -216,7 +216,16 @@ DATABASES["default"]["OPTIONS"] = {
     **DATABASES["default"].get("OPTIONS", {}),
     "connect_timeout": 2,
     **(
-        {"pool": {"min_size": 1, "max_size": DATABASE_POOL_SIZE, "timeout": 5, "max_lifetime": 1800}}
+        {
+            "pool": {
+                "min_size": 1,
+                "max_size": DATABASE_POOL_SIZE,
+                "timeout": 5,
+                "max_lifetime": 1800,
+                # Its waits between attempts to connect double: it gives up instead, and the next request begins anew.
+                "reconnect_timeout": 1,
+            }
+        }
         if DATABASE_POOL_SIZE
         else {}
     ),
@@ -374,6 +383,7 @@ SPECTACULAR_SETTINGS = {
 CELERY_BROKER_URL = embedded.celery_broker_url(REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "default"
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # workers wait for Valkey however long it is away
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1

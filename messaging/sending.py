@@ -5,6 +5,7 @@ transaction with the event, its deliveries and the idempotency result → the up
 A message is never sent twice: an interrupted send ends as 'outcome unknown' and is not repeated.
 """
 
+import time
 from typing import Any
 from uuid import UUID
 
@@ -33,6 +34,9 @@ from webhooks.publish import NewEvent, publish
 log = structlog.get_logger(__name__)
 
 CONNECTED = "connected"
+RECORD_PATIENCE_SECONDS = 15.0
+"""How long a send that is done waits for a database that is away, and its caller with it."""
+RECORD_AGAIN_SECONDS = 0.2
 
 _marked: set[UUID] = set()
 
@@ -180,9 +184,9 @@ def _record(
     claim: Claim | None,
     response: HttpResponse,
 ) -> None:
-    """One transaction for what the send left behind.
+    """One transaction for what the send left behind, again and again while the database is away: it counts once.
 
-    If the database is gone by now, the caller still gets the upstream's answer: the message is on its way, and any
+    If the database stays away, the caller still gets the upstream's answer: the message is on its way, and any
     other answer would make the caller send it again.
     """
     events = (
@@ -190,20 +194,30 @@ def _record(
         if answer.ok
         else []
     )
-    try:
-        if claim is None and tenant_id in _marked:
-            # Nearly every send without a key: its one statement is a transaction of its own.
-            publish(tenant_id=tenant_id, events=events, alone=True)
+    gives_up_at = time.monotonic() + RECORD_PATIENCE_SECONDS
+    while True:
+        try:
+            _write(tenant_id, events, claim, response)
             return
-        with transaction.atomic():
-            publish(tenant_id=tenant_id, events=events)
-            if answer.ok:
-                _mark_first_step(tenant_id)
-            if claim is not None:
-                claim.complete(response)
-    except UNAVAILABLE as error:
-        log.error("send_not_recorded", error=type(error).__name__, http_status=answer.status)
-        connection.close()
+        except UNAVAILABLE as error:
+            connection.close()
+            if time.monotonic() > gives_up_at:
+                log.error("send_not_recorded", error=type(error).__name__, http_status=answer.status)
+                return
+            time.sleep(RECORD_AGAIN_SECONDS)
+
+
+def _write(tenant_id: UUID, events: list[NewEvent], claim: Claim | None, response: HttpResponse) -> None:
+    if claim is None and tenant_id in _marked:
+        # Nearly every send without a key: its one statement is a transaction of its own.
+        publish(tenant_id=tenant_id, events=events, alone=True)
+        return
+    with transaction.atomic():
+        publish(tenant_id=tenant_id, events=events)
+        if events:
+            _mark_first_step(tenant_id)
+        if claim is not None:
+            claim.complete(response)
 
 
 def _mark_first_step(tenant_id: UUID) -> None:

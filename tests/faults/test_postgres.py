@@ -146,6 +146,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     assert max(sent.values()) == 1, "a message went out twice"
     events = [got.json for got in receiver.received]
     callers.assert_sends(sent)
+    callers.assert_outbound_events(events)
     callers.assert_notifications(events)
     assert_batch(batch_id, sent, events)
     # 2 % is what a runner that stalled may send late; the rest is what this machine delays on the way.
