@@ -92,6 +92,7 @@ class _Dispatcher:
         self.capacity: int = settings.DELIVERY_CONCURRENCY
         self.of_tenant: int = settings.DELIVERY_TENANT_CONCURRENCY
         self.schedule: Sequence[float] = settings.WEBHOOK_RETRY_SCHEDULE
+        self.longest_wait: float = settings.DELIVERY_LEASE_SECONDS / 2
         self.claimed: asyncio.Queue[tuple[Claimed, _Share, _Share]] = asyncio.Queue()
         self.open = 0
         self.held_bytes = 0
@@ -215,9 +216,11 @@ class _Dispatcher:
         while True:
             delivery, endpoint, tenant = await self.claimed.get()
             try:
-                outcome = await self._deliver(delivery, endpoint)
-                self.outcomes.append(outcome)
-                self.to_record.set()
+                # One that waited too long for its sender is left to its lease, which could end while it is under way.
+                if time.monotonic() - delivery.claimed_monotonic < self.longest_wait:
+                    outcome = await self._deliver(delivery, endpoint)
+                    self.outcomes.append(outcome)
+                    self.to_record.set()
             except Exception:
                 # The lease runs out and the delivery is claimed again: an error here must not end the others.
                 log.exception("delivery_crashed")

@@ -183,6 +183,28 @@ def test_a_stopping_worker_finishes_what_is_under_way_and_gives_back_the_rest(
     assert len(receiver.received) == 6
 
 
+def test_what_waited_too_long_for_its_turn_is_left_to_its_lease(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any
+) -> None:
+    settings.DELIVERY_CONCURRENCY = 1
+    settings.DELIVERY_LEASE_SECONDS = 3
+
+    async def slow(request: Received) -> web.Response:
+        await asyncio.sleep(2 if len(receiver.received) == 1 else 0)
+        return web.Response()
+
+    receiver.answer = slow  # type: ignore[assignment]
+    for number in range(2):
+        publish_one(tenant, f"k{number}")
+    dispatch.run()
+    assert len(receiver.received) == 1, "the other was sent although its lease was about to end"
+    assert Delivery.objects.filter(status="pending", attempts=0, leased_until__isnull=False).count() == 1
+    Delivery.objects.filter(status="pending").update(next_attempt_at=now())
+    dispatch.run()
+    assert len(receiver.received) == 2
+    assert Delivery.objects.filter(status="delivered", attempts=1).count() == 2
+
+
 def test_without_valkey_beat_and_the_database_are_enough(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
