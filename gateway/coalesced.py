@@ -24,10 +24,9 @@ class Coalesced:
     def ask(self) -> None:
         """Have the work done."""
         with self._lock:
-            if self._asked:
-                return
-            self._asked = True
-        threading.Thread(target=self._run, daemon=True).start()
+            if not self._asked:
+                threading.Thread(target=self._run, daemon=True).start()
+                self._asked = True
 
     def _run(self) -> None:
         wait = self._began + self._seconds - time.monotonic()
