@@ -103,65 +103,61 @@ class Service:
         self.group.close()
 
 
-class Postgres:
-    """A Postgres of a test's own, durable as in `make run`, that can be stopped and killed."""
+class _Server:
+    """A server of a test's own that can be stopped, killed and started again."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.url = embedded.database_url(directory)
+    def __init__(
+        self,
+        directory: Path,
+        url: str,
+        start: Callable[..., "subprocess.Popen[bytes]"],
+        stop: Callable[["subprocess.Popen[bytes]"], None],
+    ) -> None:
+        self.directory, self.url = directory, url
+        self._start, self._stop = start, stop
         self.group = ProcessGroup(grace_seconds=0.2)
         self.start()
 
     def start(self) -> None:
         """Start it again; returns when it answers."""
-        self.process = embedded.start_postgres(self.directory, process_group=self.group.id)
+        self.process = self._start(self.directory, process_group=self.group.id)
 
     def stop(self) -> None:
-        """Stop it as an operator does: every session is ended."""
-        embedded.stop_postgres(self.process)
-
-    def kill(self) -> None:
-        """kill -9: it comes back by crash recovery."""
-        self.process.kill()
-        self.process.wait(10)
-
-    def close(self) -> None:
-        """Stop it for good."""
-        self.stop()
-        self.group.close()
-
-
-class Valkey:
-    """A Valkey of a test's own that can be emptied, stopped and killed; it always starts empty."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.url = embedded.valkey_url(directory)
-        self.group = ProcessGroup(grace_seconds=0.2)
-        self.start()
-
-    def start(self) -> None:
-        """Start it again; returns when it answers."""
-        self.process = embedded.start_valkey(self.directory, process_group=self.group.id)
-
-    def stop(self) -> None:
-        """Stop it in order."""
-        embedded.stop_valkey(self.process)
+        """Stop it as an operator does: in order, every session is ended."""
+        self._stop(self.process)
 
     def kill(self) -> None:
         """kill -9."""
         self.process.kill()
         self.process.wait(10)
 
-    def flush(self) -> None:
-        """Forget everything."""
-        with contextlib.closing(redis.Redis.from_url(self.url)) as client:
-            client.flushall()
-
     def close(self) -> None:
         """Stop it for good."""
         self.stop()
         self.group.close()
+
+
+class Postgres(_Server):
+    """A Postgres, durable as in `make run`; killed, it comes back by crash recovery."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            directory, embedded.database_url(directory), embedded.start_postgres, embedded.stop_postgres
+        )
+
+
+class Valkey(_Server):
+    """A Valkey, which always starts empty and can be emptied."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            directory, embedded.valkey_url(directory), embedded.start_valkey, embedded.stop_valkey
+        )
+
+    def flush(self) -> None:
+        """Forget everything."""
+        with contextlib.closing(redis.Redis.from_url(self.url)) as client:
+            client.flushall()
 
 
 def database_url() -> str:

@@ -11,10 +11,8 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import orjson
@@ -24,6 +22,7 @@ from django.db import transaction
 from tenants.models import Tenant
 from tests.faults.service import LONG, ROOT, database_url
 from tests.fixtures import Api
+from tests.raw_server import raw_server
 from webhooks.models import Delivery, Endpoint
 from webhooks.publish import NewEvent, publish
 
@@ -138,38 +137,21 @@ MANNERS: dict[str, tuple[Manner, str, str | None]] = {
 def receivers() -> Iterator[tuple[str, Counter[str]]]:
     """A server whose paths are the manners, and how often each was called; every ping gets its challenge."""
     calls: Counter[str] = Counter()
-    started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:-2])
-            body = await reader.readexactly(int(headers["content-length"]))
-            if headers["x-service-event-type"] == "webhook.verify":
-                challenge: str = orjson.loads(body)["challenge"]
-                await says(OK + b"Content-Length: %d\r\n\r\n" % len(challenge) + challenge.encode())(writer)
-                return
-            manner = head.split(" ", 2)[1].removeprefix("/")
-            calls[manner] += 1
-            await MANNERS[manner][0](writer)
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the dispatcher has left, or the test ends
-        finally:
-            writer.close()
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:-2])
+        body = await reader.readexactly(int(headers["content-length"]))
+        if headers["x-service-event-type"] == "webhook.verify":
+            challenge: str = orjson.loads(body)["challenge"]
+            await says(OK + b"Content-Length: %d\r\n\r\n" % len(challenge) + challenge.encode())(writer)
+            return
+        manner = head.split(" ", 2)[1].removeprefix("/")
+        calls[manner] += 1
+        await MANNERS[manner][0](writer)
 
-    async def serve() -> None:
-        stopped = asyncio.Event()
-        async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
-            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            started.set_result((url, asyncio.get_running_loop(), stopped))
-            await stopped.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    url, loop, stopped = started.result(5)
-    yield url, calls
-    loop.call_soon_threadsafe(stopped.set)
-    thread.join(10)
+    with raw_server(connected) as url:
+        yield url, calls
 
 
 def test_receivers_that_misbehave_cost_bounded_time_and_memory_and_are_named(

@@ -1,10 +1,8 @@
 """The time-out of a call is for all of it: an answer that stalls or drips after its first byte is a time-out too."""
 
 import asyncio
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from gateway.upstream import client
 from gateway.upstream.channel import Channel
 from gateway.upstream.client import Call, UpstreamUnreachable
+from tests.raw_server import raw_server
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 ANSWERS = {
@@ -24,35 +23,18 @@ ANSWERS = {
 @pytest.fixture
 def server() -> Iterator[str]:
     """Answers as its path says, ten bytes a second."""
-    started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            begin, piece = ANSWERS[head.split(b" ")[1].decode().removeprefix("/")]
-            writer.write(begin)
-            while True:
-                writer.write(piece)
-                await writer.drain()
-                await asyncio.sleep(0.1)
-        except (ConnectionError, asyncio.CancelledError):
-            pass  # the client has left, or the test ends
-        finally:
-            writer.close()
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        begin, piece = ANSWERS[head.split(b" ")[1].decode().removeprefix("/")]
+        writer.write(begin)
+        while True:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.1)
 
-    async def serve() -> None:
-        stopped = asyncio.Event()
-        async with await asyncio.start_server(handle, "127.0.0.1", 0) as listening:
-            url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-            started.set_result((url, asyncio.get_running_loop(), stopped))
-            await stopped.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    url, loop, stopped = started.result(5)
-    yield url
-    loop.call_soon_threadsafe(stopped.set)
-    thread.join(10)
+    with raw_server(drip) as url:
+        yield url
 
 
 def over_requests(call: Call) -> None:

@@ -1,0 +1,39 @@
+"""A server that answers whatever a test writes to its connections, in a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextmanager
+def raw_server(connected: Connected) -> Iterator[str]:
+    """Serve on loopback, each connection by `connected`; gives the base URL. Whoever leaves early is let go."""
+    started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await connected(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client has left, or the test ends
+        finally:
+            writer.close()
+
+    async def serve() -> None:
+        stopped = asyncio.Event()
+        async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            started.set_result((url, asyncio.get_running_loop(), stopped))
+            await stopped.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    url, loop, stopped = started.result(5)
+    try:
+        yield url
+    finally:
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join(10)
