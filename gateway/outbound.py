@@ -9,23 +9,29 @@ whatever the other side does, never an exception.
 
 import asyncio
 import errno
-import io
 import socket
 import ssl
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
-from functools import cache, lru_cache
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import NamedTuple, Self, TypedDict, Unpack
 
-import aiohttp
 import certifi
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.connector import Connection
+from aiohappyeyeballs import start_connection
 from asgiref.sync import async_to_sync
 
-from gateway.outbound_answers import Answer, Attempt, retry_after
+from gateway.outbound_answers import (
+    Answer,
+    AnswerTooLargeError,
+    Attempt,
+    BrokenOffError,
+    StaleError,
+    UnknownNameError,
+)
+from gateway.outbound_http import HttpConnection
+from gateway.outbound_names import AddressInfo, Names, Resolve
 from gateway.outbound_urls import InvalidUrlError, parse_url, validate_url
 from gateway.public_addresses import is_public
 from gateway.transactions import leave_database
@@ -37,13 +43,8 @@ CONNECT_TIMEOUT = 5.0
 TOTAL_TIMEOUT = 15.0
 READ_LIMIT = 16 * 1024
 
-_MAX_HEADER_BYTES = 8 * 1024
-_MAX_HEADERS = 128
-_LARGE_BODY = 1024 * 1024
-_RESOLVER_THREADS = 32
-
-# Set by the task that makes a request; read where aiohttp opens a socket and where it sends for that task.
-_current: ContextVar[Attempt] = ContextVar("outbound_attempt")
+_NEXT_ADDRESS_AFTER = 0.25
+"""Seconds until a name's next address is tried beside the one that does not answer (RFC 8305)."""
 
 
 class Limits(TypedDict, total=False):
@@ -54,45 +55,62 @@ class Limits(TypedDict, total=False):
     read_limit: int
 
 
+class _Origin(NamedTuple):
+    """What a connection can be used again for."""
+
+    host: str
+    port: int
+    is_tls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a URL leads, and the part of a request's head that it decides."""
+
+    origin: _Origin
+    path: str
+    fields: str
+
+
 class Outbound:
     """A pool of connections to customers' addresses: an async context manager, for one event loop.
 
-    `allow_private` lifts the guard (setting WEBHOOK_ALLOW_PRIVATE_NETWORKS). `limit` bounds the requests at
-    once; one that waits for its turn spends its own time, so callers stay below it. Requests per host are not
-    limited here. A name's addresses are kept for `dns_seconds`, an idle connection for `keepalive` seconds.
-    `resolver` and `tls` replace the system's resolver and certificates.
+    `allow_private` lifts the guard (setting WEBHOOK_ALLOW_PRIVATE_NETWORKS). Requests at once are not limited here.
+    A name's addresses are kept for `dns_seconds`, an idle connection for `keepalive` seconds. `resolve` and `tls`
+    replace the system's resolver and certificates.
     """
 
     def __init__(
         self,
         *,
         allow_private: bool,
-        limit: int = 1000,
-        dns_seconds: int = 30,
+        dns_seconds: float = 30.0,
         keepalive: float = 15.0,
-        resolver: AbstractResolver | None = None,
+        resolve: Resolve | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._allow_private = allow_private
-        self._limit = limit
-        self._dns_seconds = dns_seconds
         self._keepalive = keepalive
-        self._resolver = resolver or _Resolver()
         self._tls = tls or _tls_context()
-        self._session: aiohttp.ClientSession
-        self._fresh: aiohttp.ClientSession
+        self._names = Names(resolve, dns_seconds)
+        self._idle: defaultdict[_Origin, list[tuple[float, HttpConnection]]] = defaultdict(list)
+        self._loop: asyncio.AbstractEventLoop
+        self._sweep: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = self._open_session(reuse=True)
-        self._fresh = self._open_session(reuse=False)
+        self._loop = asyncio.get_running_loop()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._session.close()
-        await self._fresh.close()
-        await self._resolver.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for kept in self._idle.values():
+            for _, connection in kept:
+                connection.abort()
+        self._idle.clear()
+        self._names.close()
 
     async def post(
         self,
@@ -134,100 +152,106 @@ class Outbound:
         read_limit: int,
     ) -> Answer:
         attempt = Attempt()
-        _current.set(attempt)
         try:
-            # Not aiohttp's total time-out, which leaves things out and is rounded up to a whole second.
             async with asyncio.timeout(total_timeout):
-                request = (method, url, body, headers, _connect_within(connect_timeout), read_limit)
+                target = _target(url)
+                request = _head(method, target, headers, body), body or b"", attempt, read_limit
+                connection = self._kept(target.origin)
                 try:
-                    await _exchange(self._session, attempt, *request)
-                except (
-                    aiohttp.ServerDisconnectedError,
-                    aiohttp.ClientOSError,
-                    aiohttp.ClientConnectionResetError,
-                ) as error:
-                    if not attempt.was_stale(error):
+                    if connection is None:
+                        connection = await self._connect(target.origin, attempt, connect_timeout)
+                    await connection.exchange(*request)
+                except StaleError:
+                    if attempt.opened:
                         raise
-                    await _exchange(self._fresh, attempt, *request)
-        except (aiohttp.ClientError, OSError, InvalidUrlError) as error:
+                    connection = await self._connect(target.origin, attempt, connect_timeout)
+                    await connection.exchange(*request)
+                self._keep(target.origin, connection)
+        except (OSError, InvalidUrlError, UnknownNameError, BrokenOffError, AnswerTooLargeError) as error:
             return attempt.answer(error)
         return attempt.answer(None)
 
-    def _open_session(self, *, reuse: bool) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=self._limit,
-                ssl=self._tls,
-                resolver=self._resolver,
-                ttl_dns_cache=self._dns_seconds,
-                socket_factory=self._open_socket,
-                keepalive_timeout=self._keepalive if reuse else None,
-                force_close=not reuse,
-            ),
-            request_class=_Request,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"Accept-Encoding": "identity"},
-            auto_decompress=False,
-            trust_env=False,
-            read_bufsize=READ_LIMIT,
-            max_line_size=_MAX_HEADER_BYTES,
-            max_field_size=_MAX_HEADER_BYTES,
-            max_headers=_MAX_HEADERS,
-        )
+    # --- Connections
 
-    def _open_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        """The guard: aiohttp asks here for every address it is about to connect to, looked up or literal."""
+    async def _connect(self, origin: _Origin, attempt: Attempt, seconds: float) -> HttpConnection:
+        async with asyncio.timeout(seconds):
+            addresses = await self._names.addresses(origin.host, origin.port)
+            sock = await start_connection(
+                addresses,
+                happy_eyeballs_delay=_NEXT_ADDRESS_AFTER,
+                socket_factory=partial(self._open_socket, attempt),
+            )
+            try:
+                _, connection = await self._loop.create_connection(
+                    HttpConnection,
+                    sock=sock,
+                    ssl=self._tls if origin.is_tls else None,
+                    server_hostname=origin.host.rstrip(".") if origin.is_tls else None,
+                )
+            except BaseException:
+                sock.close()
+                raise
+        return connection
+
+    def _open_socket(self, attempt: Attempt, address: AddressInfo) -> socket.socket:
+        """The guard: every address that is about to be connected to, looked up or literal, comes through here."""
         family, kind, proto, _, sockaddr = address
-        attempt = _current.get()
         if not (self._allow_private or is_public(str(sockaddr[0]))):
             attempt.blocked = True
             raise OSError(errno.EACCES, "Address is not public")
         attempt.opened = True
         return socket.socket(family, kind, proto)
 
+    def _kept(self, origin: _Origin) -> HttpConnection | None:
+        """The connection to an origin that was used last, if one is still good."""
+        kept = self._idle.get(origin)
+        while kept:
+            _, connection = kept.pop()
+            if connection.is_open:
+                return connection
+        return None
 
-async def _exchange(
-    session: aiohttp.ClientSession,
-    attempt: Attempt,
-    method: str,
-    url: str,
-    body: bytes | None,
-    headers: Mapping[str, str],
-    timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
-    read_limit: int,
-) -> None:
-    """One request, and what is read of the answer to it, into `attempt`."""
-    # A large body goes out in pieces, as fast as the receiver reads.
-    data = io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
-    try:
-        async with session.request(
-            method, parse_url(url), data=data, headers=headers, timeout=timeout, allow_redirects=False
-        ) as response:
-            attempt.status = response.status
-            if "Retry-After" in response.headers:
-                attempt.retry_after = retry_after(response.headers)
-            while (room := read_limit - len(attempt.body)) > 0:
-                chunk = await response.content.read(room)
-                if not chunk:
-                    break
-                attempt.body += chunk
-    finally:
-        # A closed transport lives on until the receiver has read what is still to be sent: perhaps for ever.
-        if attempt.transport is not None and attempt.transport.is_closing():
-            attempt.transport.abort()
+    def _keep(self, origin: _Origin, connection: HttpConnection) -> None:
+        if connection.is_open:
+            self._idle[origin].append((self._loop.time(), connection))
+            if self._sweep is None:
+                self._sweep = self._loop.call_later(self._keepalive, self._close_idle)
 
-
-class _Request(aiohttp.ClientRequest):
-    """Remembers what a request was sent on, so that it can be aborted."""
-
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        _current.get().transport = conn.transport
-        return await super().send(conn)
+    def _close_idle(self) -> None:
+        """Close what nobody has used for as long as a connection is kept."""
+        now = self._loop.time()
+        for origin, kept in list(self._idle.items()):
+            still = [(since, each) for since, each in kept if each.is_open and since + self._keepalive > now]
+            for _, connection in set(kept).difference(still):
+                connection.abort()
+            if still:
+                self._idle[origin] = still
+            else:
+                del self._idle[origin]
+        first = min((since for kept in self._idle.values() for since, _ in kept), default=None)
+        self._sweep = (
+            self._loop.call_at(first + self._keepalive, self._close_idle) if first is not None else None
+        )
 
 
-@lru_cache(maxsize=64)
-def _connect_within(seconds: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(connect=seconds, ceil_threshold=float("inf"))
+@lru_cache(maxsize=4096)
+def _target(url: str) -> _Target:
+    """Raises `InvalidUrlError`."""
+    parsed = parse_url(url)
+    return _Target(
+        _Origin(parsed.raw_host or "", parsed.port or 0, parsed.scheme == "https"),
+        parsed.raw_path_qs,
+        f"Host: {parsed.host_port_subcomponent}\r\nAccept: */*\r\nAccept-Encoding: identity\r\n",
+    )
+
+
+def _head(method: str, target: _Target, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    """The request up to its body. Raises ValueError for a header that would end before its line does."""
+    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if fields.count("\n") != len(headers) or fields.count("\r") != len(headers) or "\0" in fields:
+        raise ValueError("A header has a line break or a NUL in it.")
+    length = "" if body is None else f"Content-Length: {len(body)}\r\n"
+    return f"{method} {target.path} HTTP/1.1\r\n{target.fields}{fields}{length}\r\n".encode()
 
 
 @cache
@@ -237,34 +261,6 @@ def _tls_context() -> ssl.SSLContext:
     context.load_verify_locations(certifi.where())
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-class _Resolver(AbstractResolver):
-    """The system's resolver on threads of its own: names that hang must not use up the loop's few threads."""
-
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_RESOLVER_THREADS, thread_name_prefix="outbound-dns")
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, _look_up, host, port, family)
-
-    async def close(self) -> None:
-        # Not waited for: a lookup that hangs must not hold up a caller whose deadline has passed.
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _look_up(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
-    try:
-        found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-    except UnicodeError as error:
-        raise OSError(errno.EINVAL, "Not a host name") from error
-    return [
-        ResolveResult(hostname=host, host=str(address[0]), port=port, family=kind, proto=proto, flags=0)
-        for kind, _, proto, _, address in found
-    ]
 
 
 def post_once(

@@ -5,7 +5,6 @@ the beginning of the body, the wait that the receiver asked for, and one word of
 went wrong (specification, section 2: Webhook delivery).
 """
 
-import asyncio
 import errno
 import re
 import ssl
@@ -15,12 +14,25 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-import aiohttp
-from aiohttp.http_exceptions import LineTooLong
-
 from gateway.outbound_urls import InvalidUrlError
 
 _MAX_RETRY_AFTER = 30 * 86400.0
+
+
+class UnknownNameError(Exception):
+    """A host name has no address."""
+
+
+class AnswerTooLargeError(Exception):
+    """A status line or headers beyond the bounds."""
+
+
+class BrokenOffError(Exception):
+    """The connection ended, or something else than HTTP came, before the answer was complete."""
+
+
+class StaleError(BrokenOffError):
+    """The receiver closed the connection before any byte of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +72,15 @@ class Answer:
 class Attempt:
     """What is known of a request under way; also how far it got when it fails.
 
-    `opened`: a new connection was tried for it, so it was not sent on one kept from an earlier request.
-    `blocked`: an address was refused. `transport`: what it was sent on.
+    `opened`: a public address was called for it. `blocked`: an address was refused.
     """
 
     started: float = field(default_factory=time.perf_counter)
     opened: bool = False
     blocked: bool = False
-    transport: asyncio.WriteTransport | None = None
     status: int | None = None
     retry_after: float | None = None
     body: bytearray = field(default_factory=bytearray)
-
-    def was_stale(self, error: Exception) -> bool:
-        """Whether a kept connection had been closed by the receiver before any byte of an answer."""
-        if self.opened or self.status is not None or isinstance(error, aiohttp.ClientConnectorError):
-            return False
-        # aiohttp puts the part of the answer that came into the exception.
-        return not isinstance(error, aiohttp.ServerDisconnectedError) or isinstance(error.message, str)
 
     def answer(self, failure: Exception | None) -> Answer:
         """The answer, given the exception that ended the request, if one did."""
@@ -93,13 +96,13 @@ class Attempt:
         if self.blocked and not self.opened:
             return "blocked_address"
         match failure:
-            case InvalidUrlError() | aiohttp.InvalidURL():
+            case InvalidUrlError():
                 return "blocked_address"
-            case aiohttp.ClientConnectorDNSError():
+            case UnknownNameError():
                 return "dns_error"
-            case aiohttp.ClientSSLError() | ssl.SSLError():
+            case ssl.SSLError():
                 return "tls_error"
-            case aiohttp.ClientResponseError() if _is_too_large(failure):
+            case AnswerTooLargeError():
                 return "response_too_large"
             case _:
                 return "connection_error"
@@ -111,14 +114,6 @@ def _refusal(status: int | None) -> str | None:
     if status < 200:
         return "connection_error"  # 101 Switching Protocols, which nobody asked for
     return f"http_{min(status // 100, 5)}xx"
-
-
-def _is_too_large(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, LineTooLong) or "Too many headers" in str(error):
-            return True
-        error = error.__cause__
-    return False
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -113,9 +113,7 @@ class _Dispatcher:
     async def run(self) -> None:
         recording = asyncio.create_task(self._record_until_done())
         try:
-            async with Outbound(
-                allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS, limit=self.capacity
-            ) as self.outbound:
+            async with Outbound(allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS) as self.outbound:
                 senders = [asyncio.create_task(self._send_in_turn()) for _ in range(self.capacity)]
                 await self._claim_until_idle()
                 if _stopping.is_set():

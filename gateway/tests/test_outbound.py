@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp.abc import AbstractResolver, ResolveResult
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -29,6 +28,7 @@ from hypothesis import strategies as st
 from gateway import outbound as outbound_module
 from gateway.outbound import Answer, Outbound, get_once, post_once
 from gateway.outbound_answers import retry_after
+from gateway.outbound_names import AddressInfo
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 OK_AND_CLOSE = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
@@ -165,7 +165,7 @@ def says(data: bytes) -> Behaviour:
     return behaviour
 
 
-class Names(AbstractResolver):
+class Names:
     """A resolver that knows some names; each look-up of a name takes the next of its answers."""
 
     def __init__(self, **names: list[list[str]]) -> None:
@@ -174,26 +174,20 @@ class Names(AbstractResolver):
         }
         self.asked: list[str] = []
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
+    async def __call__(self, host: str, port: int) -> list[AddressInfo]:
         self.asked.append(host)
         if host not in self._names:
             raise OSError(None, "unknown name")
         return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=0,
-                flags=0,
+            (
+                socket.AF_INET6 if ":" in address else socket.AF_INET,
+                socket.SOCK_STREAM,
+                0,
+                "",
+                (address, port),
             )
             for address in next(self._names[host])
         ]
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
 
 # --- What is sent
@@ -385,7 +379,7 @@ async def test_headers_without_end(serve: Serve, door: Outbound) -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Le", None),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", 200),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", 200),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", None),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 200),
         (b"SSH-2.0-OpenSSH_9.6\r\n", None),
     ],
 )
@@ -526,8 +520,8 @@ async def test_a_receiver_that_does_not_read_holds_nothing(serve: Serve) -> None
     opened: list[socket.socket] = []
 
     class Recording(Outbound):
-        def _open_socket(self, address: Any) -> socket.socket:
-            opened.append(super()._open_socket(address))
+        def _open_socket(self, *args: Any) -> socket.socket:
+            opened.append(super()._open_socket(*args))
             return opened[-1]
 
     async def never_reads(connection: Connection) -> None:
@@ -546,12 +540,11 @@ async def test_a_receiver_that_does_not_read_holds_nothing(serve: Serve) -> None
 
 
 async def test_the_deadline_covers_names(door: Outbound) -> None:
-    class Hanging(Names):
-        async def resolve(self, *args: Any, **kwargs: Any) -> list[ResolveResult]:
-            await asyncio.Event().wait()
-            raise AssertionError
+    async def hangs(host: str, port: int) -> list[AddressInfo]:
+        await asyncio.Event().wait()
+        raise AssertionError
 
-    async with Outbound(allow_private=True, resolver=Hanging()) as outbound:
+    async with Outbound(allow_private=True, resolve=hangs) as outbound:
         total = await outbound.post("http://receiver.test/", b"", {}, total_timeout=0.1)
         connect = await outbound.post("http://receiver.test/", b"", {}, connect_timeout=0.1)
 
@@ -617,27 +610,6 @@ async def test_cancelling_closes_the_connection(serve: Serve, door: Outbound) ->
 
     async with asyncio.timeout(5):
         await receiver.gone.wait()
-
-
-async def test_a_limit_of_requests_at_once(serve: Serve) -> None:
-    at_once = most = 0
-
-    async def counts(connection: Connection) -> None:
-        nonlocal at_once, most
-        while await connection.request():
-            at_once += 1
-            most = max(most, at_once)
-            await asyncio.sleep(0.01)
-            at_once -= 1
-            await connection.answer()
-
-    receiver = await serve(counts)
-
-    async with Outbound(allow_private=True, limit=3) as door:
-        answers = await asyncio.gather(*(door.post(receiver.url(), b"", {}) for _ in range(12)))
-
-    assert all(answer.ok for answer in answers)
-    assert most == 3
 
 
 # --- Connections that are kept
@@ -755,7 +727,7 @@ async def test_names_of_addresses_that_are_not_public_are_blocked(
 ) -> None:
     receiver = await serve(answers_ok)
 
-    async with Outbound(allow_private=False, resolver=Names(**{host: [addresses]})) as door:
+    async with Outbound(allow_private=False, resolve=Names(**{host: [addresses]})) as door:
         answer = await door.post(receiver.url(host=host), b"{}", {})
         page = await door.get(receiver.url(host=host), {})
 
@@ -774,7 +746,7 @@ async def test_a_name_that_moves_to_a_private_address_is_blocked(serve: Serve) -
     private = await serve(answers_ok, "::1", public.port)
     names = Names(**{"moves.test": [["127.0.0.1"], ["::1"]]})
 
-    async with Outbound(allow_private=False, resolver=names, dns_seconds=0) as door:
+    async with Outbound(allow_private=False, resolve=names, dns_seconds=0) as door:
         first = await door.post(public.url(host="moves.test"), b"{}", {})
         second = await door.post(public.url(host="moves.test"), b"{}", {})
 
@@ -788,7 +760,7 @@ async def test_of_several_addresses_only_public_ones_are_called(serve: Serve) ->
     private = await serve(answers_ok, "::1", public.port)
     names = Names(**{"both.test": [["::1", "127.0.0.1"]]})
 
-    async with Outbound(allow_private=False, resolver=names) as door:
+    async with Outbound(allow_private=False, resolve=names) as door:
         answer = await door.post(public.url(host="both.test"), b"{}", {})
 
     assert answer.ok
@@ -800,7 +772,7 @@ async def test_a_public_address_that_refuses_is_no_blocked_address(serve: Serve)
     private = await serve(answers_ok, "::1")
     names = Names(**{"both.test": [["::1", "127.0.0.1"]]})
 
-    async with Outbound(allow_private=False, resolver=names) as door:
+    async with Outbound(allow_private=False, resolve=names) as door:
         answer = await door.post(private.url(host="both.test"), b"{}", {})
 
     assert answer.error == "connection_error"
@@ -823,7 +795,7 @@ async def test_private_addresses_where_they_are_allowed(serve: Serve, door: Outb
 async def test_an_unknown_name() -> None:
     names = Names()
 
-    async with Outbound(allow_private=True, resolver=names) as door:
+    async with Outbound(allow_private=True, resolve=names) as door:
         answer = await door.post("https://nowhere.test/", b"", {})
 
     assert (answer.status, answer.error) == (None, "dns_error")
@@ -849,7 +821,7 @@ async def test_looked_up_names_are_kept_for_a_while(serve: Serve) -> None:
     receiver = await serve(says(OK_AND_CLOSE))
     names = Names(**{"kept.test": [["127.0.0.1"]]})
 
-    async with Outbound(allow_private=True, resolver=names) as door:
+    async with Outbound(allow_private=True, resolve=names) as door:
         for _ in range(3):
             assert (await door.post(receiver.url(host="kept.test"), b"", {})).ok
 
@@ -858,7 +830,7 @@ async def test_looked_up_names_are_kept_for_a_while(serve: Serve) -> None:
 
 
 async def test_a_url_that_cannot_be_called() -> None:
-    async with Outbound(allow_private=True, resolver=Names()) as door:
+    async with Outbound(allow_private=True, resolve=Names()) as door:
         assert (await door.post("https://receiver.test:99999/", b"", {})).error == "blocked_address"
 
 
@@ -917,7 +889,7 @@ async def test_a_trusted_certificate(serve: Serve, certificate: Path, server_tls
     trusting = ssl.create_default_context(cafile=str(certificate))
     names = Names(**{"receiver.test": [["127.0.0.1"]], "other.test": [["127.0.0.1"]]})
 
-    async with Outbound(allow_private=True, resolver=names, tls=trusting) as door:
+    async with Outbound(allow_private=True, resolve=names, tls=trusting) as door:
         by_name = await door.post(receiver.url(scheme="https", host="receiver.test"), b"{}", {})
         again = await door.post(receiver.url(scheme="https", host="receiver.test"), b"{}", {})
         wrong_name = await door.post(receiver.url(scheme="https", host="other.test"), b"{}", {})

@@ -20,7 +20,7 @@ from aiohttp import web
 from django.conf import settings as django_settings
 from django.db import connection, connections
 
-from gateway import clock, ids, outbound
+from gateway import clock, ids, outbound_names
 from gateway.celery import app as celery_app
 from gateway.clock import now
 from gateway.outbound import Outbound
@@ -311,10 +311,10 @@ def test_a_name_that_turns_to_a_private_address_is_not_called(
 def test_names_and_ports_that_do_not_answer(
     tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_such_name(host: str, port: int, family: int) -> Any:
+    def no_such_name(host: str, port: int) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "no such name")
 
-    monkeypatch.setattr(outbound, "_look_up", no_such_name)
+    monkeypatch.setattr(outbound_names, "_look_up", no_such_name)
     for url, error in (("http://shop.example/", "dns_error"), ("http://127.0.0.1:9/", "connection_error")):
         Endpoint.objects.update(url=url)
         event_id: UUID = publish_one(tenant, url)
