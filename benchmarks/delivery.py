@@ -120,7 +120,7 @@ def _signed(url: str, instead: str) -> list[Signed]:
         headers = delivery_headers(
             target,
             delivery_id=delivery.id,
-            event_id=delivery.event_id,
+            message_id=found.id,
             event_type=delivery.event_type,
             attempt=1,
             timestamp=int(time.time()),

@@ -1,6 +1,7 @@
 """Time as the service shows it: aware UTC inside, ISO 8601 with milliseconds and `Z` outside."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 
 def now() -> datetime:
@@ -13,3 +14,14 @@ def isoformat(moment: datetime) -> str:
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
     return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def isoformat_of(milliseconds: int) -> str:
+    """`isoformat` of the milliseconds since 1970: for the flows in which thousands of moments share a second."""
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{_second(seconds)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()

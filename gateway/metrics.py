@@ -5,6 +5,7 @@ begin anew when Valkey does, which Prometheus expects of counters. Gauges are as
 `add` or `observe`, which cost a dictionary look-up, and `flush` every now and then.
 """
 
+import collections
 import hmac
 import threading
 from bisect import bisect_left
@@ -58,10 +59,12 @@ class Histogram:
     def __post_init__(self) -> None:
         _histograms.append(self)
 
-    def observe(self, seconds: float) -> None:
-        """Count one value."""
-        bucket = bisect_left(self.buckets, seconds)
-        _note({f"{self.name}{_SEPARATOR}{bucket}": 1, f"{self.name}{_SEPARATOR}sum": seconds})
+    def observe(self, *seconds: float) -> None:
+        """Count values."""
+        amounts = {f"{self.name}{_SEPARATOR}sum": sum(seconds)}
+        for bucket, count in collections.Counter(bisect_left(self.buckets, each) for each in seconds).items():
+            amounts[f"{self.name}{_SEPARATOR}{bucket}"] = count
+        _note(amounts)
 
 
 _counters: list[Counter] = []

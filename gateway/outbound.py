@@ -152,29 +152,34 @@ class Outbound:
         read_limit: int,
     ) -> Answer:
         attempt = Attempt()
+        deadline = attempt.started + total_timeout
         try:
-            async with asyncio.timeout(total_timeout):
-                target = _target(url)
-                request = _head(method, target, headers, body), body or b"", attempt, read_limit
-                connection = self._kept(target.origin)
+            target = _target(url)
+            head = _head(method, target, headers, body)
+            connection = self._kept(target.origin)
+            while True:
+                if connection is None:
+                    connection = await self._connect(target.origin, attempt, connect_timeout, deadline)
                 try:
-                    if connection is None:
-                        connection = await self._connect(target.origin, attempt, connect_timeout)
-                    await connection.exchange(*request)
+                    await connection.exchange(
+                        head, body or b"", attempt, read_limit=read_limit, deadline=deadline
+                    )
+                    break
                 except StaleError:
                     if attempt.opened:
                         raise
-                    connection = await self._connect(target.origin, attempt, connect_timeout)
-                    await connection.exchange(*request)
-                self._keep(target.origin, connection)
+                    connection = None
+            self._keep(target.origin, connection)
         except (OSError, InvalidUrlError, UnknownNameError, BrokenOffError, AnswerTooLargeError) as error:
             return attempt.answer(error)
         return attempt.answer(None)
 
     # --- Connections
 
-    async def _connect(self, origin: _Origin, attempt: Attempt, seconds: float) -> HttpConnection:
-        async with asyncio.timeout(seconds):
+    async def _connect(
+        self, origin: _Origin, attempt: Attempt, seconds: float, deadline: float
+    ) -> HttpConnection:
+        async with asyncio.timeout_at(min(self._loop.time() + seconds, deadline)):
             addresses = await self._names.addresses(origin.host, origin.port)
             sock = await start_connection(
                 addresses,

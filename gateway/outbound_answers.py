@@ -72,10 +72,11 @@ class Answer:
 class Attempt:
     """What is known of a request under way; also how far it got when it fails.
 
-    `opened`: a public address was called for it. `blocked`: an address was refused.
+    `started`: by the clock of the event loop. `opened`: a public address was called for it. `blocked`: an address
+    was refused.
     """
 
-    started: float = field(default_factory=time.perf_counter)
+    started: float = field(default_factory=time.monotonic)
     opened: bool = False
     blocked: bool = False
     status: int | None = None
@@ -87,7 +88,7 @@ class Attempt:
         error = _refusal(self.status)
         if error is None and failure is not None:
             error = self._reason(failure)
-        ms = round((time.perf_counter() - self.started) * 1000)
+        ms = round((time.monotonic() - self.started) * 1000)
         return Answer(self.status, error, ms, bytes(self.body), self.retry_after)
 
     def _reason(self, failure: Exception) -> str:

@@ -43,11 +43,14 @@ class HttpConnection(asyncio.Protocol):
         """Close at once. A transport that closes in peace lives until the receiver has read all: perhaps for ever."""
         self._transport.abort()
 
-    async def exchange(self, head: bytes, body: bytes, attempt: Attempt, read_limit: int) -> None:
+    async def exchange(
+        self, head: bytes, body: bytes, attempt: Attempt, *, read_limit: int, deadline: float
+    ) -> None:
         """Send a request; put its answer into `attempt`, of its body at most `read_limit` bytes.
 
-        Raises `StaleError`, `BrokenOffError`, `AnswerTooLargeError` or an SSLError. Afterwards the connection is
-        closed unless it can be used again; when this is cancelled it is closed.
+        Raises TimeoutError at `deadline`, a moment of the loop's clock, and `StaleError`, `BrokenOffError`,
+        `AnswerTooLargeError` or an SSLError. Afterwards the connection is closed unless it can be used again; when
+        this is cancelled it is closed.
         """
         if not self.is_open:
             raise StaleError
@@ -57,6 +60,8 @@ class HttpConnection(asyncio.Protocol):
         self._answer_headers: dict[str, str] = {}
         self._failure: Exception | None = None
         self._ended = ended = self._loop.create_future()
+        # asyncio.timeout costs several times as much.
+        too_late = self._loop.call_at(deadline, self._end, TimeoutError())
         try:
             if len(body) > _LARGE_BODY:
                 await self._send_in_pieces(head, body, ended)
@@ -64,6 +69,7 @@ class HttpConnection(asyncio.Protocol):
                 self._transport.write(head + body)
             await ended
         finally:
+            too_late.cancel()
             self._ended = None
             if not self._keep or self._transport.get_write_buffer_size():
                 self.abort()

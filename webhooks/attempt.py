@@ -73,17 +73,17 @@ def delivery_headers(
     to: Target,
     *,
     delivery_id: UUID,
-    event_id: UUID,
+    message_id: str,
     event_type: str,
     attempt: int,
     timestamp: int,
     body: bytes,
 ) -> dict[str, str]:
-    """The headers of an attempt; `webhook-id` is the event's, the same at every attempt and replay."""
+    """The headers of an attempt; `message_id` is the event's public id, the same at every attempt and replay."""
     return {
         **headers(
             keys=to.keys,
-            message_id=ids.encode(ids.EVENT, event_id),
+            message_id=message_id,
             timestamp=timestamp,
             body=body,
             event_type=event_type,

@@ -56,7 +56,7 @@ def bulk_cursor(*, prepared: bool = False) -> Iterator[CursorWrapper]:
 
 def uuids(values: Iterable[UUID]) -> str:
     """A uuid[] parameter, for `%s::uuid[]`; psycopg would take each element through Python's adaptation."""
-    return f"{{{','.join(map(str, values))}}}"
+    return f"{{{','.join([value.hex for value in values])}}}"
 
 
 def run(statements: Statements[Result]) -> Result:

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +23,7 @@ from django.db import connection
 
 from gateway import ids, metrics
 from gateway.api.errors import UNAVAILABLE as DATABASE_UNAVAILABLE
-from gateway.clock import isoformat
+from gateway.clock import isoformat_of
 from gateway.outbound import Outbound
 from gateway.valkey import UNAVAILABLE as VALKEY_UNAVAILABLE
 from gateway.valkey import valkey
@@ -100,6 +99,7 @@ class _Dispatcher:
         self.tenants: defaultdict[UUID, _Share] = defaultdict(_Share)
         self.name = f"{socket.gethostname()}:{os.getpid()}"
         self.outcomes: list[Outcome] = []
+        self.ages: list[float] = []
         self.freed = asyncio.Event()
         self.body_bytes = 0
         self.body_freed = asyncio.Event()
@@ -252,15 +252,14 @@ class _Dispatcher:
                 error="payload_expired",
             )
         body = delivery.envelope.body()
-        at = delivery.claimed_at + timedelta(seconds=time.monotonic() - delivery.claimed_monotonic)
-        timestamp = at.timestamp()
+        timestamp = delivery.claimed_at.timestamp() + time.monotonic() - delivery.claimed_monotonic
         answer = await self.outbound.post(
             delivery.target.url,
             body,
             delivery_headers(
                 delivery.target,
                 delivery_id=delivery.id,
-                event_id=delivery.event_id,
+                message_id=delivery.envelope.id,
                 event_type=delivery.event_type,
                 attempt=delivery.attempts + 1,
                 timestamp=int(timestamp),
@@ -272,14 +271,14 @@ class _Dispatcher:
         else:
             endpoint.cap = max(endpoint.cap // 2, 1)
         if delivery.attempts == 0:
-            measures.AGE.observe(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
+            self.ages.append(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
         return Outcome(
             delivery.id,
             delivery.endpoint_id,
             delivery.attempts,
             decide(answer, attempt=delivery.attempts + 1, steps=self.schedule),
             answer,
-            log_entry(answer, isoformat(at)),
+            log_entry(answer, isoformat_of(int(timestamp * 1000))),
             probe=delivery.probe,
         )
 
@@ -289,6 +288,9 @@ class _Dispatcher:
             self.to_record.clear()
             if not self.done and len(self.outcomes) < FLUSH_ROWS:
                 await asyncio.sleep(FLUSH_SECONDS)
+            if self.ages:
+                measures.AGE.observe(*self.ages)
+                self.ages.clear()
             batch, self.outcomes = self.outcomes[:FLUSH_ROWS], self.outcomes[FLUSH_ROWS:]
             if self.outcomes:
                 self.to_record.set()

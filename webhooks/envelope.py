@@ -12,7 +12,7 @@ import orjson
 from django.conf import settings
 
 from gateway import ids
-from gateway.clock import isoformat, now
+from gateway.clock import isoformat_of, now
 from webhooks.bulk import Statements, run, uuids
 from webhooks.models import within_retention
 
@@ -21,6 +21,8 @@ from webhooks.models import within_retention
 class Envelope:
     """An event's parts as stored; a notification's bytes are shared by all its events until they are joined."""
 
+    id: str
+    """The event's public id."""
     head: bytes = field(repr=False)
     data: bytes = field(repr=False)
     raw: bytes = field(repr=False)
@@ -84,8 +86,9 @@ def _loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None
     for row in rows:
         *columns, raw_path, raw_id, _, retention_days, data = row
         kept = within_retention(row[0], retention_days, moment)
+        message_id = ids.encode(ids.EVENT, row[0])
         envelopes[row[0]] = (
-            Envelope(_head(*columns), data, raws[raw_id], raw_path)
+            Envelope(message_id, _head(message_id, *columns), data, raws[raw_id], raw_path)
             if kept and data is not None and raw_id in raws
             else None
         )
@@ -93,6 +96,7 @@ def _loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None
 
 
 def _head(
+    message_id: str,
     event_id: UUID,
     kind: str,
     tenant_id: UUID,
@@ -106,10 +110,10 @@ def _head(
 ) -> bytes:
     return orjson.dumps(
         {
-            "id": ids.encode(ids.EVENT, event_id),
+            "id": message_id,
             "type": kind,
             "api_version": settings.API_VERSION,
-            "created_at": isoformat(ids.created_at(event_id)),
+            "created_at": isoformat_of(ids.milliseconds(event_id)),
             "tenant_id": tenant_id,
             "waba_id": waba_id,
             "phone_number_id": phone_number_id,

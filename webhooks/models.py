@@ -261,4 +261,4 @@ def expires_on(created_at: datetime, retention_days: int) -> date:
 
 def within_retention(event_id: UUID, retention_days: int, moment: datetime) -> bool:
     """Whether an event's body may still be shown and delivered, whatever is still stored of it."""
-    return ids.created_at(event_id) + timedelta(days=retention_days) > moment
+    return ids.milliseconds(event_id) / 1000 + retention_days * 86_400 > moment.timestamp()

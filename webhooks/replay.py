@@ -63,13 +63,13 @@ def replay_delivery(*, tenant_id: UUID, delivery_id: UUID) -> Delivery:
         is_replay=True,
         replay_of=source.id,
     )
-    record([_attempt(replay, endpoint, found.body())])
+    record([_attempt(replay, endpoint, found)])
     replay.refresh_from_db()
     return replay
 
 
-def _attempt(replay: Delivery, endpoint: Endpoint, body: bytes) -> Outcome:
-    at = now()
+def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> Outcome:
+    at, body = now(), event.body()
     target = attempt.target_of(endpoint, at=at)
     answer = post_once(
         endpoint.url,
@@ -77,7 +77,7 @@ def _attempt(replay: Delivery, endpoint: Endpoint, body: bytes) -> Outcome:
         attempt.delivery_headers(
             target,
             delivery_id=replay.id,
-            event_id=replay.event_id,
+            message_id=event.id,
             event_type=replay.event_type,
             attempt=1,
             timestamp=int(at.timestamp()),

@@ -22,10 +22,13 @@ class Decision:
     """The receiver said 410: the endpoint is disabled."""
 
 
+_DELIVERED = Decision("delivered")
+
+
 def decide(answer: Answer, *, attempt: int, steps: Sequence[float]) -> Decision:
     """The state after the given attempt (1 is the first): delivered, failed with the next step, or dead."""
     if answer.ok:
-        return Decision("delivered")
+        return _DELIVERED
     if answer.status == GONE:
         return Decision("dead", gone=True)
     if attempt > len(steps):

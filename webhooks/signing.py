@@ -4,7 +4,6 @@
 `whsec_`, and the signed text is `<webhook-id>.<webhook-timestamp>.<body>`.
 """
 
-import hashlib
 import hmac
 import secrets
 from base64 import b64decode, b64encode
@@ -32,4 +31,4 @@ def key_of(secret: str) -> bytes:
 def signature(keys: Iterable[bytes], *, message_id: str, timestamp: int, body: bytes) -> str:
     """The value of `webhook-signature`; `timestamp` is the attempt's, in epoch seconds."""
     signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
-    return " ".join("v1," + b64encode(hmac.digest(key, signed, hashlib.sha256)).decode() for key in keys)
+    return " ".join(["v1," + b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys])
