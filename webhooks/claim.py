@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -36,7 +36,8 @@ WITH RECURSIVE busy (endpoint_id) AS (
             ORDER BY d.endpoint_id LIMIT 1)
     FROM busy WHERE busy.endpoint_id IS NOT NULL
 )
-SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id
+SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id,
+       e.url, e.secret, e.previous_secret, e.previous_secret_expires_at, now()
 FROM busy
 LEFT JOIN webhooks_endpoint e ON e.id = busy.endpoint_id
 LEFT JOIN tenants_tenant t ON t.id = e.tenant_id
@@ -72,11 +73,6 @@ _PROBE = """
 UPDATE webhooks_endpoint SET circuit_open_until = now() + make_interval(secs => %s)
 WHERE id = ANY(%s::uuid[]) AND circuit_open_until <= now()
 RETURNING id
-"""
-
-_ENDPOINTS = """
-SELECT id, url, secret, previous_secret, previous_secret_expires_at FROM webhooks_endpoint
-WHERE id = ANY(%s::uuid[])
 """
 
 _BURY = """
@@ -142,6 +138,30 @@ class Room:
         return shares
 
 
+class _Busy(NamedTuple):
+    """A row of `_READY`: an endpoint that has open deliveries; secrets are ciphertexts."""
+
+    endpoint_id: UUID
+    is_deleted: bool
+    is_half_open: bool
+    tenant_id: UUID
+    url: str
+    secret: str
+    previous_secret: str | None
+    previous_expires_at: datetime | None
+    at: datetime
+
+    def target(self) -> Target:
+        return target(
+            endpoint_id=self.endpoint_id,
+            url=self.url,
+            secret=self.secret,
+            previous_secret=self.previous_secret,
+            previous_expires_at=self.previous_expires_at,
+            at=self.at,
+        )
+
+
 def claim(room: Room) -> list[Claimed]:
     """Claim due deliveries up to the room, shared fairly among their endpoints; empty when nothing is due."""
     with transaction.atomic():
@@ -150,19 +170,17 @@ def claim(room: Room) -> list[Claimed]:
 
 def claiming(room: Room) -> Statements[list[Claimed]]:
     """The statements of `claim`, for a transaction of their own."""
-    ready = yield _READY, None
-    orphaned = [endpoint_id for endpoint_id, deleted, _, _ in ready if deleted]
+    busy = [_Busy(*row) for row in (yield _READY, None)]
+    orphaned = [each.endpoint_id for each in busy if each.is_deleted]
     if orphaned:
         yield _BURY, [uuids(orphaned), BURY_ROWS]
-    probing = {endpoint_id: half_open for endpoint_id, deleted, half_open, _ in ready if not deleted}
-    alive = [
-        (endpoint_id, tenant_id, half_open)
-        for endpoint_id, deleted, half_open, tenant_id in ready
-        if not deleted
-    ]
+    ready = [each for each in busy if not each.is_deleted]
+    probing = {each.endpoint_id: each.is_half_open for each in ready}
     # In another order each time, so that no endpoint of a tenant at its cap is always the last.
-    random.shuffle(alive)
-    locked = yield from _locking(room.shares(alive))
+    random.shuffle(ready)
+    locked = yield from _locking(
+        room.shares([(each.endpoint_id, each.tenant_id, each.is_half_open) for each in ready])
+    )
     probes = [endpoint_id for _, endpoint_id, _ in locked if probing[endpoint_id]]
     if probes:
         # One worker wins the probe; the others leave the row to it.
@@ -177,19 +195,9 @@ def claiming(room: Room) -> Statements[list[Claimed]]:
     measures.CLAIMED.add(len(rows))
     if rescued := sum(1 for _, _, lease_ran_out in locked if lease_ran_out):
         measures.RESCUED.add(rescued)
-    endpoints = yield _ENDPOINTS, [uuids({row[2] for row in rows})]
     envelopes = yield from envelope.loading(list({row[1] for row in rows}))
-    targets = {
-        endpoint_id: target(
-            endpoint_id=endpoint_id,
-            url=url,
-            secret=secret,
-            previous_secret=previous,
-            previous_expires_at=expires_at,
-            at=rows[0][6],
-        )
-        for endpoint_id, url, secret, previous, expires_at in endpoints
-    }
+    claimed_of = {row[2] for row in rows}
+    targets = {each.endpoint_id: each.target() for each in ready if each.endpoint_id in claimed_of}
     return [
         Claimed(
             id=delivery_id,
@@ -205,7 +213,6 @@ def claiming(room: Room) -> Statements[list[Claimed]]:
             envelope=envelopes.get(event_id),
         )
         for delivery_id, event_id, endpoint_id, tenant_id, event_type, attempts, claimed_at in rows
-        if endpoint_id in targets
     ]
 
 

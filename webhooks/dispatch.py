@@ -40,14 +40,16 @@ FLUSH_SECONDS = 0.04
 FLUSH_ROWS = 500
 SWARM_SECONDS = 0.02
 """Requests end in swarms: one claim for all that end within so long."""
+PACE_SECONDS = 0.1
 LINGER_SECONDS = 5.0
 POLL_SECONDS = 0.5
 """How long an idle dispatcher waits for a signal before it looks at the clock: retries become due silently."""
 LONGEST_RUN_SECONDS = 600.0
 ALIVE_MILLISECONDS = 3_000
 
-CLAIMED_AHEAD = 4
-"""Deliveries claimed for each that can be sent at once: the next ones wait here while a claim is under way."""
+AHEAD_SECONDS = 0.25
+"""Claimed at the most: what is sent in so long at the present pace, beside what is being sent. Those wait here while
+the next claim is under way; when receivers are slow, few do."""
 RECORD_PATIENCE_SECONDS = 15.0
 """How long results wait for a database that is away; well within the lease."""
 
@@ -86,6 +88,23 @@ class _Share:
     cap: int = FIRST_CAP
 
 
+class _Pace:
+    """How many deliveries ended a second, of late."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self._since = time.monotonic()
+        self._rate = 0.0
+
+    def a_second(self) -> float:
+        passed = time.monotonic() - self._since
+        if passed >= PACE_SECONDS:
+            self._rate = (self._rate + self.ended / passed) / 2
+            self.ended = 0
+            self._since += passed
+        return self._rate
+
+
 class _Dispatcher:
     def __init__(self) -> None:
         self.capacity: int = settings.DELIVERY_CONCURRENCY
@@ -101,6 +120,7 @@ class _Dispatcher:
         self.outcomes: list[Outcome] = []
         self.ages: list[float] = []
         self.freed = asyncio.Event()
+        self.pace = _Pace()
         self.body_bytes = 0
         self.body_freed = asyncio.Event()
         self.listening: asyncio.Future[None] | None = None
@@ -135,9 +155,11 @@ class _Dispatcher:
         idle_since = time.monotonic()
         while not _stopping.is_set() and time.monotonic() < ends_at:
             self._listen()
-            room = CLAIMED_AHEAD * self.capacity - self.open
+            self.freed.clear()
+            was_idle = not self.open
+            room = self.capacity + int(self.pace.a_second() * AHEAD_SECONDS) - self.open
             if room < self.capacity // 2 or self.held_bytes > MOST_BODY_BYTES:
-                await self._until_freed()
+                await self.freed.wait()
                 continue
             deliveries = await self._claim(room)
             for delivery in deliveries:
@@ -152,19 +174,14 @@ class _Dispatcher:
                 # Let them reach the network before the next claim competes for the processor.
                 await asyncio.sleep(0)
                 continue
-            if self.open:
+            if not was_idle:
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > LINGER_SECONDS:
                 return
             await self._until_woken()
 
-    async def _until_freed(self) -> None:
-        self.freed.clear()
-        await self.freed.wait()
-
     async def _until_woken(self) -> None:
-        """Until a signal comes, or a request has ended and its endpoint may take another."""
-        self.freed.clear()
+        """Until a signal comes, or a request has ended since the last claim was asked for: another may go there."""
         assert self.listening is not None  # noqa: S101 - the loop listens before it claims
         freed = asyncio.ensure_future(self.freed.wait())
         either: set[asyncio.Future[Any]] = {freed, self.listening}
@@ -224,6 +241,7 @@ class _Dispatcher:
                 log.exception("delivery_crashed")
             finally:
                 self.open -= 1
+                self.pace.ended += 1
                 self.held_bytes -= delivery.size
                 endpoint.taken -= 1
                 tenant.taken -= 1

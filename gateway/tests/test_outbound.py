@@ -221,6 +221,16 @@ async def test_a_body_of_many_megabytes_arrives_whole(serve: Serve, door: Outbou
     assert receiver.requests[0].partition(b"\r\n\r\n")[2] == body
 
 
+@pytest.mark.parametrize("value", ["a\r\nX-Other: b", "a\nX-Other: b", "a\rb", "a\0b"])
+async def test_a_header_does_not_smuggle_another_in(serve: Serve, door: Outbound, value: str) -> None:
+    receiver = await serve(answers_ok)
+
+    with pytest.raises(ValueError, match="header"):
+        await door.post(receiver.url(), b"{}", {"X-Name": value})
+
+    assert receiver.connections == 0
+
+
 async def test_get_for_website_checks(serve: Serve, door: Outbound) -> None:
     receiver = await serve(answers_ok)
 
@@ -329,6 +339,49 @@ async def test_an_answer_as_long_as_the_limit_keeps_the_connection(serve: Serve,
         assert (await door.post(receiver.url(), b"{}", {}, read_limit=2)).body == b"ok"
 
     assert receiver.connections == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-Name: \x01\r\nContent-Length: 5\r\n\r\nhello",
+    ],
+    ids=["lines that end in a line feed", "a space behind a chunk's size", "a control character"],
+)
+async def test_sloppy_answers_are_understood(serve: Serve, door: Outbound, data: bytes) -> None:
+    receiver = await serve(says(data))
+
+    answer = await door.post(receiver.url(), b"{}", {})
+
+    assert (answer.status, answer.error, answer.body) == (200, None, b"hello")
+
+
+async def test_an_answer_of_unknown_length_lasts_until_the_connection_ends(
+    serve: Serve, door: Outbound
+) -> None:
+    receiver = await serve(says(b"HTTP/1.1 200 OK\r\n\r\nas long as it takes"))
+
+    answer = await door.post(receiver.url(), b"{}", {})
+
+    assert (answer.status, answer.error, answer.body) == (200, None, b"as long as it takes")
+
+
+async def test_an_answer_before_the_body_was_read_is_the_answer(serve: Serve, door: Outbound) -> None:
+    async def refuses(connection: Connection) -> None:
+        await connection.reader.readuntil(b"\r\n\r\n")
+        await connection.answer(b"HTTP/1.1 413 Large\r\nContent-Length: 0\r\n\r\n")
+        await asyncio.Event().wait()
+
+    receiver = await serve(refuses)
+
+    for _ in range(2):
+        answer = await door.post(receiver.url(), bytes(32 * 1024 * 1024), {}, total_timeout=5)
+        assert (answer.status, answer.error) == (413, "http_4xx")
+        assert answer.ms < 4000
+
+    assert receiver.connections == 2
 
 
 async def test_a_compressed_answer_is_not_unpacked(serve: Serve, door: Outbound) -> None:
@@ -622,6 +675,51 @@ async def test_connections_are_reused(serve: Serve, door: Outbound) -> None:
         assert (await door.post(receiver.url(), b"{}", {})).ok
 
     assert (receiver.connections, len(receiver.requests)) == (1, 5)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["with the answer", "after it"])
+async def test_an_answer_that_nobody_asked_for_is_not_the_next_one(
+    serve: Serve, door: Outbound, at_once: bool
+) -> None:
+    wrong = b"HTTP/1.1 500 Wrong\r\nContent-Length: 0\r\n\r\n"
+    closed = asyncio.Event()
+
+    async def answers_twice(connection: Connection) -> None:
+        first = receiver.connections == 1
+        await connection.request()
+        await connection.answer(OK + wrong if first and at_once else OK)
+        if first and not at_once:
+            await connection.answer(wrong)
+        await connection.gone()
+        closed.set()
+
+    receiver = await serve(answers_twice)
+
+    assert (await door.post(receiver.url(), b"{}", {})).status == 200
+    async with asyncio.timeout(5):
+        await closed.wait()
+    assert (await door.post(receiver.url(), b"{}", {})).status == 200
+
+    assert (receiver.connections, len(receiver.requests)) == (2, 2)
+
+
+async def test_idle_connections_are_closed_after_a_while(serve: Serve) -> None:
+    closed = asyncio.Semaphore(0)
+
+    async def answers_until_closed(connection: Connection) -> None:
+        await answers_ok(connection)
+        closed.release()
+
+    receiver = await serve(answers_until_closed)
+
+    async with Outbound(allow_private=True, keepalive=0.05) as door:
+        await asyncio.gather(*(door.post(receiver.url(), b"{}", {}) for _ in range(3)))
+        async with asyncio.timeout(5):
+            for _ in range(3):
+                await closed.acquire()
+        assert (await door.post(receiver.url(), b"{}", {})).ok
+
+    assert receiver.connections == 4
 
 
 @pytest.mark.parametrize("how", ["closes", "resets"])
