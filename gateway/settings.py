@@ -182,13 +182,13 @@ MIDDLEWARE = [
     "gateway.api.middleware.service_response",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
+    "gateway.page_middleware.Sessions",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
+    "gateway.page_middleware.Authentication",
+    "gateway.page_middleware.Messages",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "csp.middleware.CSPMiddleware",
+    "gateway.page_middleware.ContentSecurityPolicy",
     "allauth.account.middleware.AccountMiddleware",
 ]
 ROOT_URLCONF = "gateway.urls"
@@ -288,7 +288,6 @@ ALLAUTH_TRUSTED_PROXY_COUNT: int = env.int("TRUSTED_PROXY_COUNT", 0)
 """Proxies in front whose X-Forwarded-For tells the caller's address; 0: the connection's own address."""
 
 CONTENT_SECURITY_POLICY = {
-    "EXCLUDE_URL_PREFIXES": ["/v1/", "/upstream/"],
     "DIRECTIVES": {
         "default-src": ["'self'"],
         "img-src": ["'self'", "data:"],

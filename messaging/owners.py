@@ -4,21 +4,20 @@ Each change is routed by itself, never by the first one of its notification. A n
 process remembers it for a second: a busy number costs one look-up a second. What is unknown is looked up each time.
 """
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 from gateway.clock import now
+from gateway.remembered import Remembered
 from gateway.upstream.normalise import Change
 from phone_numbers import lookup
 
 REMEMBERED_SECONDS = 1.0
 """No longer than the grain of `last_event_at`: the first event of each second notes the time."""
-MOST_REMEMBERED = 10_000
 
-_remembered: dict[tuple[str, str], tuple[float, lookup.NumberRoute]] = {}
-"""(environment, phone_number_id) → until when, and the number."""
+_numbers: Remembered[tuple[str, str], lookup.NumberRoute] = Remembered(seconds=REMEMBERED_SECONDS)
+"""By environment and phone_number_id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,29 +57,21 @@ def owners(changes: Collection[Change], *, environments: Collection[str]) -> lis
     ]
 
 
-def forget() -> None:
-    """Forget what is remembered, for tests."""
-    _remembered.clear()
-
-
 def _recall(change: Change, environments: Collection[str]) -> lookup.NumberRoute | None:
     route = change.route
     if route.phone_number_id is None or route.waba_info_id is not None:
         return None
     for environment in environments:
-        until, number = _remembered.get((environment, route.phone_number_id), (0.0, None))
-        if until > time.monotonic():
+        if number := _numbers.get((environment, route.phone_number_id)):
             return number
     return None
 
 
 def _remember(numbers: Collection[lookup.NumberRoute]) -> None:
-    if len(_remembered) > MOST_REMEMBERED:
-        _remembered.clear()
-    until, moment = time.monotonic() + REMEMBERED_SECONDS, now()
+    moment = now()
     for number in numbers:
         # Whoever looked it up notes the time of its event, so the next ones need not.
-        _remembered[number.environment, number.phone_number_id] = until, replace(number, last_event_at=moment)
+        _numbers.put((number.environment, number.phone_number_id), replace(number, last_event_at=moment))
 
 
 def _owner(change: Change, known: lookup.Routes) -> Owner | None:

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.http import HttpResponseBase
 from django.test import Client, TestCase
 
-from messaging import owners
+from gateway import remembered
 from tenants import keys, mirror, platform_apps, sessions
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 from tests.contract import assert_in_contract
@@ -73,7 +73,7 @@ def assert_service_headers(response: HttpResponseBase) -> None:
 def _fresh_process_caches() -> None:
     """A process that has cached nothing of earlier tests."""
     mirror.forget_process_cache()
-    owners.forget()
+    remembered.forget_all()
 
 
 @pytest.fixture

@@ -1,0 +1,42 @@
+"""Django's middleware of pages, passed by for calls of the API: those carry no cookie, session, message or style sheet.
+
+Each is what its parent is for every other path; what is found of a view before it runs (`process_view`) stays as it is.
+"""
+
+from typing import Any
+
+from csp.middleware import CSPMiddleware
+from django.contrib.auth.middleware import AuthenticationMiddleware
+from django.contrib.messages.middleware import MessageMiddleware
+from django.contrib.sessions.middleware import SessionMiddleware
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from gateway.api.middleware import API_PATHS
+
+
+class _PagesOnly:
+    get_response: Any
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if request.path_info.startswith(API_PATHS):
+            response: HttpResponseBase = self.get_response(request)
+        else:
+            response = super().__call__(request)  # type: ignore[misc]
+        return response
+
+
+class Sessions(_PagesOnly, SessionMiddleware):
+    """Sessions of the hosted pages and the admin."""
+
+
+class Authentication(_PagesOnly, AuthenticationMiddleware):
+    """Who is logged in there."""
+
+
+class Messages(_PagesOnly, MessageMiddleware):
+    """What a page says once."""
+
+
+class ContentSecurityPolicy(_PagesOnly, CSPMiddleware):
+    """What a page may load."""
