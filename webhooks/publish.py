@@ -6,14 +6,18 @@ its cause does. What was published before (same tenant, same dedupe key) is pass
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 import orjson
 from django.db import connection, transaction
 
 from gateway import ids
+from gateway.api.errors import UNAVAILABLE
+from gateway.together import Together
+from gateway.transactions import leave_database
 from webhooks import wake
-from webhooks.bulk import bulk_cursor
+from webhooks.bulk import bulk_cursor, uuids
 from webhooks.event_types import ALL
 
 
@@ -37,54 +41,64 @@ class NewEvent:
     id: UUID | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Publication:
+    """Events of one tenant, and the notification that their `raw_path` points into."""
+
+    tenant_id: UUID
+    events: Sequence[NewEvent]
+    raw: bytes | None
+
+
 # One round trip: the key decides what is new, and everything else is written for that alone. Keys are inserted in
 # their order, so two processes with overlapping notifications wait for each other instead of deadlocking; the
-# second then sees the first one's keys. Primary-key inserts only, plus three small indexes: no scan anywhere.
+# second then sees the first one's keys. Primary-key inserts only, plus small indexes: no scan anywhere.
 # A delivery's id is a UUIDv7 of its event's millisecond: Postgres before 18 cannot make one itself.
 _PUBLISH = """
 WITH draft AS (
     SELECT * FROM ROWS FROM (
         json_to_recordset(%(events)s::json) AS (
-            id uuid, type text, dedupe_key text, raw_path text, waba_id text, phone_number_id text,
-            display_phone_number text, wamid text, wa_id text, user_id text
+            tenant_id uuid, created_on date, raw_id uuid, id uuid, type text, dedupe_key text, raw_path text,
+            waba_id text, phone_number_id text, display_phone_number text, wamid text, wa_id text, user_id text
         ),
         unnest(%(data)s::bytea[])
-    ) AS d (id, type, dedupe_key, raw_path, waba_id, phone_number_id, display_phone_number, wamid, wa_id, user_id,
-            data)
-), kept AS (
-    SELECT %(created_on)s::date + retention_days + 1 AS expires_on
-    FROM tenants_tenant WHERE id = %(tenant_id)s::uuid
+    ) AS d (tenant_id, created_on, raw_id, id, type, dedupe_key, raw_path, waba_id, phone_number_id,
+            display_phone_number, wamid, wa_id, user_id, data)
 ), new_key AS (
     INSERT INTO event_keys (tenant_id, dedupe_key, created_at)
-    SELECT %(tenant_id)s::uuid, dedupe_key, now() FROM draft ORDER BY dedupe_key
+    SELECT tenant_id, dedupe_key, now() FROM draft ORDER BY tenant_id, dedupe_key
     ON CONFLICT DO NOTHING
-    RETURNING dedupe_key
+    RETURNING tenant_id, dedupe_key
 ), fresh AS (
-    SELECT draft.*, kept.expires_on FROM draft JOIN new_key USING (dedupe_key), kept
+    SELECT draft.*, draft.created_on + t.retention_days + 1 AS expires_on
+    FROM draft JOIN new_key USING (tenant_id, dedupe_key) JOIN tenants_tenant t ON t.id = draft.tenant_id
 ), new_event AS (
     INSERT INTO events (id, tenant_id, type, waba_id, phone_number_id, display_phone_number, wamid, wa_id,
                         user_id, dedupe_key, raw_path, raw_id, payload_expires_on)
-    SELECT id, %(tenant_id)s::uuid, type, waba_id, phone_number_id, display_phone_number, wamid, wa_id, user_id,
-           dedupe_key, raw_path, %(raw_id)s::uuid, expires_on
+    SELECT id, tenant_id, type, waba_id, phone_number_id, display_phone_number, wamid, wa_id, user_id,
+           dedupe_key, raw_path, raw_id, expires_on
     FROM fresh
 ), new_payload AS (
     INSERT INTO event_payloads (expires_on, id, tenant_id, body)
-    SELECT expires_on, id, %(tenant_id)s::uuid, data FROM fresh
+    SELECT expires_on, id, tenant_id, data FROM fresh
     UNION ALL
-    SELECT expires_on, %(raw_id)s::uuid, %(tenant_id)s::uuid, %(raw)s::bytea FROM kept
-    WHERE %(raw_id)s::uuid IS NOT NULL AND EXISTS (SELECT FROM fresh)
+    SELECT first.expires_on, raw.id, first.tenant_id, raw.body
+    FROM unnest(%(raw_ids)s::uuid[], %(raws)s::bytea[]) AS raw (id, body)
+    CROSS JOIN LATERAL (SELECT expires_on, tenant_id FROM fresh WHERE raw_id = raw.id LIMIT 1) first
 ), new_delivery AS (
     INSERT INTO webhook_deliveries (id, tenant_id, endpoint_id, event_id, event_type, status, attempts,
                                     next_attempt_at, attempt_log, is_replay)
     SELECT (substr(fresh.id::text, 1, 13) || '-7' || substr(gen_random_uuid()::text, 16))::uuid,
-           %(tenant_id)s::uuid, e.id, fresh.id, fresh.type, 'pending', 0, now(), '[]', false
-    FROM fresh, webhooks_endpoint e
-    WHERE e.tenant_id = %(tenant_id)s::uuid AND e.status = 'active'
-      AND e.event_types && ARRAY[%(all)s::text, fresh.type]::varchar[]
+           fresh.tenant_id, e.id, fresh.id, fresh.type, 'pending', 0, now(), '[]', false
+    FROM fresh JOIN webhooks_endpoint e ON e.tenant_id = fresh.tenant_id
+    WHERE e.status = 'active' AND e.event_types && ARRAY[%(all)s::text, fresh.type]::varchar[]
     RETURNING event_id
 )
 SELECT id, EXISTS (SELECT FROM new_delivery) FROM fresh
 """
+
+MOST_TOGETHER = 500
+"""Events of one statement, unless a single notification has more."""
 
 
 def publish(
@@ -94,34 +108,66 @@ def publish(
 
     `raw` is the notification that the events' `raw_path` points into. Returns the ids of the events that are new.
     Must run inside the transaction of the events' cause; deliveries are woken when it commits. `alone` says that the
-    events are all there is to write: the one statement is a transaction of its own then.
+    events are all there is to write: then they are written in a transaction of their own, which is over when this
+    returns, and which they may share with what other threads publish at the same moment.
     """
-    if not (alone or connection.in_atomic_block):
-        raise transaction.TransactionManagementError("publish() belongs inside the transaction of its cause")
-    drafts = list({event.dedupe_key: event for event in reversed(events)}.values())[::-1]
-    if not drafts:
+    if not events:
         return []
-    event_ids = [event.id or ids.uuid7() for event in drafts]
-    raw_id = ids.uuid7() if raw is not None else None
+    publication = _Publication(tenant_id, events, raw)
+    if alone:
+        # Who waits for another thread must not keep the connection that this one may need.
+        leave_database()
+        return _together.do(publication)
+    if not connection.in_atomic_block:
+        raise transaction.TransactionManagementError("publish() belongs inside the transaction of its cause")
+    (fresh,) = _write([publication])
+    return fresh
+
+
+def _write(publications: Sequence[_Publication]) -> list[list[UUID]]:
+    """One statement for all of them; the ids of each one's new events. Of equal keys the first counts."""
+    rows: dict[tuple[UUID, str], tuple[int, dict[str, Any], bytes]] = {}
+    raws: dict[UUID, bytes] = {}
+    for place, publication in enumerate(publications):
+        raw_id = None
+        if publication.raw is not None:
+            raw_id = ids.uuid7()
+            raws[raw_id] = publication.raw
+        event_ids = [event.id or ids.uuid7() for event in publication.events]
+        common = {
+            "tenant_id": publication.tenant_id,
+            "created_on": ids.created_at(raw_id or event_ids[0]).date(),
+            "raw_id": raw_id,
+        }
+        for event_id, event in zip(event_ids, publication.events, strict=True):
+            rows.setdefault(
+                (publication.tenant_id, event.dedupe_key),
+                (place, {**common, **_row(event_id, event)}, event.data),
+            )
     with bulk_cursor(prepared=True) as cursor:
         cursor.execute(
             _PUBLISH,
             {
-                "tenant_id": tenant_id,
-                "created_on": ids.created_at(raw_id or event_ids[0]).date(),
                 "all": ALL,
-                "raw_id": raw_id,
-                "raw": raw,
-                "events": orjson.dumps(
-                    [_row(event_id, event) for event_id, event in zip(event_ids, drafts, strict=True)]
-                ).decode(),
-                "data": [event.data for event in drafts],
+                "events": orjson.dumps([row for _, row, _ in rows.values()]).decode(),
+                "data": [data for _, _, data in rows.values()],
+                "raw_ids": uuids(raws),
+                "raws": list(raws.values()),
             },
         )
-        fresh = cursor.fetchall()
-    if any(has_delivery for _, has_delivery in fresh):
+        written = cursor.fetchall()
+    if any(has_delivery for _, has_delivery in written):
         wake.after_commit()
-    return [event_id for event_id, _ in fresh]
+    places = {row["id"]: place for place, row, _ in rows.values()}
+    fresh: list[list[UUID]] = [[] for _ in publications]
+    for event_id, _ in written:
+        fresh[places[event_id]].append(event_id)
+    return fresh
+
+
+_together: Together[_Publication, list[UUID]] = Together(
+    _write, size=lambda publication: len(publication.events), most=MOST_TOGETHER, common=UNAVAILABLE
+)
 
 
 def _row(event_id: UUID, event: NewEvent) -> dict[str, UUID | str | None]:

@@ -1,0 +1,102 @@
+"""Work that costs little more for many than for one: threads that come at the same time have it done together."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class _Waiting(Generic[Item, Result]):
+    """An item, and the thread that waits for its result or for its turn to work."""
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.result: Result | None = None
+        self.error: Exception | None = None
+        self.is_done = False
+        self._woken = threading.Lock()
+        self._woken.acquire()
+
+    def wait(self) -> None:
+        self._woken.acquire()
+
+    def wake(self) -> None:
+        self._woken.release()
+
+
+class Together(Generic[Item, Result]):
+    """Does `work` for one thread at a time, for all items that have gathered since the last time.
+
+    A thread that finds nobody at work does its own item at once, so nothing waits when little is asked for. `work`
+    gets the items in their order, at most `most` by their `size`, and gives a result for each. What it raises, all of
+    the group get; but an error that is none of `common` may be the fault of one item, and then each is done alone.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[Item]], Sequence[Result]],
+        *,
+        size: Callable[[Item], int],
+        most: int,
+        common: tuple[type[Exception], ...],
+    ) -> None:
+        self._work, self._size, self._most, self._common = work, size, most, common
+        self._lock = threading.Lock()
+        self._gathered: list[_Waiting[Item, Result]] = []
+        self._is_at_work = False
+
+    def do(self, item: Item) -> Result:
+        """The result of an item, by this thread's work or by another's."""
+        mine: _Waiting[Item, Result] = _Waiting(item)
+        with self._lock:
+            self._gathered.append(mine)
+            leads, self._is_at_work = not self._is_at_work, True
+        if not leads:
+            mine.wait()
+        if not mine.is_done:
+            group = self._take()
+            try:
+                self._do(group)
+            finally:
+                self._pass_on(group, mine)
+        if mine.error is not None:
+            raise mine.error
+        return mine.result  # type: ignore[return-value]  # what is done without an error has one
+
+    def _take(self) -> list[_Waiting[Item, Result]]:
+        """The first of what has gathered; this thread's own item is at its head."""
+        with self._lock:
+            end, size = 1, self._size(self._gathered[0].item)
+            while end < len(self._gathered):
+                size += self._size(self._gathered[end].item)
+                if size > self._most:
+                    break
+                end += 1
+            group, self._gathered = self._gathered[:end], self._gathered[end:]
+        return group
+
+    def _do(self, group: list[_Waiting[Item, Result]]) -> None:
+        try:
+            for each, result in zip(group, self._work([each.item for each in group]), strict=True):
+                each.result = result
+        except Exception as error:  # noqa: BLE001 - whoever waits for an item gets its error
+            if len(group) == 1 or isinstance(error, self._common):
+                for each in group:
+                    each.error = error
+            else:
+                for each in group:
+                    self._do([each])
+
+    def _pass_on(self, group: list[_Waiting[Item, Result]], mine: _Waiting[Item, Result]) -> None:
+        """Have the next thread work, and let those whose items are done go."""
+        with self._lock:
+            following = self._gathered[0] if self._gathered else None
+            self._is_at_work = following is not None
+        if following is not None:
+            following.wake()
+        for each in group:
+            each.is_done = True
+            if each is not mine:
+                each.wake()
