@@ -1,7 +1,7 @@
 """What a process remembers of the database for a moment, so that a busy flow does not ask at every turn."""
 
-import time
 import weakref
+from time import monotonic
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -26,13 +26,13 @@ class Remembered(Generic[Key, Value]):
     def get(self, key: Key) -> Value | None:
         """The value, unless it is unknown or its time is over."""
         until, value = self._values.get(key, (0.0, None))
-        return value if until > time.monotonic() else None
+        return value if until > monotonic() else None
 
     def put(self, key: Key, value: Value) -> None:
         """Remember a value from now on."""
         if len(self._values) >= MOST_REMEMBERED:
             self._values.clear()
-        self._values[key] = time.monotonic() + self._seconds, value
+        self._values[key] = monotonic() + self._seconds, value
 
     def forget(self, key: Key) -> None:
         """Forget one value."""

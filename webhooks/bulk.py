@@ -33,18 +33,33 @@ class _PreparingCursor(psycopg.Cursor[Any]):
 
 
 @contextmanager
+def _connected() -> Iterator[psycopg.Connection[Any]]:
+    """Django's connection. While this thread has none, one of the pool: it becomes Django's own at a cost that is as
+    high as a small statement's, and is given back as soon.
+    """
+    if connection.connection is None and settings.DATABASE_POOL_SIZE:
+        pool = connection.pool  # type: ignore[attr-defined]  # of Django's backend for Postgres
+        pool.open()
+        with pool.connection() as pooled:
+            yield pooled
+    else:
+        connection.ensure_connection()
+        yield connection.connection
+
+
+@contextmanager
 def bulk_cursor(*, prepared: bool = False) -> Iterator[CursorWrapper]:
     """A cursor on Django's connection, inside its transaction; raises Django's database errors.
 
     `prepared` is for the few statements that every event takes, in which parsing and planning cost more than the
     work, and whose plan does not depend on the parameters. `DATABASE_PREPARED_STATEMENTS` switches it off.
     """
-    connection.ensure_connection()
     kind: type[psycopg.Cursor[Any]] = psycopg.Cursor
     if prepared and settings.DATABASE_PREPARED_STATEMENTS:
         kind = _PreparingCursor
-        connection.connection.prepare_threshold = ONLY_WHEN_ASKED
-    with connection.wrap_database_errors, kind(connection.connection) as binary:
+    with connection.wrap_database_errors, _connected() as connected, kind(connected) as binary:
+        if kind is _PreparingCursor:
+            connected.prepare_threshold = ONLY_WHEN_ASKED
         binary.format = psycopg.pq.Format.BINARY
         cursor: Any = binary  # typed by Django as its own wrapper, which is what it becomes here
         yield (

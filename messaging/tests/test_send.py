@@ -123,7 +123,7 @@ def test_a_connected_number_is_looked_up_once_a_second(
     api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("gateway.remembered.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("gateway.remembered.monotonic", lambda: clock[0])
 
     def look_ups() -> int:
         looked: list[str] = []

@@ -141,7 +141,7 @@ def test_a_disabled_endpoint_is_mailed_about_once(
     (mail,) = OutboundMail.objects.all()
     assert mail.to == "owner@traders.example"
     assert receiver.url in mail.text
-    assert ("410" in mail.text) == (reason == "gone")
+    assert ("410" in mail.text.replace(receiver.url, "")) == (reason == "gone")
 
 
 def test_an_endpoint_that_fails_for_days_without_a_dead_delivery_stays(
