@@ -22,14 +22,8 @@ import certifi
 from aiohappyeyeballs import start_connection
 from asgiref.sync import async_to_sync
 
-from gateway.outbound_answers import (
-    Answer,
-    AnswerTooLargeError,
-    Attempt,
-    BrokenOffError,
-    StaleError,
-    UnknownNameError,
-)
+from gateway.http_answers import AnswerTooLargeError, BrokenOffError
+from gateway.outbound_answers import Answer, Attempt, StaleError, UnknownNameError
 from gateway.outbound_http import HttpConnection
 from gateway.outbound_names import AddressInfo, Names, Resolve
 from gateway.outbound_urls import InvalidUrlError, parse_url, validate_url

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from gateway.http_answers import AnswerTooLargeError, BrokenOffError
 from gateway.outbound_urls import InvalidUrlError
 
 _MAX_RETRY_AFTER = 30 * 86400.0
@@ -21,14 +22,6 @@ _MAX_RETRY_AFTER = 30 * 86400.0
 
 class UnknownNameError(Exception):
     """A host name has no address."""
-
-
-class AnswerTooLargeError(Exception):
-    """A status line or headers beyond the bounds."""
-
-
-class BrokenOffError(Exception):
-    """The connection ended, or something else than HTTP came, before the answer was complete."""
 
 
 class StaleError(BrokenOffError):

@@ -2,18 +2,16 @@
 
 What a delivery needs of HTTP is little: a request in one piece and an answer read to a small limit; no redirect, no
 cookie, no decompression. A general client spends more on it than all the rest of a delivery takes, thousands of times
-a second. What comes back is parsed by llhttp (httptools).
+a second.
 """
 
 import asyncio
 import ssl
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-
-from gateway.outbound_answers import AnswerTooLargeError, Attempt, BrokenOffError, StaleError, retry_after
+from gateway.http_answers import AnswerReader, AnswerTooLargeError, BrokenOffError
+from gateway.outbound_answers import Attempt, StaleError, retry_after
 
 MAX_HEAD_BYTES = 16 * 1024
-MAX_FIELDS = 128
 
 _LARGE_BODY = 1024 * 1024
 _PIECE = 256 * 1024
@@ -25,11 +23,7 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._parser = HttpResponseParser(self)
-        # Receivers are of every make: what other clients forgive is forgiven.
-        self._parser.set_dangerous_leniencies(
-            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
-        )
+        self._reader = AnswerReader(most_head_bytes=MAX_HEAD_BYTES)
         self._ended: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._lost = False
@@ -54,11 +48,10 @@ class HttpConnection(asyncio.Protocol):
         """
         if not self.is_open:
             raise StaleError
-        self._attempt, self._room = attempt, read_limit
-        self._begun = self._in_body = self._framed = self._complete = self._keep = False
-        self._head_bytes = self._field_bytes = self._fields = 0
-        self._answer_headers: dict[str, str] = {}
+        reader = self._reader
+        reader.expect(most_body_bytes=read_limit)
         self._failure: Exception | None = None
+        self._is_sent = True
         self._ended = ended = self._loop.create_future()
         # asyncio.timeout costs several times as much.
         too_late = self._loop.call_at(deadline, self._end, TimeoutError())
@@ -71,8 +64,10 @@ class HttpConnection(asyncio.Protocol):
         finally:
             too_late.cancel()
             self._ended = None
-            if not self._keep or self._transport.get_write_buffer_size():
+            if not (reader.can_keep and self._is_sent) or self._transport.get_write_buffer_size():
                 self.abort()
+        attempt.status, attempt.body = reader.status, reader.body
+        attempt.retry_after = _retry_after(reader.fields)
         if self._failure is not None:
             raise self._failure
 
@@ -84,7 +79,7 @@ class HttpConnection(asyncio.Protocol):
             if self._writable is not None:
                 await asyncio.wait({self._writable, ended}, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
-                self._keep = False
+                self._is_sent = False
                 return
             self._transport.write(whole[start : start + _PIECE])
 
@@ -115,85 +110,35 @@ class HttpConnection(asyncio.Protocol):
         if self._ended is None or self._ended.done():
             self.abort()
             return
-        self._begun = True
-        self._head_bytes += 0 if self._in_body else len(data)
         try:
-            self._parser.feed_data(data)
-        except HttpParserUpgrade:
-            self._keep = False
-            self._end()
-        except HttpParserError as error:
-            self._keep = False
-            too_large = isinstance(error.__context__, AnswerTooLargeError)
-            self._end(AnswerTooLargeError() if too_large else BrokenOffError())
+            self._reader.feed(data)
+        except (BrokenOffError, AnswerTooLargeError) as error:
+            self._end(error)
         else:
-            if self._complete:
+            # What is beyond the limit is not read: a receiver may send without end.
+            if self._reader.is_enough:
                 self._end()
-            elif self._in_body and self._room <= 0:
-                self._end()  # what is beyond the limit is not read: a receiver may send without end
-            elif not self._in_body and self._head_bytes > MAX_HEAD_BYTES:
-                self._end(AnswerTooLargeError())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended: the end of an answer that announced neither its length nor chunks."""
+        """The connection has ended."""
         self._lost = True
+        if self._ended is None:
+            return
         if isinstance(exc, ssl.SSLError):
             self._end(exc)
-        elif self._ended is not None and not self._begun:
+        elif not self._reader.has_begun:
             self._end(StaleError())
-        elif self._ended is not None and self._in_body and not self._framed and exc is None:
+        elif exc is None and self._reader.ends_with_connection:
             self._end()
         else:
             self._end(BrokenOffError())
 
-    # --- What the parser tells
 
-    def on_message_begin(self) -> None:
-        """An answer begins, an interim one or the answer."""
-        if self._complete:
-            raise BrokenOffError  # another one that nobody asked for
-
-    def on_status(self, reason: bytes) -> None:
-        """The words behind the status, or a part of them."""
-        self._count(len(reason))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A field; of interest are those that tell how long to wait and where the body ends."""
-        self._fields += 1
-        self._count(len(name) + len(value))
-        match name.lower():
-            case b"retry-after" | b"date":
-                self._answer_headers.setdefault(name.decode("latin-1").title(), value.decode("latin-1"))
-            case b"content-length":
-                self._framed = True
-            case b"transfer-encoding":
-                self._framed = b"chunked" in value.lower()
-
-    def on_headers_complete(self) -> None:
-        """The head has ended."""
-        status = self._parser.get_status_code()
-        if status == 101 or not 100 <= status < 200:
-            self._in_body = True
-            self._attempt.status = status
-            if "Retry-After" in self._answer_headers:
-                self._attempt.retry_after = retry_after(self._answer_headers)
-
-    def on_body(self, data: bytes) -> None:
-        """A part of the body."""
-        if self._room > 0:
-            self._attempt.body += data[: self._room]
-            self._room -= len(data)
-
-    def on_message_complete(self) -> None:
-        """An answer has ended; after an interim one the next is awaited."""
-        if self._in_body:
-            self._complete = True
-            self._keep = self._parser.should_keep_alive()
-        else:
-            self._head_bytes = self._field_bytes = self._fields = 0
-            self._answer_headers.clear()
-
-    def _count(self, size: int) -> None:
-        self._field_bytes += size
-        if self._field_bytes > MAX_HEAD_BYTES or self._fields > MAX_FIELDS:
-            raise AnswerTooLargeError
+def _retry_after(fields: list[tuple[bytes, bytes]]) -> float | None:
+    for name, _ in fields:
+        if name.lower() == b"retry-after":
+            headers = {
+                name.decode("latin-1").title(): value.decode("latin-1") for name, value in fields[::-1]
+            }
+            return retry_after(headers)
+    return None

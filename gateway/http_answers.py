@@ -1,0 +1,118 @@
+"""Reading HTTP/1.1 answers with llhttp (httptools), for the two flows that are too busy for a general client.
+
+`gateway.outbound_http` reads those of customers' receivers on an event loop, `gateway.upstream.line` those of the
+upstream in threads.
+"""
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+MAX_FIELDS = 128
+
+
+class AnswerTooLargeError(Exception):
+    """A status line or headers beyond the bounds."""
+
+
+class BrokenOffError(Exception):
+    """The connection ended, or something else than HTTP came, before the answer was complete."""
+
+
+class AnswerReader:
+    """The answers that come over one connection, one at a time.
+
+    `expect` begins one; `feed` takes what comes; then `status`, `fields` and `body` are what has come of it.
+    `is_complete` when its end was read, `can_keep` when the connection may then serve another request.
+    """
+
+    def __init__(self, *, most_head_bytes: int) -> None:
+        self._most_head_bytes = most_head_bytes
+        self._parser = HttpResponseParser(self)
+        # Servers are of every make: what other clients forgive is forgiven.
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
+
+    def expect(self, *, most_body_bytes: int) -> None:
+        """Forget the last answer; of the next one's body no more than this is kept."""
+        self.status: int | None = None
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.body = bytearray()
+        self.has_begun = self.is_complete = self.can_keep = False
+        self._room = most_body_bytes
+        self._is_framed = False
+        self._head_bytes = self._field_bytes = 0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether nothing more is wanted: the answer is complete, or its body has reached the limit."""
+        return self.is_complete or self._room <= 0
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether the end of the connection is the answer's: its body announced neither a length nor chunks."""
+        return self.status is not None and not self._is_framed
+
+    def feed(self, data: bytes) -> None:
+        """Read some bytes. Raises `BrokenOffError` and `AnswerTooLargeError`."""
+        self.has_begun = True
+        if self.status is None:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            self.is_complete, self.can_keep = True, False
+        except HttpParserError as error:
+            self.can_keep = False
+            if isinstance(error.__context__, AnswerTooLargeError):
+                raise AnswerTooLargeError from None
+            if not self.is_complete:
+                raise BrokenOffError from error
+        if self.status is None and self._head_bytes > self._most_head_bytes:
+            raise AnswerTooLargeError
+
+    # --- What the parser tells
+
+    def on_message_begin(self) -> None:
+        """An answer begins, an interim one or the answer."""
+        if self.is_complete:
+            raise BrokenOffError  # another one that nobody asked for
+
+    def on_status(self, reason: bytes) -> None:
+        """The words behind the status, or a part of them."""
+        self._count(len(reason))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field; of interest here are those that tell where the body ends."""
+        self.fields.append((name, value))
+        self._count(len(name) + len(value))
+        match name.lower():
+            case b"content-length":
+                self._is_framed = True
+            case b"transfer-encoding":
+                self._is_framed = b"chunked" in value.lower()
+
+    def on_headers_complete(self) -> None:
+        """The head has ended."""
+        status = self._parser.get_status_code()
+        if status == 101 or not 100 <= status < 200:
+            self.status = status
+
+    def on_body(self, data: bytes) -> None:
+        """A part of the body."""
+        if self._room > 0:
+            self.body += data[: self._room]
+            self._room -= len(data)
+
+    def on_message_complete(self) -> None:
+        """An answer has ended; after an interim one the next is awaited."""
+        if self.status is not None:
+            self.is_complete = True
+            self.can_keep = self._parser.should_keep_alive()
+        else:
+            self._head_bytes = self._field_bytes = 0
+            self.fields.clear()
+
+    def _count(self, size: int) -> None:
+        self._field_bytes += size
+        if self._field_bytes > self._most_head_bytes or len(self.fields) > MAX_FIELDS:
+            raise AnswerTooLargeError
