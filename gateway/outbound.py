@@ -14,15 +14,14 @@ import ssl
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import NamedTuple, Self, TypedDict, Unpack
 
-import certifi
 from aiohappyeyeballs import start_connection
 from asgiref.sync import async_to_sync
 
-from gateway.http_answers import AnswerTooLargeError, BrokenOffError
+from gateway.http1 import AnswerTooLargeError, BrokenOffError, request_head, tls_context
 from gateway.outbound_answers import Answer, Attempt, StaleError, UnknownNameError
 from gateway.outbound_http import HttpConnection
 from gateway.outbound_names import AddressInfo, Names, Resolve
@@ -59,11 +58,11 @@ class _Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where a URL leads, and the part of a request's head that it decides."""
+    """Where a URL leads, and what a request says of it."""
 
     origin: _Origin
     path: str
-    fields: str
+    host: str
 
 
 class Outbound:
@@ -85,7 +84,7 @@ class Outbound:
     ) -> None:
         self._allow_private = allow_private
         self._keepalive = keepalive
-        self._tls = tls or _tls_context()
+        self._tls = tls or tls_context()
         self._names = Names(resolve, dns_seconds)
         self._idle: defaultdict[_Origin, list[tuple[float, HttpConnection]]] = defaultdict(list)
         self._loop: asyncio.AbstractEventLoop
@@ -149,7 +148,9 @@ class Outbound:
         deadline = attempt.started + total_timeout
         try:
             target = _target(url)
-            head = _head(method, target, headers, body)
+            head = request_head(
+                method, target.path, target.host, headers, body_bytes=None if body is None else len(body)
+            )
             connection = self._kept(target.origin)
             while True:
                 if connection is None:
@@ -240,26 +241,8 @@ def _target(url: str) -> _Target:
     return _Target(
         _Origin(parsed.raw_host or "", parsed.port or 0, parsed.scheme == "https"),
         parsed.raw_path_qs,
-        f"Host: {parsed.host_port_subcomponent}\r\nAccept: */*\r\nAccept-Encoding: identity\r\n",
+        parsed.host_port_subcomponent or "",
     )
-
-
-def _head(method: str, target: _Target, headers: Mapping[str, str], body: bytes | None) -> bytes:
-    """The request up to its body. Raises ValueError for a header that would end before its line does."""
-    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    if fields.count("\n") != len(headers) or fields.count("\r") != len(headers) or "\0" in fields:
-        raise ValueError("A header has a line break or a NUL in it.")
-    length = "" if body is None else f"Content-Length: {len(body)}\r\n"
-    return f"{method} {target.path} HTTP/1.1\r\n{target.fields}{fields}{length}\r\n".encode()
-
-
-@cache
-def _tls_context() -> ssl.SSLContext:
-    """Verification against the system's certificates (SSL_CERT_FILE counts) and certifi's."""
-    context = ssl.create_default_context()
-    context.load_verify_locations(certifi.where())
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 def post_once(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from gateway.http_answers import AnswerTooLargeError, BrokenOffError
+from gateway.http1 import AnswerTooLargeError, BrokenOffError
 from gateway.outbound_urls import InvalidUrlError
 
 _MAX_RETRY_AFTER = 30 * 86400.0

@@ -8,7 +8,7 @@ a second.
 import asyncio
 import ssl
 
-from gateway.http_answers import AnswerReader, AnswerTooLargeError, BrokenOffError
+from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError
 from gateway.outbound_answers import Attempt, StaleError, retry_after
 
 MAX_HEAD_BYTES = 16 * 1024

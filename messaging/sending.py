@@ -25,6 +25,7 @@ from gateway.remembered import Remembered
 from gateway.upstream import client
 from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.errors import judge, passed_through, unreachable
+from gateway.upstream.line import line
 from messaging import bodies, idempotency, pacing
 from messaging.idempotency import Claim
 from phone_numbers import connection as number_connection
@@ -138,7 +139,7 @@ def post_message(number: Sender, outgoing: bytes) -> Answer:
         phone_number_id=number.phone_number_id,
         rate=pacing.rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
     )
-    return client.send(message_call(number, outgoing))
+    return line().send(message_call(number, outgoing))
 
 
 def message_call(number: Sender, outgoing: bytes) -> client.Call:

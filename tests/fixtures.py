@@ -1,6 +1,7 @@
 """Fixtures of every app's tests: owner, other tenant, platform app, staff, and an API client for each."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from django.http import HttpResponseBase
 from django.test import Client, TestCase
 
 from gateway import remembered
+from gateway.upstream.line import line
 from tenants import keys, mirror, platform_apps, sessions
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 from tests.contract import assert_in_contract
@@ -67,6 +69,13 @@ def assert_service_headers(response: HttpResponseBase) -> None:
     assert response["X-Service-Processing-Ms"].isdigit()
     assert response["X-Service-Request-Id"].startswith("req_")
     assert response["X-Service-Version"] == settings.API_VERSION
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_open_line() -> Iterator[None]:
+    """The kept connections to the upstream are closed at the end."""
+    yield
+    line().close()
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """The Graph API over `requests`: the only code that knows its addresses, tokens, time-outs and proof.
 
-A call is prepared apart from its transport (`prepare`), so the batch runner sends the same requests over aiohttp.
+A call is prepared apart from its transport (`prepare`), so batches send the same requests over aiohttp (`channel`),
+single sends over connections of our own (`line`).
 Nothing here parses or re-serialises what it does not need: an answer is a status, bytes and milliseconds.
 Replay policy (upstream fact 1.0): nothing is retried here.
 """
@@ -140,7 +141,7 @@ def send(call: Call) -> Answer:
             since = perf_counter() if streamed else started
             body = b"".join(_chunks_until(response, since + deadline_seconds))
     except requests.RequestException as error:
-        raise _unreachable(error, started) from None
+        raise unreachable(error, started) from None
     ms = (perf_counter() - started) * 1000
     timing.add(ms)
     return Answer(response.status_code, body, response.headers, ms)
@@ -170,7 +171,7 @@ def stream(call: Call) -> Stream:
     try:
         response = _begin(call, seconds)
     except requests.RequestException as error:
-        raise _unreachable(error, started) from None
+        raise unreachable(error, started) from None
     timing.add((perf_counter() - started) * 1000)
     return Stream(response.status_code, response.headers, response)
 
@@ -214,10 +215,11 @@ def _chunks_until(response: requests.Response, deadline: float) -> Iterator[byte
     raise requests.ReadTimeout("the answer's body took too long")
 
 
-def _unreachable(error: requests.RequestException, started: float) -> UpstreamUnreachable:
+def unreachable(error: Exception, started: float) -> UpstreamUnreachable:
+    """What a call is that ended in an error of its transport; `started` is its moment by `perf_counter`."""
     ms = (perf_counter() - started) * 1000
     timing.add(ms)
-    reason = "timeout" if isinstance(error, requests.Timeout) else "connection_error"
+    reason = "timeout" if isinstance(error, requests.Timeout | TimeoutError) else "connection_error"
     log.warning("upstream_unreachable", reason=reason, error=type(error).__name__, ms=round(ms, 1))
     return UpstreamUnreachable(reason, ms)
 

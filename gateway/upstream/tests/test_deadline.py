@@ -10,10 +10,12 @@ import pytest
 from gateway.upstream import client
 from gateway.upstream.channel import Channel
 from gateway.upstream.client import Call, UpstreamUnreachable
+from gateway.upstream.line import Line
 from tests.raw_server import raw_server
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 ANSWERS = {
+    "headers": (b"HTTP/1.1 200 OK\r\nX-Name: ", b"a"),
     "stalls": (OK + b"Content-Length: 1000\r\n\r\n{", b""),
     "drips": (OK + b"Content-Length: 1000\r\n\r\n", b" "),
     "drips-chunks": (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
@@ -49,8 +51,23 @@ def over_aiohttp(call: Call) -> None:
     asyncio.run(once())
 
 
-@pytest.mark.parametrize("transport", [over_requests, over_aiohttp])
-@pytest.mark.parametrize("answer", ANSWERS)
+def over_a_line(call: Call) -> None:
+    Line().send(call)
+
+
+TRANSPORTS = (over_requests, over_aiohttp, over_a_line)
+
+
+@pytest.mark.parametrize(
+    ("transport", "answer"),
+    # Headers that drip escape the time-out of `requests`, which is for each read.
+    [
+        (transport, answer)
+        for transport in TRANSPORTS
+        for answer in ANSWERS
+        if (transport, answer) != (over_requests, "headers")
+    ],
+)
 def test_an_answer_that_is_not_whole_in_time_is_a_time_out(
     server: str, settings: Any, transport: Any, answer: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""A POST is made once, also on a kept connection that dies under it: by neither transport is it sent again."""
+"""A POST is made once, also on a kept connection that dies under it: by no transport is it sent again."""
 
 import asyncio
 import threading
@@ -10,6 +10,7 @@ import pytest
 from gateway.upstream import client
 from gateway.upstream.channel import Channel
 from gateway.upstream.client import Call, UpstreamUnreachable
+from gateway.upstream.line import Line
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -70,6 +71,15 @@ async def test_the_channel_sends_a_message_once(server: DyingServer) -> None:
         assert (await channel.send(call(server, b"first"))).status == 200
         with pytest.raises(UpstreamUnreachable):
             await channel.send(call(server, b"second"))
+    assert server.bodies == [b"first", b"second"]
+    assert server.connections == 1, "the second went over the kept connection"
+
+
+def test_a_line_sends_a_message_once(server: DyingServer) -> None:
+    line = Line()
+    assert line.send(call(server, b"first")).status == 200
+    with pytest.raises(UpstreamUnreachable):
+        line.send(call(server, b"second"))
     assert server.bodies == [b"first", b"second"]
     assert server.connections == 1, "the second went over the kept connection"
 

@@ -1,12 +1,37 @@
-"""Reading HTTP/1.1 answers with llhttp (httptools), for the two flows that are too busy for a general client.
+"""HTTP/1.1 for the two flows that are too busy for a general client; answers are parsed by llhttp (httptools).
 
-`gateway.outbound_http` reads those of customers' receivers on an event loop, `gateway.upstream.line` those of the
-upstream in threads.
+`gateway.outbound_http` speaks it to customers' receivers on an event loop, `gateway.upstream.line` to the upstream in
+threads. Both need little of it: a request in one piece, and the answer to it.
 """
 
+import ssl
+from collections.abc import Mapping
+from functools import cache
+
+import certifi
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 MAX_FIELDS = 128
+
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """Verification against the system's certificates (SSL_CERT_FILE counts) and certifi's."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def request_head(
+    method: str, path: str, host: str, headers: Mapping[str, str], *, body_bytes: int | None
+) -> bytes:
+    """A request up to its body. Raises ValueError for a header that would end before its line does."""
+    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if fields.count("\n") != len(headers) or fields.count("\r") != len(headers) or "\0" in fields:
+        raise ValueError("A header has a line break or a NUL in it.")
+    length = "" if body_bytes is None else f"Content-Length: {body_bytes}\r\n"
+    return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nAccept-Encoding: identity\r\n{fields}{length}\r\n".encode()
 
 
 class AnswerTooLargeError(Exception):
