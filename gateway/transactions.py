@@ -5,8 +5,13 @@ that everybody else waits for. Every synchronous door to the network (upstream c
 asks here first, so a flow that gets it wrong fails in its first test instead of under load.
 """
 
+from collections.abc import Callable
+
+import structlog
 from django.conf import settings
-from django.db import connections
+from django.db import connection, transaction
+
+log = structlog.get_logger(__name__)
 
 
 class NetworkInTransactionError(RuntimeError):
@@ -14,15 +19,26 @@ class NetworkInTransactionError(RuntimeError):
 
 
 def assert_no_transaction() -> None:
-    """Raise `NetworkInTransactionError` when a database connection of this thread is in an atomic block.
+    """Raise `NetworkInTransactionError` when the database connection of this thread is in an atomic block.
 
     The block that a test case wraps around each test does not count; one opened inside it does.
     """
-    for connection in connections.all(initialized_only=True):
-        if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
-            raise NetworkInTransactionError(
-                f"Network call inside a transaction on database {connection.alias!r}: commit first."
-            )
+    if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
+        raise NetworkInTransactionError("Network call inside a transaction: commit first.")
+
+
+def after_commit(work: Callable[[], None]) -> None:
+    """Do something when the current transaction commits, if it does; at once where there is none. Errors are logged.
+
+    Django's `on_commit` would open a connection first, only to see that it has no transaction.
+    """
+    if connection.in_atomic_block:
+        transaction.on_commit(work, robust=True)
+        return
+    try:
+        work()
+    except Exception:
+        log.exception("after_commit_failed")
 
 
 def leave_database() -> None:
@@ -31,7 +47,5 @@ def leave_database() -> None:
     A process without a pool keeps its one connection: nobody else waits for it.
     """
     assert_no_transaction()
-    if settings.DATABASE_POOL_SIZE:
-        for connection in connections.all(initialized_only=True):
-            if not connection.in_atomic_block:
-                connection.close()
+    if settings.DATABASE_POOL_SIZE and connection.connection is not None and not connection.in_atomic_block:
+        connection.close()

@@ -19,6 +19,7 @@ from django.db.models import F, Value
 from django.db.models.functions import Greatest
 
 from gateway.clock import isoformat, now
+from gateway.transactions import after_commit
 from phone_numbers.lookup import NumberRoute
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
 from tenants import checklist
@@ -252,7 +253,7 @@ def touch_last_event(numbers: Iterable[NumberRoute]) -> None:
         if number.last_event_at is None or number.last_event_at < stale_before
     }
     if touched:
-        transaction.on_commit(lambda: _touch(touched), robust=True)
+        after_commit(lambda: _touch(touched))
 
 
 # Written out, one statement and a transaction of its own: a busy number takes it every second.

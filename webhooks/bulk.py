@@ -40,8 +40,11 @@ def _connected() -> Iterator[psycopg.Connection[Any]]:
     if connection.connection is None and settings.DATABASE_POOL_SIZE:
         pool = connection.pool  # type: ignore[attr-defined]  # of Django's backend for Postgres
         pool.open()
-        with pool.connection() as pooled:
+        pooled = pool.getconn()
+        try:
             yield pooled
+        finally:
+            pool.putconn(pooled)
     else:
         connection.ensure_connection()
         yield connection.connection

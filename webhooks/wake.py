@@ -4,9 +4,9 @@ Losing a signal costs at most a second: beat calls `deliver_due` every second wh
 """
 
 import structlog
-from django.db import connection, transaction
 from kombu.exceptions import OperationalError
 
+from gateway import transactions
 from gateway.coalesced import Coalesced
 from gateway.valkey import UNAVAILABLE, valkey
 
@@ -34,10 +34,7 @@ return redis.call('SET', KEYS[3], 1, 'NX', 'PX', ARGV[1]) and 1 or 0
 
 def after_commit() -> None:
     """Wake the dispatcher soon after the current transaction commits; outside of one, soon."""
-    if connection.in_atomic_block:
-        transaction.on_commit(_wake.ask)
-    else:
-        _wake.ask()
+    transactions.after_commit(_wake.ask)
 
 
 def wake() -> None:

@@ -18,7 +18,7 @@ def test_outside_of_a_transaction() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("durable", [False, True])
 def test_inside_of_a_transaction(durable: bool) -> None:
-    with transaction.atomic(durable=durable), pytest.raises(NetworkInTransactionError, match="default"):
+    with transaction.atomic(durable=durable), pytest.raises(NetworkInTransactionError, match="commit first"):
         assert_no_transaction()
 
 
