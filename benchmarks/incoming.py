@@ -14,7 +14,7 @@ from benchmarks.harness import WARM_UP, Harness, Request, cursor
 from benchmarks.results import Result, percentiles
 from benchmarks.seed import Business, business, endpoint
 
-SMALL_COUNT, SMALL_CONCURRENCY = 4_000, 16
+SMALL_COUNT, SMALL_CONCURRENCY = 4_000, 32
 LARGE_COUNT, LARGE_CONCURRENCY, LARGE_ITEMS = 300, 4, 100
 BUSINESSES = 20
 OF_FLOOR = 0.40

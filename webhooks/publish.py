@@ -17,7 +17,7 @@ from gateway.api.errors import UNAVAILABLE
 from gateway.together import Together
 from gateway.transactions import leave_database
 from webhooks import wake
-from webhooks.bulk import bulk_cursor, uuids
+from webhooks.bulk import bulk_cursor
 from webhooks.event_types import ALL
 
 
@@ -54,16 +54,14 @@ class _Publication:
 # their order, so two processes with overlapping notifications wait for each other instead of deadlocking; the
 # second then sees the first one's keys. Primary-key inserts only, plus small indexes: no scan anywhere.
 # A delivery's id is a UUIDv7 of its event's millisecond: Postgres before 18 cannot make one itself.
+# All bodies come as one value, of which each row names its slice: an array would be adapted element by element.
 _PUBLISH = """
 WITH draft AS (
-    SELECT * FROM ROWS FROM (
-        json_to_recordset(%(events)s::json) AS (
-            tenant_id uuid, created_on date, raw_id uuid, id uuid, type text, dedupe_key text, raw_path text,
-            waba_id text, phone_number_id text, display_phone_number text, wamid text, wa_id text, user_id text
-        ),
-        unnest(%(data)s::bytea[])
-    ) AS d (tenant_id, created_on, raw_id, id, type, dedupe_key, raw_path, waba_id, phone_number_id,
-            display_phone_number, wamid, wa_id, user_id, data)
+    SELECT * FROM json_to_recordset(%(events)s::json) AS d (
+        tenant_id uuid, created_on date, raw_id uuid, id uuid, type text, dedupe_key text, raw_path text,
+        waba_id text, phone_number_id text, display_phone_number text, wamid text, wa_id text, user_id text,
+        start int, length int
+    )
 ), new_key AS (
     INSERT INTO event_keys (tenant_id, dedupe_key, created_at)
     SELECT tenant_id, dedupe_key, now() FROM draft ORDER BY tenant_id, dedupe_key
@@ -80,10 +78,10 @@ WITH draft AS (
     FROM fresh
 ), new_payload AS (
     INSERT INTO event_payloads (expires_on, id, tenant_id, body)
-    SELECT expires_on, id, tenant_id, data FROM fresh
+    SELECT expires_on, id, tenant_id, substr(%(bodies)s::bytea, start, length) FROM fresh
     UNION ALL
-    SELECT first.expires_on, raw.id, first.tenant_id, raw.body
-    FROM unnest(%(raw_ids)s::uuid[], %(raws)s::bytea[]) AS raw (id, body)
+    SELECT first.expires_on, raw.id, first.tenant_id, substr(%(bodies)s::bytea, raw.start, raw.length)
+    FROM json_to_recordset(%(raws)s::json) AS raw (id uuid, start int, length int)
     CROSS JOIN LATERAL (SELECT expires_on, tenant_id FROM fresh WHERE raw_id = raw.id LIMIT 1) first
 ), new_delivery AS (
     INSERT INTO webhook_deliveries (id, tenant_id, endpoint_id, event_id, event_type, status, attempts,
@@ -126,13 +124,15 @@ def publish(
 
 def _write(publications: Sequence[_Publication]) -> list[list[UUID]]:
     """One statement for all of them; the ids of each one's new events. Of equal keys the first counts."""
-    rows: dict[tuple[UUID, str], tuple[int, dict[str, Any], bytes]] = {}
-    raws: dict[UUID, bytes] = {}
+    rows: dict[tuple[UUID, str], dict[str, Any]] = {}
+    places: dict[UUID, int] = {}
+    raws: list[dict[str, Any]] = []
+    bodies = _Bodies()
     for place, publication in enumerate(publications):
         raw_id = None
         if publication.raw is not None:
             raw_id = ids.uuid7()
-            raws[raw_id] = publication.raw
+            raws.append({"id": raw_id, **bodies.add(publication.raw)})
         event_ids = [event.id or ids.uuid7() for event in publication.events]
         common = {
             "tenant_id": publication.tenant_id,
@@ -140,29 +140,41 @@ def _write(publications: Sequence[_Publication]) -> list[list[UUID]]:
             "raw_id": raw_id,
         }
         for event_id, event in zip(event_ids, publication.events, strict=True):
-            rows.setdefault(
-                (publication.tenant_id, event.dedupe_key),
-                (place, {**common, **_row(event_id, event)}, event.data),
-            )
+            key = publication.tenant_id, event.dedupe_key
+            if key not in rows:
+                rows[key] = {**common, **_row(event_id, event), **bodies.add(event.data)}
+                places[event_id] = place
     with bulk_cursor(prepared=True) as cursor:
         cursor.execute(
             _PUBLISH,
             {
                 "all": ALL,
-                "events": orjson.dumps([row for _, row, _ in rows.values()]).decode(),
-                "data": [data for _, _, data in rows.values()],
-                "raw_ids": uuids(raws),
-                "raws": list(raws.values()),
+                "events": orjson.dumps(list(rows.values())).decode(),
+                "raws": orjson.dumps(raws).decode(),
+                "bodies": b"".join(bodies.parts),
             },
         )
         written = cursor.fetchall()
     if any(has_delivery for _, has_delivery in written):
         wake.after_commit()
-    places = {row["id"]: place for place, row, _ in rows.values()}
     fresh: list[list[UUID]] = [[] for _ in publications]
     for event_id, _ in written:
         fresh[places[event_id]].append(event_id)
     return fresh
+
+
+class _Bodies:
+    """Bodies one behind the other."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self._end = 1
+
+    def add(self, body: bytes) -> dict[str, int]:
+        """Where a body stands, as SQL's `substr` counts."""
+        start, self._end = self._end, self._end + len(body)
+        self.parts.append(body)
+        return {"start": start, "length": len(body)}
 
 
 _together: Together[_Publication, list[UUID]] = Together(
