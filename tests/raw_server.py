@@ -1,6 +1,7 @@
 """A server that answers whatever a test writes to its connections, in a thread of its own."""
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 
 
 @contextmanager
-def raw_server(connected: Connected) -> Iterator[str]:
+def raw_server(connected: Connected, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Serve on loopback, each connection by `connected`; gives the base URL. Whoever leaves early is let go."""
     started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
@@ -18,14 +19,14 @@ def raw_server(connected: Connected) -> Iterator[str]:
         try:
             await connected(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the client has left, or the test ends
+            writer.transport.abort()  # the client has left, or the test ends: nobody reads what is still to be sent
         finally:
             writer.close()
 
     async def serve() -> None:
         stopped = asyncio.Event()
-        async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
-            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls) as server:
+            url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             started.set_result((url, asyncio.get_running_loop(), stopped))
             await stopped.wait()
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import datetime
 import gzip
-import ipaddress
 import itertools
 import socket
 import ssl
@@ -18,10 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +24,7 @@ from gateway import outbound as outbound_module
 from gateway.outbound import Answer, Outbound, get_once, post_once
 from gateway.outbound_answers import retry_after
 from gateway.outbound_names import AddressInfo
+from tests.certificates import self_signed
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 OK_AND_CLOSE = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
@@ -937,31 +933,8 @@ async def test_a_url_that_cannot_be_called() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for 127.0.0.1 and receiver.test, with its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "receiver.test")])
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("receiver.test")]
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "receiver.pem"
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        + signed.public_bytes(serialization.Encoding.PEM)
-    )
-    return path
+    """A certificate for 127.0.0.1 and receiver.test that nobody vouches for, with its key."""
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ import requests
 import structlog
 from django.conf import settings
 from requests.adapters import HTTPAdapter
-from requests.structures import CaseInsensitiveDict
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from gateway.transactions import leave_database
@@ -230,17 +229,8 @@ def _begin(call: Call, timeout_seconds: float) -> requests.Response:
     Straight to the adapter: a session would only look for redirects, cookies, proxies and .netrc, of which there are
     none here, and take as long again as the request itself.
     """
-    return _adapter().send(_prepared(call), stream=True, timeout=(min(5.0, timeout_seconds), timeout_seconds))
-
-
-def _prepared(call: Call) -> requests.PreparedRequest:
-    """A call in the form of `requests`. A command is in order as it is: to prepare it would parse its URL again."""
-    if not isinstance(call.body, bytes):
-        return requests.Request(call.method, call.url, headers=call.headers, data=call.body).prepare()
-    prepared = requests.PreparedRequest()
-    prepared.method, prepared.url, prepared.body = call.method, call.url, call.body
-    prepared.headers = CaseInsensitiveDict({**call.headers, "Content-Length": str(len(call.body))})
-    return prepared
+    prepared = requests.Request(call.method, call.url, headers=call.headers, data=call.body).prepare()
+    return _adapter().send(prepared, stream=True, timeout=(min(5.0, timeout_seconds), timeout_seconds))
 
 
 @cache

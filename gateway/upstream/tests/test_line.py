@@ -1,0 +1,189 @@
+"""The line to the upstream: kept connections, the whole answer, and one word for whatever goes wrong."""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.upstream import line as line_module
+from gateway.upstream.client import Answer, Call, UpstreamUnreachable
+from gateway.upstream.line import Line
+from tests.certificates import self_signed
+from tests.raw_server import raw_server
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Usage: a\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Upstream:
+    """Answers as a test says; `requests` are those that came, `connections` the connections."""
+
+    def __init__(self) -> None:
+        self.answer = OK
+        self.closes = False
+        self.together: asyncio.Barrier | None = None
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.closed = threading.Event()
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            self.requests.append(head + await reader.readexactly(length))
+            if self.together is not None:
+                await self.together.wait()
+            writer.write(self.answer)
+            await writer.drain()
+            if self.closes:
+                writer.close()
+                await writer.wait_closed()
+                self.closed.set()
+                return
+
+
+@pytest.fixture
+def upstream() -> Upstream:
+    return Upstream()
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    line = Line()
+    yield line
+    line.close()
+
+
+def send(line: Line, url: str, body: bytes = b'{"a":1}') -> Answer:
+    return line.send(
+        Call("POST", f"{url}/v25.0/1/messages?appsecret_proof=ab", {"Authorization": "Bearer t"}, body)
+    )
+
+
+def test_what_goes_out_and_what_comes_back(upstream: Upstream, line: Line) -> None:
+    with raw_server(upstream.connected) as url:
+        answer = send(line, url)
+        assert (answer.status, answer.body, answer.headers["x-usage"], answer.ok) == (200, b"{}", "a", True)
+        head, _, body = upstream.requests[0].partition(b"\r\n\r\n")
+    assert body == b'{"a":1}'
+    assert head.split(b"\r\n") == [
+        b"POST /v25.0/1/messages?appsecret_proof=ab HTTP/1.1",
+        b"Host: " + url.removeprefix("http://").encode(),
+        b"Accept-Encoding: identity",
+        b"Authorization: Bearer t",
+        b"Content-Length: 7",
+    ]
+
+
+def test_a_connection_serves_one_call_after_another_and_never_two_at_once(
+    upstream: Upstream, line: Line
+) -> None:
+    with raw_server(upstream.connected) as url:
+        for _ in range(3):
+            assert send(line, url).ok
+        assert upstream.connections == 1
+        upstream.together = asyncio.Barrier(4)
+        answers: list[Answer] = []
+        threads = [threading.Thread(target=lambda: answers.append(send(line, url))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert [answer.ok for answer in answers] == [True] * 4
+        assert upstream.connections == 4
+
+
+def test_a_connection_that_the_upstream_has_closed_meanwhile_is_not_used(
+    upstream: Upstream, line: Line
+) -> None:
+    upstream.closes = True
+    with raw_server(upstream.connected) as url:
+        assert send(line, url).ok
+        assert upstream.closed.wait(10)
+        assert send(line, url).ok
+    assert (upstream.connections, len(upstream.requests)) == (2, 2)
+
+
+def test_a_connection_idle_for_too_long_is_not_used(
+    upstream: Upstream, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with raw_server(upstream.connected) as url:
+        assert send(line, url).ok
+        monkeypatch.setattr(line_module, "IDLE_SECONDS", 0.0)
+        assert send(line, url).ok
+        assert upstream.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", b"{}"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + OK, b"{}"),
+        (b"HTTP/1.1 200 OK\r\n\r\nto the end", b"to the end"),
+        (b"HTTP/1.0 500 No\r\nContent-Length: 4\r\n\r\noops", b"oops"),
+        (b"HTTP/1.1 204 Nothing\r\n\r\n", b""),
+    ],
+)
+def test_answers_of_every_form(upstream: Upstream, line: Line, answer: bytes, body: bytes) -> None:
+    upstream.answer, upstream.closes = answer, True
+    with raw_server(upstream.connected) as url:
+        assert send(line, url).body == body
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 20000000\r\n\r\n" + b"a" * 20_000_000,
+    ],
+    ids=["nothing", "no HTTP", "half a head", "half a body", "endless head", "endless body"],
+)
+def test_an_answer_that_is_none_leaves_the_outcome_unknown(
+    upstream: Upstream, line: Line, answer: bytes
+) -> None:
+    upstream.answer, upstream.closes = answer, True
+    with raw_server(upstream.connected) as url:
+        with pytest.raises(UpstreamUnreachable) as unreachable:
+            send(line, url)
+        upstream.answer, upstream.closes = OK, False
+        assert send(line, url).ok, "and harms no later call"
+    assert unreachable.value.reason == "connection_error"
+    assert len(upstream.requests) == 2
+
+
+def test_nobody_listens(line: Line) -> None:
+    with pytest.raises(UpstreamUnreachable):
+        send(line, "http://127.0.0.1:9")
+
+
+def test_a_certificate_is_verified(
+    upstream: Upstream, line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with raw_server(upstream.connected, context) as url:
+        with pytest.raises(UpstreamUnreachable):
+            send(line, url)
+        assert upstream.requests == []
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        monkeypatch.setattr(line_module, "tls_context", lambda: trusting)
+        for _ in range(2):
+            assert send(line, url).ok
+        assert upstream.connections == 1, (
+            "the failed handshake reached no handler, the kept connection served twice"
+        )
+
+
+@pytest.mark.parametrize("token", ["a\r\nX-Other: b", "a\nb", "a\0b"])
+def test_a_header_does_not_smuggle_another_in(line: Line, token: Any) -> None:
+    with pytest.raises(ValueError, match="header"):
+        line.send(Call("POST", "http://127.0.0.1:9/", {"Authorization": f"Bearer {token}"}, b"{}"))
