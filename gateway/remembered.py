@@ -34,12 +34,12 @@ class Remembered(Generic[Key, Value]):
             self._values.clear()
         self._values[key] = monotonic() + self._seconds, value
 
-    def forget(self, key: Key) -> None:
-        """Forget one value."""
-        self._values.pop(key, None)
+    def clear(self) -> None:
+        """Forget every value."""
+        self._values.clear()
 
 
 def forget_all() -> None:
     """Forget everything, for tests."""
     for each in _all:
-        each._values.clear()
+        each.clear()

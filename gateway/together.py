@@ -30,8 +30,8 @@ class Together(Generic[Item, Result]):
     """Does `work` for one thread at a time, for all items that have gathered since the last time.
 
     A thread that finds nobody at work does its own item at once, so nothing waits when little is asked for. `work`
-    gets the items in their order, at most `most` by their `size`, and gives a result for each. What it raises, all of
-    the group get; but an error that is none of `common` may be the fault of one item, and then each is done alone.
+    gets the items in their order, at most `most` by their `size`, and gives a result for each. An error of `common` is
+    everybody's who waits; any other may be the fault of one item, and then each of the group is done alone.
     """
 
     def __init__(
@@ -82,6 +82,11 @@ class Together(Generic[Item, Result]):
             for each, result in zip(group, self._work([each.item for each in group]), strict=True):
                 each.result = result
         except Exception as error:  # noqa: BLE001 - whoever waits for an item gets its error
+            if isinstance(error, self._common):
+                # Those who wait have waited for it as well: to try again for them would take them as long once more.
+                with self._lock:
+                    group += self._gathered
+                    self._gathered = []
             if len(group) == 1 or isinstance(error, self._common):
                 for each in group:
                     each.error = error

@@ -21,7 +21,6 @@ from gateway.api.errors import (
     NumberNotConnected,
     error_response,
 )
-from gateway.remembered import Remembered
 from gateway.upstream import client
 from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.errors import judge, passed_through, unreachable
@@ -41,17 +40,13 @@ RECORD_PATIENCE_SECONDS = 15.0
 RECORD_AGAIN_SECONDS = 0.2
 
 _marked: set[UUID] = set()
-_connected: Remembered[tuple[UUID, str, str], Sender] = Remembered(seconds=1.0)
-"""Connected numbers by tenant, environment and `from`: a busy one costs one look-up a second, as in a batch."""
 
 
 def resolve_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
     """The connected number to send from. Raises InvalidRequest (rule 4) or NumberNotConnected (rule 5).
 
-    A number that was just disconnected, or whose token just changed, may be used as it was for a second.
+    Asked at every send, though a number seldom changes: what the database cannot record is then not sent either.
     """
-    if known := _connected.get((tenant_id, environment, from_)):
-        return known
     number = sender(tenant_id=tenant_id, environment=environment, from_=from_)
     if number is None:
         raise InvalidRequest.of(
@@ -65,7 +60,6 @@ def resolve_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
                 "connection_detail": number.connection_detail,
             }
         )
-    _connected.put((tenant_id, environment, from_), number)
     return number
 
 
@@ -103,7 +97,6 @@ def send_message(
     response = passed_through(answer, verdict)
     _record(tenant_id=tenant_id, number=number, sent=outgoing, answer=answer, claim=claim, response=response)
     if verdict.token_problem:
-        _connected.forget((tenant_id, environment, from_))
         number_connection.token_failed(waba_id=number.waba_id, token=number.token)
     return response
 
@@ -128,7 +121,6 @@ def mark_read(*, tenant_id: UUID, environment: str, body: dict[str, Any]) -> Htt
         raise unreachable(error) from None
     verdict = judge(answer)
     if verdict.token_problem:
-        _connected.forget((tenant_id, environment, from_))
         number_connection.token_failed(waba_id=number.waba_id, token=number.token)
     return passed_through(answer, verdict)
 
@@ -207,11 +199,14 @@ def _record(
         else []
     )
     gives_up_at = time.monotonic() + RECORD_PATIENCE_SECONDS
+    together = claim is None and tenant_id in _marked
     while True:
         try:
-            _write(tenant_id, events, claim, response)
+            _write(tenant_id, events, claim, response, together=together)
             return
         except UNAVAILABLE as error:
+            # By itself from now on: one that waits for another's attempt has fewer of its own.
+            together = False
             connection.close()
             if time.monotonic() > gives_up_at:
                 log.error("send_not_recorded", error=type(error).__name__, http_status=answer.status)
@@ -219,8 +214,10 @@ def _record(
             time.sleep(RECORD_AGAIN_SECONDS)
 
 
-def _write(tenant_id: UUID, events: list[NewEvent], claim: Claim | None, response: HttpResponse) -> None:
-    if claim is None and tenant_id in _marked:
+def _write(
+    tenant_id: UUID, events: list[NewEvent], claim: Claim | None, response: HttpResponse, *, together: bool
+) -> None:
+    if together:
         # Nearly every send without a key: its one statement is a transaction of its own.
         publish(tenant_id=tenant_id, events=events, alone=True)
         return

@@ -42,6 +42,9 @@ def _connected() -> Iterator[psycopg.Connection[Any]]:
         pool.open()
         pooled = pool.getconn()
         try:
+            if not pooled.autocommit:
+                # Left so by a transaction that was closed in the middle: what is written would be rolled back.
+                pooled.autocommit = True
             yield pooled
         finally:
             pool.putconn(pooled)

@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 import pytest
-from django.db import connection
 
 from gateway.clock import now
 from messaging.models import IdempotencyRecord
@@ -119,32 +118,7 @@ def test_a_number_that_is_not_connected_is_409_with_its_detail(api: Api, number:
     assert error["details"]["connection_detail"] == "no_verified_endpoint"
 
 
-def test_a_connected_number_is_looked_up_once_a_second(
-    api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr("gateway.remembered.monotonic", lambda: clock[0])
-
-    def look_ups() -> int:
-        looked: list[str] = []
-
-        def note(execute: Any, sql: str, *rest: Any) -> Any:
-            looked.append(sql)
-            return execute(sql, *rest)
-
-        with connection.execute_wrapper(note):
-            api.post("/v1/messages", text(number))
-        return sum("FROM numbers_phonenumber" in sql for sql in looked)
-
-    assert [look_ups(), look_ups()] == [1, 0]
-    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="meta_unsubscribed")
-    clock[0] += 1.1
-    assert_error(api.post("/v1/messages", text(number)), 409, "number_not_connected")
-    PhoneNumber.objects.update(connection_state="connected", connection_detail=None)
-    assert api.post("/v1/messages", text(number)).status_code == 200, "what may not send is never remembered"
-
-
-def test_a_number_whose_token_failed_is_not_remembered(
+def test_a_number_whose_token_failed_sends_no_more(
     api: Api, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
     assert api.post("/v1/messages", text(number)).status_code == 200
