@@ -14,7 +14,7 @@ class _Waiting(Generic[Item, Result]):
     def __init__(self, item: Item) -> None:
         self.item = item
         self.result: Result | None = None
-        self.error: Exception | None = None
+        self.error: Exception | None = RuntimeError("The work was broken off.")
         self.is_done = False
         self._woken = threading.Lock()
         self._woken.acquire()
@@ -78,21 +78,26 @@ class Together(Generic[Item, Result]):
         return group
 
     def _do(self, group: list[_Waiting[Item, Result]]) -> None:
-        try:
-            for each, result in zip(group, self._work([each.item for each in group]), strict=True):
-                each.result = result
-        except Exception as error:  # noqa: BLE001 - whoever waits for an item gets its error
-            if isinstance(error, self._common):
+        """Give each of the group a result or an error: at first all at once."""
+        parts = [list(group)]
+        while parts:
+            part = parts.pop(0)
+            try:
+                for each, result in zip(part, self._work([each.item for each in part]), strict=True):
+                    each.result, each.error = result, None
+            except self._common as error:
                 # Those who wait have waited for it as well: to try again for them would take them as long once more.
                 with self._lock:
-                    group += self._gathered
-                    self._gathered = []
-            if len(group) == 1 or isinstance(error, self._common):
-                for each in group:
+                    waiting, self._gathered = self._gathered, []
+                group += waiting
+                for each in (*part, *(each for (each,) in parts), *waiting):
                     each.error = error
-            else:
-                for each in group:
-                    self._do([each])
+                return
+            except Exception as error:  # noqa: BLE001 - whoever waits for an item gets its error
+                if len(part) == 1:
+                    part[0].error = error
+                else:
+                    parts = [[each] for each in part]
 
     def _pass_on(self, group: list[_Waiting[Item, Result]], mine: _Waiting[Item, Result]) -> None:
         """Have the next thread work, and let those whose items are done go."""

@@ -48,7 +48,7 @@ def in_threads(
     def run(item: int) -> None:
         try:
             came[item] = do(item)
-        except Exception as error:  # noqa: BLE001 - it is what the test looks at
+        except BaseException as error:  # noqa: BLE001 - it is what the test looks at
             came[item] = error
 
     threads = [threading.Thread(target=run, args=(item,)) for item in items]
@@ -136,6 +136,51 @@ def test_the_fault_of_one_is_not_the_others() -> None:
         thread.join(DEADLINE)
     assert isinstance(more.pop(13), ValueError)
     assert came | more == {1: 2, 2: 4, 3: 6}
+
+
+def test_an_error_of_all_while_each_is_done_alone_leaves_nobody_waiting() -> None:
+    work = Work(stops=True)
+    shared = together(work)
+    first, came = in_threads(shared.do, [1])
+    assert work.begun.acquire(timeout=DEADLINE)
+    others, more = in_threads(shared.do, [13, 3])
+    wait_for(shared, 2)
+    work.go_on.release(2)  # the first, and both together, of which one is at fault
+    for _ in range(2):
+        assert work.begun.acquire(timeout=DEADLINE)
+    last, latest = in_threads(shared.do, [4])
+    wait_for(shared, 1)
+    work.error = AwayError("the database is away")
+    work.go_on.release(10)
+    for thread in first + others + last:
+        thread.join(DEADLINE)
+    assert came == {1: 2}
+    assert {item: type(error) for item, error in (more | latest).items()} == dict.fromkeys(
+        (13, 3, 4), AwayError
+    )
+
+
+def test_nobody_has_a_result_of_work_that_was_broken_off() -> None:
+    class BreakingOff(Work):
+        def __call__(self, items: Sequence[int]) -> list[int]:
+            doubled = super().__call__(items)
+            if 2 in items:
+                raise SystemExit
+            return doubled
+
+    work = BreakingOff(stops=True)
+    shared = together(work)
+    first, came = in_threads(shared.do, [1])
+    assert work.begun.acquire(timeout=DEADLINE)
+    breaking, _ = in_threads(shared.do, [2])
+    wait_for(shared, 1)
+    others, more = in_threads(shared.do, [3])
+    wait_for(shared, 2)
+    work.go_on.release(10)
+    for thread in first + breaking + others:
+        thread.join(DEADLINE)
+    assert came == {1: 2}
+    assert [type(error) for error in more.values()] == [RuntimeError]
 
 
 @pytest.mark.parametrize("most", [1, 7, 1000])
