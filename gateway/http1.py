@@ -7,11 +7,20 @@ threads. Both need little of it: a request in one piece, and the answer to it.
 import ssl
 from collections.abc import Mapping
 from functools import cache
+from typing import NamedTuple
 
 import certifi
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 MAX_FIELDS = 128
+
+
+class Origin(NamedTuple):
+    """What a connection can be used again for."""
+
+    host: str
+    port: int
+    is_tls: bool
 
 
 @cache

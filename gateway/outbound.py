@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import TracebackType
-from typing import NamedTuple, Self, TypedDict, Unpack
+from typing import Self, TypedDict, Unpack
 
 from aiohappyeyeballs import start_connection
 from asgiref.sync import async_to_sync
 
-from gateway.http1 import AnswerTooLargeError, BrokenOffError, request_head, tls_context
+from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
 from gateway.outbound_answers import Answer, Attempt, StaleError, UnknownNameError
 from gateway.outbound_http import HttpConnection
 from gateway.outbound_names import AddressInfo, Names, Resolve
@@ -48,19 +48,11 @@ class Limits(TypedDict, total=False):
     read_limit: int
 
 
-class _Origin(NamedTuple):
-    """What a connection can be used again for."""
-
-    host: str
-    port: int
-    is_tls: bool
-
-
 @dataclass(frozen=True, slots=True)
 class _Target:
     """Where a URL leads, and what a request says of it."""
 
-    origin: _Origin
+    origin: Origin
     path: str
     host: str
 
@@ -86,7 +78,7 @@ class Outbound:
         self._keepalive = keepalive
         self._tls = tls or tls_context()
         self._names = Names(resolve, dns_seconds)
-        self._idle: defaultdict[_Origin, list[tuple[float, HttpConnection]]] = defaultdict(list)
+        self._idle: defaultdict[Origin, list[tuple[float, HttpConnection]]] = defaultdict(list)
         self._loop: asyncio.AbstractEventLoop
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -172,7 +164,7 @@ class Outbound:
     # --- Connections
 
     async def _connect(
-        self, origin: _Origin, attempt: Attempt, seconds: float, deadline: float
+        self, origin: Origin, attempt: Attempt, seconds: float, deadline: float
     ) -> HttpConnection:
         async with asyncio.timeout_at(min(self._loop.time() + seconds, deadline)):
             addresses = await self._names.addresses(origin.host, origin.port)
@@ -202,7 +194,7 @@ class Outbound:
         attempt.opened = True
         return socket.socket(family, kind, proto)
 
-    def _kept(self, origin: _Origin) -> HttpConnection | None:
+    def _kept(self, origin: Origin) -> HttpConnection | None:
         """The connection to an origin that was used last, if one is still good."""
         kept = self._idle.get(origin)
         while kept:
@@ -211,7 +203,7 @@ class Outbound:
                 return connection
         return None
 
-    def _keep(self, origin: _Origin, connection: HttpConnection) -> None:
+    def _keep(self, origin: Origin, connection: HttpConnection) -> None:
         if connection.is_open:
             self._idle[origin].append((self._loop.time(), connection))
             if self._sweep is None:
@@ -239,7 +231,7 @@ def _target(url: str) -> _Target:
     """Raises `InvalidUrlError`."""
     parsed = parse_url(url)
     return _Target(
-        _Origin(parsed.raw_host or "", parsed.port or 0, parsed.scheme == "https"),
+        Origin(parsed.raw_host or "", parsed.port or 0, parsed.scheme == "https"),
         parsed.raw_path_qs,
         parsed.host_port_subcomponent or "",
     )

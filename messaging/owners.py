@@ -6,18 +6,19 @@ process remembers it for a second: a busy number costs one look-up a second. Wha
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from time import monotonic
 from uuid import UUID
 
 from gateway.clock import now
-from gateway.remembered import Remembered
 from gateway.upstream.normalise import Change
 from phone_numbers import lookup
 
 REMEMBERED_SECONDS = 1.0
 """No longer than the grain of `last_event_at`: the first event of each second notes the time."""
+MOST_REMEMBERED = 10_000
 
-_numbers: Remembered[tuple[str, str], lookup.NumberRoute] = Remembered(seconds=REMEMBERED_SECONDS)
-"""By environment and phone_number_id."""
+_numbers: dict[tuple[str, str], tuple[float, lookup.NumberRoute]] = {}
+"""By environment and phone_number_id: until when it is remembered, and the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +63,24 @@ def _recall(change: Change, environments: Collection[str]) -> lookup.NumberRoute
     if route.phone_number_id is None or route.waba_info_id is not None:
         return None
     for environment in environments:
-        if number := _numbers.get((environment, route.phone_number_id)):
+        until, number = _numbers.get((environment, route.phone_number_id), (0.0, None))
+        if until > monotonic():
             return number
     return None
 
 
 def _remember(numbers: Collection[lookup.NumberRoute]) -> None:
-    moment = now()
+    if len(_numbers) >= MOST_REMEMBERED:
+        _numbers.clear()
+    moment, until = now(), monotonic() + REMEMBERED_SECONDS
     for number in numbers:
         # Whoever looked it up notes the time of its event, so the next ones need not.
-        _numbers.put((number.environment, number.phone_number_id), replace(number, last_event_at=moment))
+        _numbers[number.environment, number.phone_number_id] = until, replace(number, last_event_at=moment)
+
+
+def forget() -> None:
+    """Forget every number, for tests."""
+    _numbers.clear()
 
 
 def _owner(change: Change, known: lookup.Routes) -> Owner | None:

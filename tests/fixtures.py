@@ -9,8 +9,8 @@ from django.conf import settings
 from django.http import HttpResponseBase
 from django.test import Client, TestCase
 
-from gateway import remembered
 from gateway.upstream.line import line
+from messaging import owners
 from tenants import keys, mirror, platform_apps, sessions
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 from tests.contract import assert_in_contract
@@ -82,7 +82,7 @@ def _no_open_line() -> Iterator[None]:
 def _fresh_process_caches() -> None:
     """A process that has cached nothing of earlier tests."""
     mirror.forget_process_cache()
-    remembered.forget_all()
+    owners.forget()
 
 
 @pytest.fixture

@@ -10,13 +10,12 @@ import threading
 from collections import defaultdict
 from functools import cache
 from time import monotonic, perf_counter
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from requests.structures import CaseInsensitiveDict
 
-from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, request_head, tls_context
+from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
 from gateway.transactions import leave_database
 from gateway.upstream import timing
 from gateway.upstream.client import Answer, Call, unreachable
@@ -29,18 +28,12 @@ MOST_BODY_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 64 * 1024
 
 
-class _Origin(NamedTuple):
-    host: str
-    port: int
-    is_tls: bool
-
-
 class Line:
     """The kept connections of a process, for any number of threads: one call at a time on each."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: defaultdict[_Origin, list[tuple[float, _Connection]]] = defaultdict(list)
+        self._idle: defaultdict[Origin, list[tuple[float, _Connection]]] = defaultdict(list)
 
     def send(self, call: Call) -> Answer:
         """Make a call with a body of bytes and read the whole answer, all within UPSTREAM_TIMEOUT_MS.
@@ -51,7 +44,7 @@ class Line:
         assert isinstance(call.body, bytes)  # noqa: S101 - files go over `client.send`
         url = urlsplit(call.url)
         is_tls = url.scheme == "https"
-        origin = _Origin(url.hostname or "", url.port or (443 if is_tls else 80), is_tls)
+        origin = Origin(url.hostname or "", url.port or (443 if is_tls else 80), is_tls)
         path = f"{url.path}?{url.query}" if url.query else url.path
         request = (
             request_head(call.method, path, url.netloc, call.headers, body_bytes=len(call.body)) + call.body
@@ -61,7 +54,7 @@ class Line:
         try:
             connection = self._kept(origin) or _Connection(origin, deadline)
             try:
-                answer = connection.exchange(request, deadline)
+                reader = connection.exchange(request, deadline)
             except BaseException:
                 connection.close()
                 raise
@@ -70,15 +63,15 @@ class Line:
         ms = (perf_counter() - started) * 1000
         timing.add(ms)
         headers = CaseInsensitiveDict(
-            {name.decode("latin-1"): value.decode("latin-1") for name, value in answer.fields}
+            {name.decode("latin-1"): value.decode("latin-1") for name, value in reader.fields}
         )
-        body = bytes(answer.body)
-        status = answer.status or 0
-        if answer.can_keep:
+        assert reader.status is not None  # noqa: S101 - an answer that is read has one
+        answer = Answer(reader.status, bytes(reader.body), headers, ms)
+        if reader.can_keep:
             self._keep(origin, connection)
         else:
             connection.close()
-        return Answer(status, body, headers, ms)
+        return answer
 
     def close(self) -> None:
         """Close what is idle."""
@@ -88,7 +81,7 @@ class Line:
         for connection in idle:
             connection.close()
 
-    def _kept(self, origin: _Origin) -> "_Connection | None":
+    def _kept(self, origin: Origin) -> "_Connection | None":
         """The connection that was used last, if it is still good; those idle for too long are closed."""
         while True:
             with self._lock:
@@ -100,13 +93,13 @@ class Line:
                 return connection
             connection.close()
 
-    def _keep(self, origin: _Origin, connection: "_Connection") -> None:
+    def _keep(self, origin: Origin, connection: "_Connection") -> None:
         with self._lock:
             self._idle[origin].append((monotonic(), connection))
 
 
 class _Connection:
-    def __init__(self, origin: _Origin, deadline: float) -> None:
+    def __init__(self, origin: Origin, deadline: float) -> None:
         sock = socket.create_connection(
             (origin.host, origin.port), timeout=min(CONNECT_SECONDS, _left(deadline))
         )
