@@ -1,20 +1,18 @@
-"""How long bodies and keys are kept: moves after a change of retention, the weekly drop, expunging."""
+"""How long bodies and keys are kept: moves after a change of retention, the weekly drop."""
 
 import threading
 from datetime import UTC, date, datetime, timedelta
-from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
 from django.db import connection, connections
 
 from gateway import partitions
 from gateway.clock import now
-from tenants.models import AuditEntry, Tenant
+from tenants.models import Tenant
 from tests.fixtures import Api
 from webhooks import retention
-from webhooks.models import Delivery, Endpoint, Event, EventKey, EventPayload, RetentionMove, expires_on
+from webhooks.models import Event, EventKey, EventPayload, RetentionMove, expires_on
 from webhooks.tests.publishing import make, readable
 
 DAY = timedelta(days=1)
@@ -182,66 +180,6 @@ def test_keys_are_forgotten_after_eight_days(tenant: Tenant) -> None:
     assert retention.forget_keys() == 2
     assert sorted(EventKey.objects.values_list("dedupe_key", flat=True)) == ["0", "191"]
     assert retention.forget_keys() == 0
-
-
-@pytest.mark.django_db
-class TestExpunge:
-    def run(self, tenant: Tenant, *arguments: str) -> str:
-        out = StringIO()
-        call_command("expunge", "--tenant", str(tenant.id), *arguments, stdout=out)
-        return out.getvalue()
-
-    def test_one_customer(self, tenant: Tenant, other_tenant: Tenant, api: Api) -> None:
-        endpoint = Endpoint.objects.create(
-            tenant=tenant, url="https://h.example", event_types=["*"], status="active", secret="whsec_AA=="
-        )
-        (gone,) = make(tenant, wa_id="91", user_id="IN.1", wamid="wamid.1")
-        (stays,) = make(tenant, wa_id="92", wamid="wamid.2")
-        (theirs,) = make(other_tenant, wa_id="91")
-        Delivery.objects.update(attempt_log=[{"response_excerpt": "Thanks, 91"}])
-        assert self.run(tenant, "--wa-id", "91") == "Expunged 1 events.\n"
-        assert readable(gone, stays, theirs) == [False, True, True]
-        shown = api.get(f"/v1/events/{gone.public_id}").json()
-        assert shown["event"] is None
-        assert [each["endpoint_id"] for each in shown["deliveries"]] == [str(endpoint.id)]
-        row = Event.objects.filter(pk=gone.pk).values().get()
-        assert (row["wa_id"], row["user_id"], row["wamid"], row["type"]) == (None, None, None, gone.type)
-        assert row["dedupe_key"] == f"expunged:{gone.id}"
-        assert Delivery.objects.get(event_id=gone.id).attempt_log == []
-        assert Delivery.objects.get(event_id=stays.id).attempt_log != []
-        assert not EventPayload.objects.filter(id__in=[gone.id, gone.raw_id]).exists()
-
-    def test_before_a_moment_and_all(self, tenant: Tenant) -> None:
-        old, new = make(tenant, age=2 * DAY) + make(tenant)
-        moment = (now() - DAY).isoformat()
-        assert self.run(tenant, "--before", moment) == "Expunged 1 events.\n"
-        assert readable(old, new) == [False, True]
-        assert self.run(tenant, "--all") == "Expunged 1 events.\n"
-        assert readable(old, new) == [False, False]
-        assert self.run(tenant, "--all") == "Expunged 0 events.\n"
-        assert [entry.details for entry in AuditEntry.objects.order_by("id")] == [
-            {"events": 1, "by": ["before"]},
-            {"events": 1, "by": ["all"]},
-            {"events": 0, "by": ["all"]},
-        ]
-
-    def test_a_repeat_of_the_upstream_brings_nothing_back(self, tenant: Tenant) -> None:
-        make(tenant, wa_id="91", dedupe_key="msg:wamid.1")
-        self.run(tenant, "--wa-id", "91")
-        assert make(tenant, wa_id="91", dedupe_key="msg:wamid.1") == []
-
-    @pytest.mark.parametrize(
-        "arguments", [[], ["--all", "--wa-id", "91"], ["--before", "yesterday"], ["--before", "2026-13-01"]]
-    )
-    def test_what_is_unclear_expunges_nothing(self, tenant: Tenant, arguments: list[str]) -> None:
-        (event,) = make(tenant, wa_id="91")
-        with pytest.raises(CommandError):
-            self.run(tenant, *arguments)
-        assert readable(event) == [True]
-
-    def test_an_unknown_tenant(self, db: None) -> None:
-        with pytest.raises(CommandError, match="no such tenant"):
-            call_command("expunge", "--tenant", "01000000-0000-7000-8000-000000000000", "--all")
 
 
 @pytest.mark.django_db

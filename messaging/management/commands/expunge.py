@@ -5,9 +5,9 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
+from messaging.expunge import expunge
 from tenants import audit
 from tenants.models import Tenant
-from webhooks.expunge import expunge
 
 
 class Command(BaseCommand):

@@ -1,0 +1,69 @@
+"""Expunging at a tenant's request, before retention ends: events, and what is kept of the messages of batches.
+
+Called by `manage.py expunge`. Left alone: messages of a batch that are still to be sent, and the stored answers of
+Idempotency-Keys, without which a message could be sent twice; those live for 24 hours.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import orjson
+from django.db import connection
+
+from gateway import ids
+from messaging.models import Batch
+from webhooks import envelope
+from webhooks import expunge as events
+from webhooks.models import Event
+
+# What was sent left the item when it was settled; what stays is the answer. A batch at a time, by primary keys.
+_FORGET_ANSWERS = """
+UPDATE messaging_batchitem i SET wamid = NULL, response = NULL
+FROM events e
+WHERE i.batch_id = %s AND e.id = i.event_id AND starts_with(e.dedupe_key, %s)
+  AND (i.wamid IS NOT NULL OR i.response IS NOT NULL)
+"""
+
+
+def expunge(
+    *, tenant_id: UUID, wa_id: str | None = None, user_id: str | None = None, before: datetime | None = None
+) -> int:
+    """Delete the bodies of a tenant's events: of one customer, or older than a moment, or all. Returns how many events.
+
+    Batch items whose events these are keep their status and times alone.
+    """
+    rows = events.remaining(tenant_id)
+    if before is not None:
+        rows = rows.filter(id__lt=ids.first_at(before))
+    named = rows
+    if wa_id is not None:
+        named = named.filter(wa_id=wa_id)
+    if user_id is not None:
+        named = named.filter(user_id=user_id)
+    expunged = events.expunge(named)
+    if wa_id is not None or user_id is not None:
+        nameless = rows.filter(type="message.outbound", wa_id=None, user_id=None)
+        for some in events.in_batches(nameless):
+            expunged += events.expunge_events(_sent_to(some, wa_id=wa_id, user_id=user_id))
+    _forget_answers(tenant_id)
+    return expunged
+
+
+def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -> list[Event]:
+    """Those that were to go to a customer: when the upstream refused a message, only its body says to whom."""
+    bodies = envelope.load([event.id for event in some])
+    found = []
+    for event in some:
+        body = bodies[event.id]
+        request = orjson.loads(body.data)["request"] if body is not None else {}
+        to = "".join(filter(str.isdigit, str(request.get("to"))))
+        if (wa_id is None or to == wa_id) and (user_id is None or request.get("recipient") == user_id):
+            found.append(event)
+    return found
+
+
+def _forget_answers(tenant_id: UUID) -> None:
+    for batch_id in Batch.objects.for_tenant(tenant_id).order_by("id").values_list("id", flat=True):
+        with connection.cursor() as cursor:
+            cursor.execute(_FORGET_ANSWERS, [batch_id, events.MARK])

@@ -1,0 +1,176 @@
+"""Expunging at a tenant's request: bodies go, and what stays of events and batch items names nobody."""
+
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import orjson
+import pytest
+from django.core.management import CommandError, call_command
+
+from gateway.clock import now
+from messaging import batch_runner
+from messaging.tests.conftest import connected_number
+from phone_numbers.models import PhoneNumber
+from tenants.models import AuditEntry, Tenant
+from tests.fixtures import Api
+from tests.simulated import RunningSimulator
+from webhooks.models import Delivery, Endpoint, Event, EventPayload
+from webhooks.tests.publishing import make, readable
+
+DAY = timedelta(days=1)
+
+
+def expunge(tenant: Tenant, *arguments: str) -> str:
+    """What the operator's command says."""
+    out = StringIO()
+    call_command("expunge", "--tenant", str(tenant.id), *arguments, stdout=out)
+    return out.getvalue()
+
+
+@pytest.mark.django_db
+class TestEvents:
+    def test_one_customer(self, tenant: Tenant, other_tenant: Tenant, api: Api) -> None:
+        endpoint = Endpoint.objects.create(
+            tenant=tenant, url="https://h.example", event_types=["*"], status="active", secret="whsec_AA=="
+        )
+        (gone,) = make(tenant, wa_id="91", user_id="IN.1", wamid="wamid.1")
+        (stays,) = make(tenant, wa_id="92", wamid="wamid.2")
+        (theirs,) = make(other_tenant, wa_id="91")
+        Delivery.objects.update(attempt_log=[{"response_excerpt": "Thanks, 91"}])
+        assert expunge(tenant, "--wa-id", "91") == "Expunged 1 events.\n"
+        assert readable(gone, stays, theirs) == [False, True, True]
+        shown = api.get(f"/v1/events/{gone.public_id}").json()
+        assert shown["event"] is None
+        assert [each["endpoint_id"] for each in shown["deliveries"]] == [str(endpoint.id)]
+        row = Event.objects.filter(pk=gone.pk).values().get()
+        assert (row["wa_id"], row["user_id"], row["wamid"], row["type"]) == (None, None, None, gone.type)
+        assert row["dedupe_key"] == f"expunged:{gone.id}"
+        assert Delivery.objects.get(event_id=gone.id).attempt_log == []
+        assert Delivery.objects.get(event_id=stays.id).attempt_log != []
+        assert not EventPayload.objects.filter(id__in=[gone.id, gone.raw_id]).exists()
+
+    def test_before_a_moment_and_all(self, tenant: Tenant) -> None:
+        old, new = make(tenant, age=2 * DAY) + make(tenant)
+        moment = (now() - DAY).isoformat()
+        assert expunge(tenant, "--before", moment) == "Expunged 1 events.\n"
+        assert readable(old, new) == [False, True]
+        assert expunge(tenant, "--all") == "Expunged 1 events.\n"
+        assert readable(old, new) == [False, False]
+        assert expunge(tenant, "--all") == "Expunged 0 events.\n"
+        assert [entry.details for entry in AuditEntry.objects.order_by("id")] == [
+            {"events": 1, "by": ["before"]},
+            {"events": 1, "by": ["all"]},
+            {"events": 0, "by": ["all"]},
+        ]
+
+    def test_a_repeat_of_the_upstream_brings_nothing_back(self, tenant: Tenant) -> None:
+        make(tenant, wa_id="91", dedupe_key="msg:wamid.1")
+        expunge(tenant, "--wa-id", "91")
+        assert make(tenant, wa_id="91", dedupe_key="msg:wamid.1") == []
+
+    @pytest.mark.parametrize(
+        "arguments", [[], ["--all", "--wa-id", "91"], ["--before", "yesterday"], ["--before", "2026-13-01"]]
+    )
+    def test_what_is_unclear_expunges_nothing(self, tenant: Tenant, arguments: list[str]) -> None:
+        (event,) = make(tenant, wa_id="91")
+        with pytest.raises(CommandError):
+            expunge(tenant, *arguments)
+        assert readable(event) == [True]
+
+    def test_an_unknown_tenant(self, db: None) -> None:
+        with pytest.raises(CommandError, match="no such tenant"):
+            call_command("expunge", "--tenant", "01000000-0000-7000-8000-000000000000", "--all")
+
+
+@pytest.mark.django_db(transaction=True)
+class TestBatches:
+    """Messages of a batch, sent to the simulator."""
+
+    PATH = "/v1/messages/batch"
+    REFUSED = "919812340030"
+    """A number to which the simulator delivers nothing."""
+
+    @pytest.fixture(autouse=True)
+    def _no_worker(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("messaging.batches.wake", lambda: None)
+
+    @pytest.fixture
+    def number(self, tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
+        account = simulator.account([{"throughput": "HIGH"}])
+        return connected_number(tenant, account, throughput_level="HIGH")
+
+    def create(self, api: Api, number: PhoneNumber, *customers: str) -> str:
+        messages = [{"to": f"+{to}", "type": "text", "text": {"body": "Hi"}} for to in customers]
+        answer = api.post(self.PATH, {"from": number.phone_number_id, "messages": messages})
+        assert answer.status_code == 202, answer.content
+        return str(answer.json()["id"])
+
+    def items(self, api: Api, batch_id: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = api.get(f"{self.PATH}/{batch_id}/items").json()["data"]
+        return items
+
+    def test_what_stays_of_an_item_names_nobody(self, tenant: Tenant, api: Api, number: PhoneNumber) -> None:
+        batch_id = self.create(api, number, "919811100001", self.REFUSED, "919811100003")
+        batch_runner.run()
+        before = self.items(api, batch_id)
+        assert [item["status"] for item in before] == ["accepted", "failed", "accepted"]
+
+        assert expunge(tenant, "--wa-id", self.REFUSED) == "Expunged 1 events.\n", "its body alone names it"
+        assert expunge(tenant, "--wa-id", "919811100001") == "Expunged 1 events.\n"
+        assert expunge(tenant, "--wa-id", "919811100001") == "Expunged 0 events.\n"
+
+        gone = {"wamid": None, "response": None}
+        assert self.items(api, batch_id) == [before[0] | gone, before[1] | gone, before[2]]
+        bodies = [api.get(f"/v1/events/{item['event_id']}").json()["event"] for item in before]
+        assert [body is None for body in bodies] == [True, True, False]
+
+    def test_all(
+        self,
+        tenant: Tenant,
+        other_tenant: Tenant,
+        api: Api,
+        other_api: Api,
+        number: PhoneNumber,
+        simulator: RunningSimulator,
+    ) -> None:
+        theirs = connected_number(other_tenant, simulator.account())
+        batches = self.create(api, number, "919811100001"), self.create(other_api, theirs, "919811100001")
+        batch_runner.run()
+        before = self.items(other_api, batches[1])
+        assert before[0]["wamid"]
+        assert expunge(tenant, "--all") == "Expunged 2 events.\n", "the message, and the end of its batch"
+        assert [item["response"] for item in self.items(api, batches[0])] == [None]
+        assert self.items(other_api, batches[1]) == before
+
+    def test_what_is_still_to_be_sent_is_sent(
+        self, tenant: Tenant, api: Api, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        batch_id = self.create(api, number, "919811100001")
+        assert expunge(tenant, "--wa-id", "919811100001") == "Expunged 0 events.\n"
+        batch_runner.run()
+        assert [item["status"] for item in self.items(api, batch_id)] == ["accepted"]
+
+
+@pytest.mark.django_db
+def test_a_customer_is_found_by_the_user_id_that_a_refused_message_names(
+    tenant: Tenant, number: PhoneNumber
+) -> None:
+    refused = [
+        make(
+            tenant,
+            "message.outbound",
+            raw=None,
+            data=orjson.dumps({"request": request, "response": {"error": {}}, "http_status": 400}),
+        )[0]
+        for request in (
+            {"recipient": "IN.1"},
+            {"recipient": "IN.2"},
+            {"to": "+91 98111 00001"},
+            {"to": 919811100001},
+        )
+    ]
+    assert expunge(tenant, "--user-id", "IN.1") == "Expunged 1 events.\n"
+    assert readable(*refused) == [False, True, True, True]
+    assert expunge(tenant, "--wa-id", "919811100001") == "Expunged 2 events.\n"
+    assert readable(*refused) == [False, True, False, False]
