@@ -107,7 +107,10 @@ def test_the_quickstart_as_documented(stack: Stack, shell: Shell, tmp_path: Path
         """The events are there; what other tests sent may report its statuses meanwhile."""
         return Counter(line.split()[0] for line in printed.read_text().splitlines()) >= expected
 
-    until(came, "the events")
+    try:
+        until(came, "the events")
+    except AssertionError:
+        pytest.fail(f"Of the events came: {printed.read_text()}")
     assert '"deleted":true' in type_next("-X DELETE").replace(" ", "")
     assert not listens(port)
     assert commands == []
