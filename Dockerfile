@@ -17,5 +17,5 @@ RUN ENVIRONMENT=production SECRET_KEY=build DATABASE_URL=postgresql:///none REDI
 USER gateway
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-CMD ["gunicorn", "gateway.wsgi", "--bind=0.0.0.0:8000", "--worker-class=gthread", "--workers=2", "--threads=32", \
+CMD ["gunicorn", "gateway.wsgi", "--bind=0.0.0.0:8000", "--worker-class=gthread", "--workers=2", "--threads=40", \
      "--graceful-timeout=20", "--no-control-socket"]

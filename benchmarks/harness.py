@@ -104,24 +104,15 @@ class Harness:
         self,
         *,
         name: str = "web",
-        workers: int = 2,
-        threads: int = 8,
+        workers: int = processes.WEB_PROCESSES,
         ready: str = "/v1/health",
         **environment: str,
     ) -> str:
         """Start web processes as `make run` does; returns their base URL when they answer."""
         port = free_port()
-        command = [
-            *_PYTHON,
-            "gunicorn",
-            "gateway.wsgi",
-            f"--bind=127.0.0.1:{port}",
-            "--worker-class=gthread",
-            f"--workers={workers}",
-            f"--threads={threads}",
-            "--no-control-socket",
-        ]
-        process = self.start(name, command, PORT=str(port), **environment)
+        process = self.start(
+            name, processes.web_command(port=port, workers=workers), PORT=str(port), **environment
+        )
         self._until_ready(name, process, port, ready)
         return f"http://127.0.0.1:{port}"
 

@@ -31,8 +31,6 @@ _numbers = itertools.count(1)
 
 def run(harness: Harness) -> list[Result]:
     """Fast and slow upstream beside the floor, then the steady rate, then what waits."""
-    from gateway import supervisor
-
     upstream = harness.simulator()
     _control(upstream, "settings", {"preset": "benchmark"}, method="PUT")
     each = business()
@@ -46,8 +44,6 @@ def run(harness: Harness) -> list[Result]:
         },
     )
     web = {
-        "workers": supervisor.WEB_PROCESSES,
-        "threads": supervisor.WEB_THREADS,
         "META_GRAPH_URL": upstream,
         "API_RATE_PER_SECOND": "100000",
         "API_RATE_BURST": "100000",

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,10 +19,29 @@ LONG_ENOUGH_SECONDS = 10.0
 """A child that lived this long was well: what comes next is not part of a crash loop."""
 MAX_CRASHES = 5
 MAX_BACK_OFF_SECONDS = 10.0
+WEB_PROCESSES = 2
+WEB_THREADS = 40
+"""Of each web process: requests that wait for the upstream hold a thread, and no database connection."""
 
 
 class StartError(Exception):
     """A server or process did not start; the message says in one line why, then may show the end of its log."""
+
+
+def web_command(*, port: int, workers: int = WEB_PROCESSES) -> list[str]:
+    """The web processes, on a port of loopback: what runs is what is measured."""
+    return [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "gateway.wsgi",
+        f"--bind=127.0.0.1:{port}",
+        "--worker-class=gthread",
+        f"--workers={workers}",
+        f"--threads={WEB_THREADS}",
+        "--graceful-timeout=10",
+        "--no-control-socket",
+    ]
 
 
 def start(

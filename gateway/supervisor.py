@@ -31,8 +31,6 @@ READY_SECONDS = 90.0
 """How long web and simulator may take to answer."""
 WORKER_PROCESSES = 2
 """Of the queue `default`. Deliveries and batches have a worker each of their own, so nothing can hold them up."""
-WEB_PROCESSES = 2
-WEB_THREADS = 40
 _STOP_ORDER = ["web", "beat", "worker", "batches", "deliveries", "simulator", "valkey", "postgres"]
 """First what takes new work in, last what keeps it."""
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -124,17 +122,7 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
     worker = [*celery, "worker", "--without-gossip", "--without-mingle"]
     commands = {
         "simulator": [*python, "simulator"],
-        "web": [
-            *python,
-            "gunicorn",
-            "gateway.wsgi",
-            f"--bind=127.0.0.1:{settings.PORT}",
-            "--worker-class=gthread",
-            f"--workers={WEB_PROCESSES}",
-            f"--threads={WEB_THREADS}",
-            "--graceful-timeout=10",
-            "--no-control-socket",
-        ],
+        "web": processes.web_command(port=settings.PORT),
         "deliveries": [
             *worker,
             "--hostname=deliveries@%h",
