@@ -13,15 +13,19 @@ local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
 local interval = tonumber(ARGV[1])
 local tolerance = interval * tonumber(ARGV[2])
-local increment = interval * tonumber(ARGV[3])
+local owed = interval * tonumber(ARGV[3])
 local arrival = math.max(tonumber(redis.call('GET', KEYS[1]) or now), now)
-local next_arrival = arrival + increment
-local allow_at = next_arrival - tolerance
-if allow_at > now then
-  return {0, math.floor((tolerance - (arrival - now)) / interval), math.ceil(allow_at - now), math.ceil(arrival - now)}
+local owing = math.max(arrival, math.min(arrival + owed, now + tolerance))
+local allow_at = owing + interval - tolerance
+local allowed = 0
+if allow_at <= now then
+  allowed = 1
+  owing = owing + interval
 end
-redis.call('SET', KEYS[1], string.format('%.0f', next_arrival), 'PX', math.ceil((next_arrival - now) / 1000) + 1000)
-return {1, math.floor((tolerance - (next_arrival - now)) / interval), 0, math.ceil(next_arrival - now)}
+if owing > arrival then
+  redis.call('SET', KEYS[1], string.format('%.0f', owing), 'PX', math.ceil((owing - now) / 1000) + 1000)
+end
+return {allowed, math.floor((tolerance - (owing - now)) / interval), math.ceil(allow_at - now), math.ceil(owing - now)}
 """
 
 
@@ -47,15 +51,16 @@ class Verdict:
     reset_after: float
 
 
-def take(key: str, *, rate: float, burst: int, tokens: int = 1) -> Verdict:
-    """Take tokens from a bucket that refills at `rate` a second and holds `burst`.
+def take(key: str, *, rate: float, burst: int, owed: int = 0) -> Verdict:
+    """Take a token from a bucket that refills at `rate` a second and holds `burst`.
 
-    Waits are in seconds. Raises `gateway.valkey.UNAVAILABLE` when Valkey cannot be reached: the caller decides.
+    `owed` are tokens that were used and not yet taken: they go first, as far as the bucket has them. Waits are in
+    seconds. Raises `gateway.valkey.UNAVAILABLE` when Valkey cannot be reached: the caller decides.
     """
     allowed, remaining, retry_us, reset_us = valkey().eval(
-        _SCRIPT, 1, key, str(1_000_000 / rate), str(burst), str(tokens)
+        _SCRIPT, 1, key, str(1_000_000 / rate), str(burst), str(owed)
     )
-    return Verdict(bool(allowed), max(0, remaining), retry_us / 1e6, reset_us / 1e6)
+    return Verdict(bool(allowed), max(0, remaining), max(0, retry_us) / 1e6, reset_us / 1e6)
 
 
 def reserve(key: str, *, rate: float, tokens: int, at_most_ahead: float) -> float:

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.http import HttpResponseBase
 from django.test import Client, TestCase
 
+from gateway.api import throttling
 from gateway.upstream.line import line
 from messaging import owners
 from tenants import keys, mirror, platform_apps, sessions
@@ -83,6 +84,7 @@ def _fresh_process_caches() -> None:
     """A process that has cached nothing of earlier tests."""
     mirror.forget_process_cache()
     owners.forget()
+    throttling.allowance.forget()
 
 
 @pytest.fixture

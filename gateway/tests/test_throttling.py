@@ -1,0 +1,87 @@
+"""The rate limit as processes apply it: exact when a bucket runs low, seldom asking while there is plenty."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from gateway.api import throttling
+from gateway.api.throttling import MOST_OWED, OWED_SECONDS, Allowance
+from gateway.token_bucket import Verdict
+
+pytestmark = pytest.mark.usefixtures("empty_valkey")
+
+SLOW = 0.001
+"""A rate at which nothing comes back during a test."""
+
+Later = Callable[[float], None]
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Later:
+    """Time stands still but for this."""
+    moment = [1000.0]
+
+    def pass_(seconds: float) -> None:
+        moment[0] += seconds
+
+    monkeypatch.setattr(throttling, "monotonic", lambda: moment[0])
+    return pass_
+
+
+def take(process: Allowance, burst: int = 400) -> Verdict:
+    return process.take("b", rate=SLOW, burst=burst)
+
+
+@pytest.mark.parametrize("burst", [1, 2, 3, 20, 50])
+def test_one_process_allows_exactly_the_burst(burst: int) -> None:
+    process = Allowance()
+    verdicts = [take(process, burst) for _ in range(burst + 2)]
+    assert [verdict.allowed for verdict in verdicts] == [True] * burst + [False] * 2
+    assert [verdict.remaining for verdict in verdicts] == [*range(burst - 1, -1, -1), 0, 0]
+    assert verdicts[-1].retry_after > 900
+
+
+def test_threads_of_a_process_get_no_more_than_the_burst() -> None:
+    process = Allowance()
+    with ThreadPoolExecutor(8) as pool:
+        verdicts = list(pool.map(lambda _: take(process, 60), range(200)))
+    assert sum(verdict.allowed for verdict in verdicts) == 60
+
+
+def test_many_processes_allow_too_much_only_by_what_they_may_owe() -> None:
+    processes = [Allowance() for _ in range(4)]
+    allowed = sum(take(processes[n % 4], 200).allowed for n in range(400))
+    assert 200 <= allowed <= 200 + 3 * MOST_OWED
+    assert not any(take(process, 200).allowed for process in processes)
+
+
+def test_while_there_is_plenty_valkey_is_seldom_asked(empty_valkey: redis.Redis, later: Later) -> None:
+    process = Allowance()
+    empty_valkey.config_resetstat()
+    assert [take(process).remaining for _ in range(110)] == [*range(399, 289, -1)]
+    assert empty_valkey.info("commandstats")["cmdstat_eval"]["calls"] == 110 / (MOST_OWED + 1)
+
+
+def test_what_is_owed_is_taken_at_the_next_asking(later: Later) -> None:
+    process, other = Allowance(), Allowance()
+    for _ in range(5):
+        take(process)
+    assert take(other).remaining == 398, "one was taken, four are owed"
+    later(OWED_SECONDS)
+    assert take(process).remaining == 393, "old news is asked for again"
+    later(OWED_SECONDS)
+    assert take(other).remaining == 392
+
+
+def test_a_debt_that_the_bucket_cannot_pay_does_not_outlast_it(later: Later) -> None:
+    """Others have emptied it meanwhile: nobody waits for longer than for the next token."""
+    process, other = Allowance(), Allowance()
+    for _ in range(1 + MOST_OWED):
+        take(process, 40)
+    while take(other, 40).allowed:
+        later(OWED_SECONDS)
+    verdict = take(process, 40)
+    assert not verdict.allowed
+    assert verdict.retry_after <= 1 / SLOW
