@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
 log = structlog.get_logger(__name__)
 
@@ -47,5 +47,6 @@ def leave_database() -> None:
     A process without a pool keeps its one connection: nobody else waits for it.
     """
     assert_no_transaction()
-    if settings.DATABASE_POOL_SIZE and connection.connection is not None and not connection.in_atomic_block:
-        connection.close()
+    database = connections[DEFAULT_DB_ALIAS]
+    if settings.DATABASE_POOL_SIZE and database.connection is not None and not database.in_atomic_block:
+        database.close()

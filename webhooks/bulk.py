@@ -14,7 +14,7 @@ from uuid import UUID
 
 import psycopg
 from django.conf import settings
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.backends.utils import CursorWrapper
 
 Result = TypeVar("Result")
@@ -33,46 +33,43 @@ class _PreparingCursor(psycopg.Cursor[Any]):
 
 
 @contextmanager
-def _connected() -> Iterator[psycopg.Connection[Any]]:
-    """Django's connection. While this thread has none, one of the pool: it becomes Django's own at a cost that is as
-    high as a small statement's, and is given back as soon.
-    """
-    if connection.connection is None and settings.DATABASE_POOL_SIZE:
-        pool = connection.pool  # type: ignore[attr-defined]  # of Django's backend for Postgres
-        pool.open()
-        pooled = pool.getconn()
-        try:
-            if not pooled.autocommit:
-                # Left so by a transaction that was closed in the middle: what is written would be rolled back.
-                pooled.autocommit = True
-            yield pooled
-        finally:
-            pool.putconn(pooled)
-    else:
-        connection.ensure_connection()
-        yield connection.connection
-
-
-@contextmanager
 def bulk_cursor(*, prepared: bool = False) -> Iterator[CursorWrapper]:
     """A cursor on Django's connection, inside its transaction; raises Django's database errors.
 
-    `prepared` is for the few statements that every event takes, in which parsing and planning cost more than the
-    work, and whose plan does not depend on the parameters. `DATABASE_PREPARED_STATEMENTS` switches it off.
+    While this thread has no connection, one of the pool is borrowed for the cursor: it becomes Django's own at a cost
+    that is as high as a small statement's. `prepared` is for the few statements that every event takes, in which
+    parsing and planning cost more than the work, and whose plan does not depend on the parameters.
+    `DATABASE_PREPARED_STATEMENTS` switches it off.
     """
-    kind: type[psycopg.Cursor[Any]] = psycopg.Cursor
-    if prepared and settings.DATABASE_PREPARED_STATEMENTS:
-        kind = _PreparingCursor
-    with connection.wrap_database_errors, _connected() as connected, kind(connected) as binary:
-        if kind is _PreparingCursor:
-            connected.prepare_threshold = ONLY_WHEN_ASKED
-        binary.format = psycopg.pq.Format.BINARY
-        cursor: Any = binary  # typed by Django as its own wrapper, which is what it becomes here
-        yield (
-            connection.make_debug_cursor(cursor)
-            if connection.queries_logged
-            else connection.make_cursor(cursor)
-        )
+    # `connection` would look for it anew at each attribute.
+    database: Any = connections[DEFAULT_DB_ALIAS]
+    is_prepared = prepared and settings.DATABASE_PREPARED_STATEMENTS
+    pool = database.pool if database.connection is None and settings.DATABASE_POOL_SIZE else None
+    with database.wrap_database_errors:
+        if pool is None:
+            database.ensure_connection()
+            connected = database.connection
+        else:
+            pool.open()
+            connected = pool.getconn()
+        try:
+            if pool is not None and not connected.autocommit:
+                # Left so by a transaction that was closed in the middle: what is written would be rolled back.
+                connected.autocommit = True
+            with (_PreparingCursor if is_prepared else psycopg.Cursor)(connected) as binary:
+                if is_prepared:
+                    connected.prepare_threshold = ONLY_WHEN_ASKED
+                binary.format = psycopg.pq.Format.BINARY
+                # Typed as Django's wrapper, which costs more than it does where nobody looks at statements.
+                cursor: Any = binary
+                if database.queries_logged:
+                    cursor = database.make_debug_cursor(binary)
+                elif database.execute_wrappers:
+                    cursor = database.make_cursor(binary)
+                yield cursor
+        finally:
+            if pool is not None:
+                pool.putconn(connected)
 
 
 def uuids(values: Iterable[UUID]) -> str:
