@@ -28,7 +28,7 @@ from gateway.process_group import ProcessGroup
 _PYTHON = [sys.executable, "-m"]
 _TICKS = os.sysconf("SC_CLK_TCK")
 READY_SECONDS = 60.0
-ROUNDS, WARM_UP = 4, 5
+ROUNDS, WARM_UP = 8, 5
 
 
 @dataclass

@@ -14,8 +14,8 @@ from benchmarks.harness import WARM_UP, Harness, Request, cursor
 from benchmarks.results import Result, percentiles
 from benchmarks.seed import Business, business, endpoint
 
-SMALL_COUNT, SMALL_CONCURRENCY = 4_000, 32
-LARGE_COUNT, LARGE_CONCURRENCY, LARGE_ITEMS = 300, 4, 100
+SMALL_COUNT, SMALL_CONCURRENCY = 8_000, 32
+LARGE_COUNT, LARGE_CONCURRENCY, LARGE_ITEMS = 320, 4, 100
 BUSINESSES = 20
 OF_FLOOR = 0.40
 ITEMS_PER_SECOND = 5_000

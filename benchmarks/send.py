@@ -20,7 +20,7 @@ from benchmarks.results import Result, percentiles
 from benchmarks.seed import Business, business
 
 CONCURRENCY = 32
-COUNT, SLOW_COUNT = 2_000, 1_000
+COUNT, SLOW_COUNT = 4_000, 1_000
 OF_FLOOR = 0.60
 STEADY_RATE, STEADY_SECONDS = 50, 20
 OWN_P50, OWN_P99 = 5.0, 25.0
