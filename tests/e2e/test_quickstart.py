@@ -108,7 +108,7 @@ def test_the_quickstart_as_documented(stack: Stack, shell: Shell, tmp_path: Path
         return Counter(line.split()[0] for line in printed.read_text().splitlines()) >= expected
 
     try:
-        until(came, "the events")
+        until(came, "the events", seconds=60)
     except AssertionError:
         pytest.fail(f"Of the events came: {printed.read_text()}")
     assert '"deleted":true' in type_next("-X DELETE").replace(" ", "")
