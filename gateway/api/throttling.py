@@ -66,8 +66,13 @@ class Allowance:
             if known is None:
                 if len(self._known) >= MOST_KNOWN:
                     self._known.clear()
-                known = self._known.setdefault(key, _Known(0, 0.0, moment))
-            known.remaining, known.reset_after = verdict.remaining, verdict.reset_after
+                known = self._known.setdefault(key, _Known(verdict.remaining, 0.0, moment))
+            if moment >= known.asked_at:
+                known.remaining, known.asked_at = verdict.remaining, moment
+            else:
+                # Somebody who asked later may have been answered sooner: this is old news.
+                known.remaining = min(known.remaining, verdict.remaining)
+            known.reset_after = verdict.reset_after
         return verdict
 
     def forget(self) -> None:

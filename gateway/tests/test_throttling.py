@@ -1,11 +1,14 @@
 """The rate limit as processes apply it: exact when a bucket runs low, seldom asking while there is plenty."""
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import redis
 
+from gateway import token_bucket
 from gateway.api import throttling
 from gateway.api.throttling import MOST_OWED, OWED_SECONDS, Allowance
 from gateway.token_bucket import Verdict
@@ -14,6 +17,8 @@ pytestmark = pytest.mark.usefixtures("empty_valkey")
 
 SLOW = 0.001
 """A rate at which nothing comes back during a test."""
+
+TAKE = token_bucket.take
 
 Later = Callable[[float], None]
 
@@ -48,6 +53,30 @@ def test_threads_of_a_process_get_no_more_than_the_burst() -> None:
     with ThreadPoolExecutor(8) as pool:
         verdicts = list(pool.map(lambda _: take(process, 60), range(200)))
     assert sum(verdict.allowed for verdict in verdicts) == 60
+
+
+def test_an_answer_that_comes_late_is_no_news(monkeypatch: pytest.MonkeyPatch, later: Later) -> None:
+    process = Allowance()
+    take(process, 60)
+    later(OWED_SECONDS)
+    with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
+        answered, arrives = threading.Event(), threading.Event()
+
+        def late(key: str, **values: Any) -> Verdict:
+            verdict = TAKE(key, **values)
+            answered.set()
+            assert arrives.wait(10)
+            return verdict
+
+        patch.setattr(token_bucket, "take", late)
+        waiting = pool.submit(take, process, 60)
+        assert answered.wait(10)
+        patch.setattr(token_bucket, "take", TAKE)
+        later(0.001)
+        assert sum(take(process, 60).allowed for _ in range(100)) == 58
+        arrives.set()
+        assert waiting.result(10).remaining == 58, "as it was then"
+    assert not take(process, 60).allowed
 
 
 def test_many_processes_allow_too_much_only_by_what_they_may_owe() -> None:
