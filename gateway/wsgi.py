@@ -1,7 +1,9 @@
 """The web process: `gunicorn gateway.wsgi`. Its database connections come from a pool (`DATABASE_POOL_SIZE`)."""
 
 import os
+from importlib import import_module
 
+from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
 from gateway.api.bodies import with_chunked_bodies
@@ -10,3 +12,5 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 os.environ.setdefault("DATABASE_POOL_SIZE", "4")
 
 application = with_chunked_bodies(get_wsgi_application())
+# Every view is imported before the process listens, not while its first caller waits.
+import_module(settings.ROOT_URLCONF)
