@@ -141,7 +141,11 @@ class Outbound:
         try:
             target = _target(url)
             head = request_head(
-                method, target.path, target.host, headers, body_bytes=None if body is None else len(body)
+                method,
+                target.path,
+                target.host,
+                {"Accept": "*/*", **headers},
+                body_bytes=None if body is None else len(body),
             )
             connection = self._kept(target.origin)
             while True:

@@ -204,6 +204,7 @@ async def test_sends_the_url_and_the_body_as_they_are(serve: Serve, door: Outbou
     assert body == b'{"\xc3\xa4": 1.0}'
     headers = head.lower().split(b"\r\n")
     assert b"accept-encoding: identity" in headers
+    assert b"accept: */*" in headers
     assert f"host: 127.0.0.1:{receiver.port}".encode() in headers
     assert b"content-type: application/json" in headers
 
