@@ -37,7 +37,8 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
             response = error_response(error, request)
         total_ms = (perf_counter() - started) * 1000
         meta_ms = min(timing.waited_ms(), total_ms)
-        own_ms = total_ms - meta_ms
+        # Rounded once: whoever compares the headers finds the same figure.
+        own_ms, meta_ms = round(total_ms - meta_ms, 1), round(meta_ms, 1)
         response["Server-Timing"] = f"wb;dur={own_ms:.1f}, meta;dur={meta_ms:.1f}"
         response["X-Service-Processing-Ms"] = str(round(own_ms))
         response["X-Service-Request-Id"] = request_id
@@ -50,8 +51,8 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
             method=request.method,
             route=match.route if match else None,
             status=response.status_code,
-            wb_ms=round(own_ms, 1),
-            meta_ms=round(meta_ms, 1),
+            wb_ms=own_ms,
+            meta_ms=meta_ms,
         )
         return response
 

@@ -218,5 +218,5 @@ def test_server_timing_adds_up(api: Api, tenant: Tenant) -> None:
     answer = api.get("/v1/tenant")
     own = float(answer["Server-Timing"].split("wb;dur=")[1].split(",")[0])
     assert answer["Server-Timing"].endswith("meta;dur=0.0")
-    assert abs(int(answer["X-Service-Processing-Ms"]) - own) <= 0.55, "both are rounded"
+    assert answer["X-Service-Processing-Ms"] == str(round(own))
     assert orjson.loads(answer.content)["id"] == str(tenant.id)
