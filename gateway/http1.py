@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import certifi
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from requests.structures import CaseInsensitiveDict
 
 MAX_FIELDS = 128
 
@@ -85,6 +86,12 @@ class AnswerReader:
     def ends_with_connection(self) -> bool:
         """Whether the end of the connection is the answer's: its body announced neither a length nor chunks."""
         return self.status is not None and not self._is_framed
+
+    def headers(self) -> CaseInsensitiveDict[str]:
+        """The fields by their names; of equal ones the first counts."""
+        return CaseInsensitiveDict(
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in reversed(self.fields)
+        )
 
     def feed(self, data: bytes) -> None:
         """Read some bytes. Raises `BrokenOffError` and `AnswerTooLargeError`."""

@@ -67,7 +67,8 @@ class HttpConnection(asyncio.Protocol):
             if not (reader.can_keep and self._is_sent) or self._transport.get_write_buffer_size():
                 self.abort()
         attempt.status, attempt.body = reader.status, reader.body
-        attempt.retry_after = _retry_after(reader.fields)
+        if any(name.lower() == b"retry-after" for name, _ in reader.fields):
+            attempt.retry_after = retry_after(reader.headers())
         if self._failure is not None:
             raise self._failure
 
@@ -132,13 +133,3 @@ class HttpConnection(asyncio.Protocol):
             self._end()
         else:
             self._end(BrokenOffError())
-
-
-def _retry_after(fields: list[tuple[bytes, bytes]]) -> float | None:
-    for name, _ in fields:
-        if name.lower() == b"retry-after":
-            headers = {
-                name.decode("latin-1").title(): value.decode("latin-1") for name, value in fields[::-1]
-            }
-            return retry_after(headers)
-    return None

@@ -36,11 +36,11 @@ def remaining(tenant_id: UUID) -> QuerySet[Event]:
     return Event.objects.for_tenant(tenant_id).exclude(dedupe_key__startswith=MARK)
 
 
-def in_batches(rows: QuerySet[Event], batch: int = BATCH_EVENTS) -> Iterator[list[Event]]:
+def in_batches(rows: QuerySet[Event]) -> Iterator[list[Event]]:
     """Events in the order of their ids, some at a time; what was expunged meanwhile is no longer looked at."""
     after = UUID(int=0)
     while events := list(
-        rows.filter(id__gt=after).order_by("id").only("id", "raw_id", "payload_expires_on")[:batch]
+        rows.filter(id__gt=after).order_by("id").only("id", "raw_id", "payload_expires_on")[:BATCH_EVENTS]
     ):
         after = events[-1].id
         yield events

@@ -57,6 +57,14 @@ def in_threads(
     return threads, came
 
 
+def at_work(work: Work, most: int = 100) -> tuple[Together[int, int], list[threading.Thread], dict[int, Any]]:
+    """A thread that stands in the middle of the work for 1, so that others must wait."""
+    shared = together(work, most)
+    threads, came = in_threads(shared.do, [1])
+    assert work.begun.acquire(timeout=DEADLINE)
+    return shared, threads, came
+
+
 def wait_for(shared: Together[int, int], count: int) -> None:
     """Until so many items have gathered."""
     deadline = threading.Event()
@@ -76,9 +84,7 @@ def test_one_alone_is_done_at_once() -> None:
 
 def test_what_gathers_while_one_works_is_done_together_in_its_order() -> None:
     work = Work(stops=True)
-    shared = together(work)
-    first, came = in_threads(shared.do, [1])
-    assert work.begun.acquire(timeout=DEADLINE)
+    shared, first, came = at_work(work)
     threads = []
     for count, item in enumerate((2, 3, 4), start=1):
         started, more = in_threads(shared.do, [item])
@@ -94,9 +100,7 @@ def test_what_gathers_while_one_works_is_done_together_in_its_order() -> None:
 
 def test_a_group_has_its_bound_and_the_next_one_takes_the_rest() -> None:
     work = Work(stops=True)
-    shared = together(work, most=2)
-    first, came = in_threads(shared.do, [1])
-    assert work.begun.acquire(timeout=DEADLINE)
+    shared, first, came = at_work(work, most=2)
     others, more = in_threads(shared.do, [2, 3, 4, 5, 6])
     wait_for(shared, 5)
     work.go_on.release(4)
@@ -108,9 +112,7 @@ def test_a_group_has_its_bound_and_the_next_one_takes_the_rest() -> None:
 
 def test_an_error_that_concerns_all_reaches_all_and_is_not_tried_again() -> None:
     work = Work(stops=True)
-    shared = together(work)
-    first, came = in_threads(shared.do, [1])
-    assert work.begun.acquire(timeout=DEADLINE)
+    shared, first, came = at_work(work)
     others, more = in_threads(shared.do, [2, 3])
     wait_for(shared, 2)
     work.error = AwayError("the database is away")
@@ -126,9 +128,7 @@ def test_an_error_that_concerns_all_reaches_all_and_is_not_tried_again() -> None
 
 def test_the_fault_of_one_is_not_the_others() -> None:
     work = Work(stops=True)
-    shared = together(work)
-    first, came = in_threads(shared.do, [1])
-    assert work.begun.acquire(timeout=DEADLINE)
+    shared, first, came = at_work(work)
     others, more = in_threads(shared.do, [2, 13, 3])
     wait_for(shared, 3)
     work.go_on.release(10)
@@ -140,9 +140,7 @@ def test_the_fault_of_one_is_not_the_others() -> None:
 
 def test_an_error_of_all_while_each_is_done_alone_leaves_nobody_waiting() -> None:
     work = Work(stops=True)
-    shared = together(work)
-    first, came = in_threads(shared.do, [1])
-    assert work.begun.acquire(timeout=DEADLINE)
+    shared, first, came = at_work(work)
     others, more = in_threads(shared.do, [13, 3])
     wait_for(shared, 2)
     work.go_on.release(2)  # the first, and both together, of which one is at fault
@@ -169,9 +167,7 @@ def test_nobody_has_a_result_of_work_that_was_broken_off() -> None:
             return doubled
 
     work = BreakingOff(stops=True)
-    shared = together(work)
-    first, came = in_threads(shared.do, [1])
-    assert work.begun.acquire(timeout=DEADLINE)
+    shared, first, came = at_work(work)
     breaking, _ = in_threads(shared.do, [2])
     wait_for(shared, 1)
     others, more = in_threads(shared.do, [3])

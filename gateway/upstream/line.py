@@ -13,7 +13,6 @@ from time import monotonic, perf_counter
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from requests.structures import CaseInsensitiveDict
 
 from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
 from gateway.transactions import leave_database
@@ -62,11 +61,8 @@ class Line:
             raise unreachable(error, started) from None
         ms = (perf_counter() - started) * 1000
         timing.add(ms)
-        headers = CaseInsensitiveDict(
-            {name.decode("latin-1"): value.decode("latin-1") for name, value in reader.fields}
-        )
         assert reader.status is not None  # noqa: S101 - an answer that is read has one
-        answer = Answer(reader.status, bytes(reader.body), headers, ms)
+        answer = Answer(reader.status, bytes(reader.body), reader.headers(), ms)
         if reader.can_keep:
             self._keep(origin, connection)
         else:
