@@ -16,13 +16,13 @@ help: ## List the tasks
 install: $(BIN)/.for-development ## Install all requirements into .venv (the other tasks do it when needed)
 
 run: $(BIN)/.to-run ## Start everything, print the addresses and a first request (PORT=8001 SIMULATOR_PORT=8101 DATA_DIR=.other)
-	@$(BIN)/python -m gateway.supervisor run
+	@$(BIN)/python -m gateway.local_run.supervisor run
 
 reset: $(BIN)/.to-run ## Delete the data of `make run` (what is in DATA_DIR)
-	@$(BIN)/python -m gateway.supervisor reset
+	@$(BIN)/python -m gateway.local_run.supervisor reset
 
 logs: $(BIN)/.to-run ## Follow the logs of `make run`
-	@$(BIN)/python -m gateway.supervisor logs
+	@$(BIN)/python -m gateway.local_run.supervisor logs
 
 shell: $(BIN)/.to-run ## Open a Django shell beside `make run`
 	@$(BIN)/python manage.py shell

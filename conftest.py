@@ -1,6 +1,6 @@
 """What every test stands on: a Postgres and a Valkey of its own, and Django set up against them.
 
-The servers of `gateway/embedded.py` start in a temporary directory before Django reads its settings: this
+The servers of `gateway/local_run/embedded_servers.py` start in a temporary directory before Django reads its settings: this
 file is imported before any other conftest and before any app, and therefore it, not pytest's configuration,
 names the settings module. A caller's `DATABASE_URL` or `REDIS_URL` is used instead (managed servers in CI).
 Every test begins with an empty Valkey.
@@ -18,8 +18,8 @@ import pytest
 import redis
 from django.conf import settings
 
-from gateway import embedded
-from gateway.process_group import ProcessGroup
+from gateway.local_run import embedded_servers
+from gateway.local_run.process_group import ProcessGroup
 
 
 def start_servers() -> None:
@@ -27,17 +27,17 @@ def start_servers() -> None:
     data_dir = Path(tempfile.mkdtemp(prefix="gateway-tests-"))
     os.environ["DATA_DIR"] = str(data_dir)
     atexit.register(shutil.rmtree, data_dir, ignore_errors=True)
-    atexit.register(shutil.rmtree, embedded.socket_dir(data_dir), ignore_errors=True)
+    atexit.register(shutil.rmtree, embedded_servers.socket_dir(data_dir), ignore_errors=True)
     group = ProcessGroup()
     atexit.register(group.close)
     if "DATABASE_URL" not in os.environ:
-        postgres = embedded.start_postgres(data_dir, process_group=group.id, durable=False)
-        atexit.register(embedded.stop_postgres, postgres)
-        os.environ["DATABASE_URL"] = embedded.database_url(data_dir)
+        postgres = embedded_servers.start_postgres(data_dir, process_group=group.id, durable=False)
+        atexit.register(embedded_servers.stop_postgres, postgres)
+        os.environ["DATABASE_URL"] = embedded_servers.database_url(data_dir)
     if "REDIS_URL" not in os.environ:
-        valkey = embedded.start_valkey(data_dir, process_group=group.id)
-        atexit.register(embedded.stop_valkey, valkey)
-        os.environ["REDIS_URL"] = embedded.valkey_url(data_dir)
+        valkey = embedded_servers.start_valkey(data_dir, process_group=group.id)
+        atexit.register(embedded_servers.stop_valkey, valkey)
+        os.environ["REDIS_URL"] = embedded_servers.valkey_url(data_dir)
 
 
 _CALLERS = {name: os.environ.get(name) for name in ("DATABASE_URL", "REDIS_URL")}

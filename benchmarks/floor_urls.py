@@ -8,7 +8,7 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
 from gateway.api.errors import answering_errors
-from gateway.upstream import signature
+from gateway.upstream.notifications import signature
 
 _session = requests.Session()
 _session.trust_env = False

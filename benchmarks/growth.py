@@ -36,8 +36,8 @@ _ID = """
 
 def run(harness: Harness) -> list[Result]:
     """Each size in turn; the rows of the smaller sizes stay."""
-    from gateway import partitions
     from gateway.clock import now
+    from gateway.database import partitions
 
     first_day = now().date()
     for table in ("events", "webhook_deliveries"):
@@ -153,7 +153,7 @@ def _median(operation: Callable[[], Any]) -> float:
 
 def _drop_a_week() -> float:
     """Seconds to drop the partition that holds the bodies."""
-    from gateway import partitions
+    from gateway.database import partitions
 
     with cursor() as database:
         database.execute("SELECT tableoid::regclass::text FROM event_payloads LIMIT 1")

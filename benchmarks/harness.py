@@ -22,8 +22,8 @@ from typing import Any, Self
 
 import aiohttp
 
-from gateway import embedded, local_ports, processes
-from gateway.process_group import ProcessGroup
+from gateway.local_run import embedded_servers, local_ports, processes
+from gateway.local_run.process_group import ProcessGroup
 
 _PYTHON = [sys.executable, "-m"]
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -58,18 +58,22 @@ class Harness:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, self.data_dir, ignore_errors=True)
-            stack.callback(shutil.rmtree, embedded.socket_dir(self.data_dir), ignore_errors=True)
+            stack.callback(shutil.rmtree, embedded_servers.socket_dir(self.data_dir), ignore_errors=True)
             self._group = ProcessGroup()
             stack.callback(self._group.close)
-            self.running["postgres"] = embedded.start_postgres(self.data_dir, process_group=self._group.id)
-            stack.callback(embedded.stop_postgres, self.running["postgres"])
-            self.running["valkey"] = embedded.start_valkey(self.data_dir, process_group=self._group.id)
-            stack.callback(embedded.stop_valkey, self.running["valkey"])
+            self.running["postgres"] = embedded_servers.start_postgres(
+                self.data_dir, process_group=self._group.id
+            )
+            stack.callback(embedded_servers.stop_postgres, self.running["postgres"])
+            self.running["valkey"] = embedded_servers.start_valkey(
+                self.data_dir, process_group=self._group.id
+            )
+            stack.callback(embedded_servers.stop_valkey, self.running["valkey"])
             self.environment = {
                 **{name: value for name, value in os.environ.items() if not name.startswith("SIMULATOR_")},
                 "DATA_DIR": str(self.data_dir),
-                "DATABASE_URL": embedded.database_url(self.data_dir),
-                "REDIS_URL": embedded.valkey_url(self.data_dir),
+                "DATABASE_URL": embedded_servers.database_url(self.data_dir),
+                "REDIS_URL": embedded_servers.valkey_url(self.data_dir),
                 "DJANGO_SETTINGS_MODULE": "gateway.settings",
                 "LOG_LEVEL": "WARNING",
                 "WEBHOOK_ALLOW_HTTP": "true",

@@ -25,7 +25,7 @@ from billing.provider import (
     ProviderUnreachable,
     Registration,
 )
-from gateway.transactions import leave_database
+from gateway.database.transactions import leave_database
 
 _TOKEN_STATUS = {
     "initiated": "pending",

@@ -18,7 +18,7 @@ def _maintain_partitions(app_config: AppConfig, **_: Any) -> None:
     """Once per `migrate`, after the last app: the partitions that the new schema needs."""
     from django.apps import apps
 
-    from gateway import partitions
+    from gateway.database import partitions
 
     if app_config is list(apps.get_app_configs())[-1]:
         partitions.maintain()

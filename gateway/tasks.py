@@ -4,7 +4,7 @@ from typing import Any
 
 from celery import shared_task
 
-from gateway import partitions
+from gateway.database import partitions
 
 
 @shared_task

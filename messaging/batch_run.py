@@ -16,7 +16,7 @@ from django.conf import settings
 
 from gateway.api.errors import UNAVAILABLE, MetaUnreachable
 from gateway.clock import now
-from gateway.upstream.channel import Channel
+from gateway.upstream.async_pool import Channel
 from gateway.upstream.client import UpstreamUnreachable
 from gateway.upstream.errors import THROUGHPUT, error_body, judge
 from messaging import batch_items, sending

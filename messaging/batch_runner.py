@@ -15,7 +15,7 @@ import structlog
 from django.db import close_old_connections, connection
 
 from gateway.api.errors import UNAVAILABLE
-from gateway.upstream.channel import Channel
+from gateway.upstream.async_pool import Channel
 from messaging import batch_items
 from messaging.batch_items import Held
 from messaging.batch_run import BatchRun

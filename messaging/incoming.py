@@ -14,8 +14,8 @@ import structlog
 from django.db import transaction
 
 from gateway import ids, metrics
-from gateway.upstream.normalise import Change, EventDraft, normalise
-from gateway.upstream.splice import Place, Splitter, rebase
+from gateway.upstream.notifications.normalise import Change, EventDraft, normalise
+from gateway.upstream.notifications.split_by_tenant import Place, Splitter, rebase
 from messaging import side_effects
 from messaging.models import KeptNotification
 from messaging.owners import Owner, owners

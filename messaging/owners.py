@@ -10,7 +10,7 @@ from time import monotonic
 from uuid import UUID
 
 from gateway.clock import now
-from gateway.upstream.normalise import Change
+from gateway.upstream.notifications.normalise import Change
 from phone_numbers import lookup
 
 REMEMBERED_SECONDS = 1.0

@@ -12,7 +12,7 @@ from collections import Counter
 import structlog
 
 from gateway import token_bucket
-from gateway.coalesced import Coalesced
+from gateway.threads.debounce import Coalesced
 from gateway.valkey import UNAVAILABLE
 
 log = structlog.get_logger(__name__)

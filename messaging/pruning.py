@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from gateway.clock import now
-from gateway.pruning import delete_before
+from gateway.database.pruning import delete_before
 from messaging.idempotency import WINDOW
 from messaging.models import IdempotencyRecord, KeptNotification
 

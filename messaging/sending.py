@@ -22,9 +22,9 @@ from gateway.api.errors import (
     error_response,
 )
 from gateway.upstream import client
+from gateway.upstream.blocking_pool import line
 from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.errors import judge, passed_through, unreachable
-from gateway.upstream.line import line
 from messaging import bodies, idempotency, pacing
 from messaging.idempotency import Claim
 from phone_numbers import connection as number_connection

@@ -10,7 +10,7 @@ import structlog
 from django.db import transaction
 
 from gateway.api.errors import UNAVAILABLE
-from gateway.upstream.normalise import Change
+from gateway.upstream.notifications.normalise import Change
 from messaging import template_events
 from messaging.owners import Owner
 from phone_numbers import sync, upstream_events

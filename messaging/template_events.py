@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from gateway.upstream.lossless import text
+from gateway.upstream.notifications.lossless_json import text
 from messaging import template_mirror
 from messaging.template_models import MessageTemplate
 from phone_numbers.models import BusinessAccount

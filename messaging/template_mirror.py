@@ -16,7 +16,7 @@ from django.db.models import F
 from django.db.models.functions import Least
 
 from gateway.clock import now
-from gateway.upstream.lossless import text
+from gateway.upstream.notifications.lossless_json import text
 from gateway.upstream.reading import PAGE_SIZE
 from messaging.template_models import MessageTemplate, TemplateMirror
 from phone_numbers.models import BusinessAccount

@@ -15,7 +15,7 @@ from gateway.api.errors import (
     Unauthorized,
     answering_errors,
 )
-from gateway.upstream import signature
+from gateway.upstream.notifications import signature
 from messaging import incoming
 
 

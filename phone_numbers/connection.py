@@ -19,12 +19,12 @@ from django.db.models import F, Value
 from django.db.models.functions import Greatest
 
 from gateway.clock import isoformat, now
-from gateway.transactions import after_commit
+from gateway.database.statements import bulk_cursor
+from gateway.database.transactions import after_commit
 from phone_numbers.lookup import NumberRoute
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
 from tenants import checklist
 from tenants.models import Tenant
-from webhooks.bulk import bulk_cursor
 from webhooks.models import Endpoint
 from webhooks.publish import NewEvent, publish
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from gateway.database.statements import bulk_cursor
 from gateway.encryption import decrypt
 from phone_numbers.models import PhoneNumber
-from webhooks.bulk import bulk_cursor
 
 _FROM = re.compile(r"\+?[0-9]{1,64}", re.ASCII)
 

@@ -19,7 +19,7 @@ from django.template.loader import render_to_string
 from kombu.exceptions import OperationalError
 
 from gateway.clock import now
-from gateway.transactions import leave_database
+from gateway.database.transactions import leave_database
 from gateway.valkey import UNAVAILABLE
 from tenants.models import OutboundMail, Tenant
 

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
-from gateway import outbound
+from gateway.outbound import client
 from gateway.valkey import UNAVAILABLE
 from tenants import signup_flags
 from tenants.models import Tenant
@@ -40,7 +40,7 @@ def check(tenant_id: UUID) -> None:
     tenant = Tenant.objects.get(pk=tenant_id)
     if not tenant.website:
         return
-    answer = outbound.get_once(tenant.website, {}, allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS)
+    answer = client.get_once(tenant.website, {}, allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS)
     if answer.status is None or answer.status >= 400:
         found = signup_flags.flag("website_unreachable", "warning", "The website did not answer.")
     elif any(words in answer.body.lower() for words in _PARKED):

@@ -10,7 +10,7 @@ from django.http import HttpResponseBase
 from django.test import Client, TestCase
 
 from gateway.api import throttling
-from gateway.upstream.line import line
+from gateway.upstream.blocking_pool import line
 from messaging import owners
 from tenants import keys, mirror, platform_apps, sessions
 from tenants.models import ApiKey, PlatformApp, Tenant, User

@@ -12,10 +12,11 @@ from django.core.management import get_commands
 from django.urls import Resolver404, resolve
 
 import gateway.urls as _everything  # noqa: F401 - what its modules define is compared with the docs
-from gateway import checks, health, metrics, supervisor
+from gateway import checks, health, metrics
 from gateway.api import pagination
 from gateway.api.errors import ServiceError
-from gateway.upstream.normalise import FIELDS
+from gateway.local_run import supervisor
+from gateway.upstream.notifications.normalise import FIELDS
 from messaging import batches, idempotency, pacing
 from phone_numbers import connect_sessions
 from tenants import keys

@@ -19,8 +19,8 @@ import redis
 import requests
 from django.db import connection
 
-from gateway import embedded, processes
-from gateway.process_group import ProcessGroup
+from gateway.local_run import embedded_servers, processes
+from gateway.local_run.process_group import ProcessGroup
 from tenants import keys, sessions
 from tenants.models import Tenant, User
 
@@ -53,12 +53,12 @@ class Web:
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[Web]:
     group = ProcessGroup()
-    valkey = embedded.start_valkey(tmp_path, process_group=group.id)
+    valkey = embedded_servers.start_valkey(tmp_path, process_group=group.id)
     parts = urlsplit(os.environ["DATABASE_URL"])
     environment = {
         **os.environ,
         "DATABASE_URL": urlunsplit(parts._replace(path="/" + quote(str(connection.settings_dict["NAME"])))),
-        "REDIS_URL": embedded.valkey_url(tmp_path),
+        "REDIS_URL": embedded_servers.valkey_url(tmp_path),
         "DATABASE_POOL_SIZE": "4",
     }
     ports = [_free_port(), _free_port()]
@@ -79,8 +79,8 @@ def web(tmp_path: Path) -> Iterator[Web]:
     ]
     running = Web(
         urls=[f"http://127.0.0.1:{port}" for port in ports],
-        valkey_url=embedded.valkey_url(tmp_path),
-        stop_valkey=lambda: embedded.stop_valkey(valkey),
+        valkey_url=embedded_servers.valkey_url(tmp_path),
+        stop_valkey=lambda: embedded_servers.stop_valkey(valkey),
     )
     try:
         for url, process in zip(running.urls, started, strict=True):
@@ -89,7 +89,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
     finally:
         for process in started:
             processes.stop(process, seconds=15)
-        embedded.stop_valkey(valkey)
+        embedded_servers.stop_valkey(valkey)
         group.close()
 
 

@@ -9,7 +9,7 @@ from django.conf import settings
 
 from gateway import ids
 from gateway.encryption import decrypt
-from gateway.outbound import Answer
+from gateway.outbound.client import Answer
 from webhooks.models import Endpoint
 from webhooks.signing import key_of, signature
 

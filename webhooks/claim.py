@@ -16,9 +16,9 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
+from gateway.database.statements import Statements, run, uuids
 from webhooks import envelope, measures
 from webhooks.attempt import Target, target
-from webhooks.bulk import Statements, run, uuids
 from webhooks.envelope import Envelope
 
 BURY_ROWS = 5_000

@@ -24,12 +24,12 @@ from django.db import connection
 from gateway import ids, metrics
 from gateway.api.errors import UNAVAILABLE as DATABASE_UNAVAILABLE
 from gateway.clock import isoformat_of
-from gateway.outbound import Outbound
+from gateway.database.statements import LoopConnection
+from gateway.outbound.client import Outbound
 from gateway.valkey import UNAVAILABLE as VALKEY_UNAVAILABLE
 from gateway.valkey import valkey
 from webhooks import measures, wake
 from webhooks.attempt import delivery_headers, log_entry
-from webhooks.bulk import LoopConnection
 from webhooks.claim import Claimed, Room, claiming, giving_back
 from webhooks.record import Outcome, disable, recording
 from webhooks.schedule import Decision, decide

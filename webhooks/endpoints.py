@@ -17,7 +17,7 @@ from django.db import transaction
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound, WebhookVerifyFailed
 from gateway.clock import now
-from gateway.outbound import Answer, post_once
+from gateway.outbound.client import Answer, post_once
 from tenants import audit, checklist, mail
 from tenants.models import Tenant
 from webhooks import attempt, signals, wake

@@ -13,7 +13,7 @@ from django.conf import settings
 
 from gateway import ids
 from gateway.clock import isoformat_of, now
-from webhooks.bulk import Statements, run, uuids
+from gateway.database.statements import Statements, run, uuids
 from webhooks.models import within_retention
 
 

@@ -14,10 +14,10 @@ from django.db import connection, transaction
 
 from gateway import ids
 from gateway.api.errors import UNAVAILABLE
-from gateway.together import Together
-from gateway.transactions import leave_database
+from gateway.database.statements import bulk_cursor
+from gateway.database.transactions import leave_database
+from gateway.threads.group_commit import Together
 from webhooks import wake
-from webhooks.bulk import bulk_cursor
 from webhooks.event_types import ALL
 
 

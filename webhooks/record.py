@@ -13,10 +13,10 @@ from uuid import UUID
 import orjson
 from django.db import transaction
 
-from gateway.outbound import Answer
+from gateway.database.statements import Statements, run, uuids
+from gateway.outbound.client import Answer
 from webhooks import circuit, endpoints
 from webhooks.attempt import KEPT_ATTEMPTS
-from webhooks.bulk import Statements, run, uuids
 from webhooks.circuit import Figures, Result
 from webhooks.schedule import Decision
 

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import isoformat, now
-from gateway.outbound import post_once
+from gateway.outbound.client import post_once
 from tenants.models import Tenant
 from webhooks import attempt, endpoints, envelope, wake
 from webhooks.event_types import ALL

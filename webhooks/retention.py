@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from gateway import ids
 from gateway.clock import now
-from gateway.pruning import delete_before
+from gateway.database.pruning import delete_before
 from webhooks.models import EventKey, RetentionMove, expires_on
 
 log = structlog.get_logger(__name__)

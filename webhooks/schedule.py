@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.outbound import Answer
+from gateway.outbound.client import Answer
 
 JITTER = 0.2
 GONE = 410

@@ -6,7 +6,7 @@ from django.conf import settings
 from rest_framework import serializers
 
 from gateway import ids
-from gateway.outbound import InvalidUrlError, validate_url
+from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
 from webhooks.event_types import ALL, EVENT_TYPES
 from webhooks.models import Delivery, Endpoint

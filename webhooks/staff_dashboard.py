@@ -14,8 +14,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.timesince import timesince
 
-from gateway import health, ids, partitions
+from gateway import health, ids
 from gateway.clock import now
+from gateway.database import partitions
 from tenants.models import Tenant
 
 HOURS = 24

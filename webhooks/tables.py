@@ -2,7 +2,7 @@
 
 from django.conf import settings
 
-from gateway.partitions import PartitionedTable, register
+from gateway.database.partitions import PartitionedTable, register
 
 LONGEST_RETENTION_DAYS = 365
 

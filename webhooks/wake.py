@@ -6,8 +6,8 @@ Losing a signal costs at most a second: beat calls `deliver_due` every second wh
 import structlog
 from kombu.exceptions import OperationalError
 
-from gateway import transactions
-from gateway.coalesced import Coalesced
+from gateway.database import transactions
+from gateway.threads.debounce import Coalesced
 from gateway.valkey import UNAVAILABLE, valkey
 
 log = structlog.get_logger(__name__)

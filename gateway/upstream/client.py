@@ -22,7 +22,7 @@ from django.conf import settings
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from gateway.transactions import leave_database
+from gateway.database.transactions import leave_database
 from gateway.upstream import timing
 
 log = structlog.get_logger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.upstream.normalise import FIELDS
+from gateway.upstream.notifications.normalise import FIELDS
 from gateway.upstream.tests.notifications import BODIES, drafts_of
 from messaging import batch_items, sending
 from messaging.models import Batch

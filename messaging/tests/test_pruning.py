@@ -6,7 +6,7 @@ import pytest
 from django.conf import settings
 
 from gateway.clock import now
-from gateway.pruning import delete_before
+from gateway.database.pruning import delete_before
 from messaging import pruning
 from messaging.models import Batch, BatchItem, IdempotencyRecord, KeptNotification
 from tenants.models import Tenant

@@ -197,6 +197,6 @@ def test_an_unreachable_database_in_an_effect_takes_the_event_with_it(
 
 
 def test_fields_with_effects_are_known_to_the_normaliser() -> None:
-    from gateway.upstream.normalise import FIELDS
+    from gateway.upstream.notifications.normalise import FIELDS
 
     assert set(EFFECTS) <= set(FIELDS)

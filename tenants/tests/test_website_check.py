@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway import outbound
+from gateway.outbound import client
 from tenants import website_check
 from tenants.models import Tenant
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.django_db
 def test_what_the_website_answers_becomes_a_flag(
     monkeypatch: pytest.MonkeyPatch, status: int | None, error: str | None, body: bytes, codes: list[str]
 ) -> None:
-    answer = outbound.Answer(status=status, error=error, ms=3, body=body, retry_after=None)
-    monkeypatch.setattr(outbound, "get_once", lambda *_, **__: answer)
+    answer = client.Answer(status=status, error=error, ms=3, body=body, retry_after=None)
+    monkeypatch.setattr(client, "get_once", lambda *_, **__: answer)
     tenant = Tenant.objects.create(name="Shop", website="https://shop.in")
     for _ in range(2):
         website_check.check(tenant.id)

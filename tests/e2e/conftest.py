@@ -45,7 +45,7 @@ class Stack:
     def start(self) -> None:
         """Start it and wait until it has printed where everything is."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.supervisor", "run"],
+            [sys.executable, "-m", "gateway.local_run.supervisor", "run"],
             cwd=ROOT,
             env=self.environment,
             stdout=subprocess.PIPE,

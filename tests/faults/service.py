@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import redis
 from django.db import OperationalError, connection
 
-from gateway import embedded, local_ports
-from gateway.process_group import ProcessGroup
+from gateway.local_run import embedded_servers, local_ports
+from gateway.local_run.process_group import ProcessGroup
 from phone_numbers.models import PhoneNumber
 from tests.simulated import RunningSimulator
 
@@ -142,7 +142,10 @@ class Postgres(_Server):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(
-            directory, embedded.database_url(directory), embedded.start_postgres, embedded.stop_postgres
+            directory,
+            embedded_servers.database_url(directory),
+            embedded_servers.start_postgres,
+            embedded_servers.stop_postgres,
         )
 
 
@@ -151,7 +154,10 @@ class Valkey(_Server):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(
-            directory, embedded.valkey_url(directory), embedded.start_valkey, embedded.stop_valkey
+            directory,
+            embedded_servers.valkey_url(directory),
+            embedded_servers.start_valkey,
+            embedded_servers.stop_valkey,
         )
 
     def flush(self) -> None:

@@ -40,7 +40,7 @@ import re, sys
 from pathlib import Path
 import django
 django.setup()
-from gateway.outbound import Outbound
+from gateway.outbound.client import Outbound
 from webhooks import dispatch
 Outbound.post.__kwdefaults__["total_timeout"] = float(sys.argv[1])
 dispatch.LINGER_SECONDS = 0.2

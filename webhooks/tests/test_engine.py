@@ -20,10 +20,11 @@ from aiohttp import web
 from django.conf import settings as django_settings
 from django.db import connection, connections
 
-from gateway import clock, ids, outbound_names
+from gateway import clock, ids
 from gateway.celery import app as celery_app
 from gateway.clock import now
-from gateway.outbound import Outbound
+from gateway.outbound import dns
+from gateway.outbound.client import Outbound
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
@@ -314,7 +315,7 @@ def test_names_and_ports_that_do_not_answer(
     def no_such_name(host: str, port: int) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "no such name")
 
-    monkeypatch.setattr(outbound_names, "_look_up", no_such_name)
+    monkeypatch.setattr(dns, "_look_up", no_such_name)
     for url, error in (("http://shop.example/", "dns_error"), ("http://127.0.0.1:9/", "connection_error")):
         Endpoint.objects.update(url=url)
         event_id: UUID = publish_one(tenant, url)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
-from gateway import partitions
 from gateway.clock import now
+from gateway.database import partitions
 from tenants.models import Tenant
 from tests.fixtures import Api
 from webhooks import retention

@@ -4,7 +4,7 @@ from django.conf import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.outbound import Answer
+from gateway.outbound.client import Answer
 from webhooks.schedule import JITTER, Decision, decide
 
 STEPS = settings.WEBHOOK_RETRY_SCHEDULE

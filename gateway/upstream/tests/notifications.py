@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gateway.upstream.normalise import Change, EventDraft, normalise
+from gateway.upstream.notifications.normalise import Change, EventDraft, normalise
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.name.removesuffix(".expected.json") for path in GOLDEN.glob("*.expected.json"))

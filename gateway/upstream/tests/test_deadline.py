@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.upstream import client
-from gateway.upstream.channel import Channel
+from gateway.upstream.async_pool import Channel
+from gateway.upstream.blocking_pool import Line
 from gateway.upstream.client import Call, UpstreamUnreachable
-from gateway.upstream.line import Line
 from tests.raw_server import raw_server
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.upstream.normalise import FIELDS
+from gateway.upstream.notifications.normalise import FIELDS
 from gateway.upstream.tests.notifications import BODIES, GOLDEN, NAMES, at_path, drafts_of
 
 

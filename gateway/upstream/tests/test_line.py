@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.upstream import line as line_module
+from gateway.upstream import blocking_pool as line_module
+from gateway.upstream.blocking_pool import Line
 from gateway.upstream.client import Answer, Call, UpstreamUnreachable
-from gateway.upstream.line import Line
 from tests.certificates import self_signed
 from tests.raw_server import raw_server
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.upstream.normalise import EventDraft, normalise
+from gateway.upstream.notifications.normalise import EventDraft, normalise
 from gateway.upstream.tests.notifications import BODIES, changes_of, drafts_of
 
 ENVELOPE: dict[str, Any] = {

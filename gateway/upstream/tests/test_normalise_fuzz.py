@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.upstream.lossless import loads
-from gateway.upstream.normalise import Change, normalise
+from gateway.upstream.notifications.lossless_json import loads
+from gateway.upstream.notifications.normalise import Change, normalise
 from gateway.upstream.tests.notifications import BODIES, NAMES, at_path
 
 LONGEST = 255

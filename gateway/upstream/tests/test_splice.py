@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.upstream.normalise import normalise
-from gateway.upstream.splice import Place, Splitter, rebase
+from gateway.upstream.notifications.normalise import normalise
+from gateway.upstream.notifications.split_by_tenant import Place, Splitter, rebase
 from gateway.upstream.tests.notifications import BODIES, NAMES, at_path
 
 TWO_TENANTS = (

@@ -1,0 +1,93 @@
+"""Time-partitioned tables: made ahead, dropped when over, and nothing lost when maintenance was late."""
+
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection
+
+from gateway import ids
+from gateway.clock import now
+from gateway.database import partitions
+from webhooks import tables
+from webhooks.models import Event, EventPayload
+
+pytestmark = pytest.mark.django_db
+
+
+def partition_of(table: str, column: str, value: UUID) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT tableoid::regclass::text FROM {table} WHERE {column} = %s", [value])  # noqa: S608
+        return str(cursor.fetchone()[0])
+
+
+def event_at(moment: datetime) -> UUID:
+    event_id = UUID(int=ids.first_at(moment).int | uuid4().int & ((1 << 62) - 1))
+    Event.objects.create(
+        id=event_id, tenant_id=uuid4(), type="meta.other", dedupe_key="k", payload_expires_on=date(2026, 1, 1)
+    )
+    return event_id
+
+
+def test_migrate_leaves_partitions_ahead_and_empty_defaults() -> None:
+    through = partitions.through()
+    assert set(through) >= {"events", "event_payloads", "webhook_deliveries"}
+    ahead = {name: datetime.fromisoformat(str(moment)) - now() for name, moment in through.items()}
+    assert ahead["events"] > timedelta(days=60)
+    assert ahead["event_payloads"] > timedelta(days=365)
+    assert ahead["webhook_deliveries"] > timedelta(days=27)
+    assert set(partitions.rows_in_default().values()) == {0}
+
+
+def test_a_row_lands_in_the_partition_of_its_time() -> None:
+    moment = now()
+    event_id = event_at(moment)
+    assert partition_of("events", "id", event_id) == f"events_p{moment:%Y_%m}"
+    assert Event.objects.get(pk=event_id).created_at == moment.replace(
+        microsecond=moment.microsecond // 1000 * 1000
+    )
+
+
+def test_rows_that_the_default_caught_move_when_their_partition_is_made() -> None:
+    moment = datetime(2031, 5, 20, 12, tzinfo=UTC)
+    event_id = event_at(moment)
+    assert partition_of("events", "id", event_id) == "events_default"
+    assert partitions.rows_in_default()["events"] == 1
+    partitions.maintain(moment.date())
+    assert partition_of("events", "id", event_id) == "events_p2031_05"
+    assert partitions.rows_in_default()["events"] == 0
+
+
+def test_maintenance_twice_changes_nothing() -> None:
+    before = partitions.through()
+    partitions.maintain()
+    partitions.maintain()
+    assert partitions.through() == before
+
+
+def test_a_week_of_bodies_is_dropped_when_its_last_day_is_over() -> None:
+    today = now().date()
+    monday = today - timedelta(days=today.weekday())
+    kept = EventPayload(expires_on=monday, id=uuid4(), tenant_id=uuid4(), body=b"{}")
+    kept.save(force_insert=True)
+    partitions.maintain(monday + timedelta(days=6))
+    assert EventPayload.objects.filter(id=kept.id).exists()
+    partitions.maintain(monday + timedelta(days=7))
+    assert not EventPayload.objects.filter(id=kept.id).exists()
+
+
+@pytest.mark.parametrize(
+    ("day", "week", "month"),
+    [
+        (date(2026, 11, 21), date(2026, 11, 16), date(2026, 11, 1)),
+        (date(2026, 12, 31), date(2026, 12, 28), date(2026, 12, 1)),
+        (date(2027, 1, 1), date(2026, 12, 28), date(2027, 1, 1)),
+    ],
+)
+def test_weeks_begin_on_monday_and_months_on_the_first(day: date, week: date, month: date) -> None:
+    assert tables.DELIVERIES.start_of(day) == week
+    assert tables.DELIVERIES.after(week) == week + timedelta(days=7)
+    assert tables.EVENTS.start_of(day) == month
+    assert tables.EVENTS.after(month).day == 1
+    assert tables.EVENTS.start_from_name(tables.EVENTS.partition_name(month)) == month
+    assert tables.EVENTS.start_from_name("events_default") is None

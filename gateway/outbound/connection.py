@@ -1,0 +1,135 @@
+"""One HTTP/1.1 connection to a customer's address, for one exchange at a time.
+
+What a delivery needs of HTTP is little: a request in one piece and an answer read to a small limit; no redirect, no
+cookie, no decompression. A general client spends more on it than all the rest of a delivery takes, thousands of times
+a second.
+"""
+
+import asyncio
+import ssl
+
+from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError
+from gateway.outbound.answer import Attempt, StaleError, retry_after
+
+MAX_HEAD_BYTES = 16 * 1024
+
+_LARGE_BODY = 1024 * 1024
+_PIECE = 256 * 1024
+
+
+class HttpConnection(asyncio.Protocol):
+    """The client's side of a connection that `loop.create_connection` opens."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._reader = AnswerReader(most_head_bytes=MAX_HEAD_BYTES)
+        self._ended: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
+        self._lost = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may be used again: nothing has closed it, as far as is known here."""
+        return not (self._lost or self._transport.is_closing())
+
+    def abort(self) -> None:
+        """Close at once. A transport that closes in peace lives until the receiver has read all: perhaps for ever."""
+        self._transport.abort()
+
+    async def exchange(
+        self, head: bytes, body: bytes, attempt: Attempt, *, read_limit: int, deadline: float
+    ) -> None:
+        """Send a request; put its answer into `attempt`, of its body at most `read_limit` bytes.
+
+        Raises TimeoutError at `deadline`, a moment of the loop's clock, and `StaleError`, `BrokenOffError`,
+        `AnswerTooLargeError` or an SSLError. Afterwards the connection is closed unless it can be used again; when
+        this is cancelled it is closed.
+        """
+        if not self.is_open:
+            raise StaleError
+        reader = self._reader
+        reader.expect(most_body_bytes=read_limit)
+        self._failure: Exception | None = None
+        self._is_sent = True
+        self._ended = ended = self._loop.create_future()
+        # asyncio.timeout costs several times as much.
+        too_late = self._loop.call_at(deadline, self._end, TimeoutError())
+        try:
+            if len(body) > _LARGE_BODY:
+                await self._send_in_pieces(head, body, ended)
+            else:
+                self._transport.write(head + body)
+            await ended
+        finally:
+            too_late.cancel()
+            self._ended = None
+            if not (reader.can_keep and self._is_sent) or self._transport.get_write_buffer_size():
+                self.abort()
+        attempt.status, attempt.body = reader.status, reader.body
+        if any(name.lower() == b"retry-after" for name, _ in reader.fields):
+            attempt.retry_after = retry_after(reader.headers())
+        if self._failure is not None:
+            raise self._failure
+
+    async def _send_in_pieces(self, head: bytes, body: bytes, ended: asyncio.Future[None]) -> None:
+        """As fast as the receiver reads; what it has answered already is not sent to its end."""
+        self._transport.write(head)
+        whole = memoryview(body)
+        for start in range(0, len(body), _PIECE):
+            if self._writable is not None:
+                await asyncio.wait({self._writable, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                self._is_sent = False
+                return
+            self._transport.write(whole[start : start + _PIECE])
+
+    def _end(self, failure: Exception | None = None) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._failure = failure
+            self._ended.set_result(None)
+
+    # --- What the transport tells (asyncio.Protocol)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a stream socket has
+        self._transport = transport
+
+    def pause_writing(self) -> None:
+        """The receiver reads more slowly than is written."""
+        self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes of the answer; those that nobody asked for must not be taken for the next one."""
+        if self._ended is None or self._ended.done():
+            self.abort()
+            return
+        try:
+            self._reader.feed(data)
+        except (BrokenOffError, AnswerTooLargeError) as error:
+            self._end(error)
+        else:
+            # What is beyond the limit is not read: a receiver may send without end.
+            if self._reader.is_enough:
+                self._end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._lost = True
+        if self._ended is None:
+            return
+        if isinstance(exc, ssl.SSLError):
+            self._end(exc)
+        elif not self._reader.has_begun:
+            self._end(StaleError())
+        elif exc is None and self._reader.ends_with_connection:
+            self._end()
+        else:
+            self._end(BrokenOffError())

@@ -1,0 +1,66 @@
+"""Coalesced work: seldom, never too early, and never left undone."""
+
+import threading
+
+from gateway.threads.debounce import Coalesced
+
+DEADLINE = 10.0
+
+
+def test_many_threads_ask_and_the_last_asking_is_seen() -> None:
+    written = 0
+    lock = threading.Lock()
+    seen: list[int] = []
+    all_seen = threading.Event()
+
+    def work() -> None:
+        seen.append(written)
+        if written == 8 * 200:
+            all_seen.set()
+
+    coalesced = Coalesced(work, seconds=0.005)
+
+    def ask() -> None:
+        nonlocal written
+        for _ in range(200):
+            with lock:
+                written += 1
+            coalesced.ask()
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all_seen.wait(DEADLINE), "what was written last was not seen"
+    assert len(seen) < 8 * 200 / 4, "the work was done for nearly every asking"
+
+
+def test_asked_while_it_works_it_works_again() -> None:
+    working, go_on, again = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        if working.is_set():
+            again.set()
+        working.set()
+        go_on.wait(DEADLINE)
+
+    coalesced = Coalesced(work, seconds=0.0)
+    coalesced.ask()
+    assert working.wait(DEADLINE)
+    coalesced.ask()
+    go_on.set()
+    assert again.wait(DEADLINE)
+
+
+def test_whoever_asks_does_not_wait_for_the_work() -> None:
+    go_on, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        go_on.wait(DEADLINE)
+        done.set()
+
+    Coalesced(work, seconds=0.0).ask()
+    assert not done.is_set()
+    go_on.set()
+    assert done.wait(DEADLINE)

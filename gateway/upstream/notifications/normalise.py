@@ -1,0 +1,173 @@
+"""Splits a notification of the upstream into events: the start of the incoming flow.
+
+Called with the raw body after its signature was checked. Pure: no database, no settings, no clock. It
+promises never to raise, whatever the bytes are; that each change of a well-formed notification yields at
+least one draft; and that nothing is dropped: what is unknown becomes `meta.other` with the whole value.
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from gateway.upstream.notifications import management_fields as management
+from gateway.upstream.notifications import message_fields as message
+from gateway.upstream.notifications.change import META_OTHER, Source, route_of
+from gateway.upstream.notifications.drafts import Change, EventDraft, EventType, Normalised, Route
+from gateway.upstream.notifications.lossless_json import JsonObject, loads, text
+
+__all__ = ["FIELDS", "Change", "EventDraft", "EventType", "Normalised", "Route", "normalise"]
+
+Handler = Callable[[Source], list[EventDraft]]
+
+# Upstream field -> the function that makes its events. To add one: a function, a line here, a golden file.
+FIELDS: Mapping[str, Handler] = {
+    "messages": message.messages,
+    "message_echoes": message.message_echoes,
+    "smb_message_echoes": message.message_echoes,
+    "history": message.history,
+    "smb_app_state_sync": message.app_state_sync,
+    "user_preferences": message.user_preferences,
+    "user_id_update": message.user_id_update,
+    "calls": message.calls,
+    "group_lifecycle_update": message.groups,
+    "group_participants_update": message.groups,
+    "group_participant_update": message.groups,
+    "group_settings_update": message.groups,
+    "group_status_update": message.groups,
+    "automatic_events": message.automatic_events,
+    "standby": message.standby,
+    "messaging_handovers": management.handover,
+    "message_template_status_update": management.template_status,
+    "message_template_quality_update": management.template_quality,
+    "message_template_components_update": management.template_components,
+    "template_category_update": management.template_category,
+    "template_correct_category_detection": management.template_category,
+    "phone_number_quality_update": management.number_quality,
+    "phone_number_name_update": management.number_name,
+    "business_username_update": management.username,
+    "business_username_updates": management.username,
+    "account_update": management.account_update,
+    "account_review_update": management.account_update,
+    "account_settings_update": management.account_update,
+    "business_status_update": management.account_update,
+    "account_alerts": management.account_alerts,
+    "business_capability_update": management.account_capability,
+    "security": management.security,
+    "flows": management.other,
+    "partner_solutions": management.other,
+    "payment_configuration_update": management.other,
+    "tracking_events": management.other,
+    "campaign_status_update": management.other,
+}
+
+# A change that names no field is known by what it holds; the first hit wins.
+_FIELD_BY_MEMBER: Mapping[str, str] = {
+    "new_quality_score": "message_template_quality_update",
+    "message_template_element": "message_template_components_update",
+    "correct_category": "template_category_update",
+    "new_category": "template_category_update",
+    "message_template_id": "message_template_status_update",
+    "history": "history",
+    "message_echoes": "smb_message_echoes",
+    "state_sync": "smb_app_state_sync",
+    "user_preferences": "user_preferences",
+    "user_id_update": "user_id_update",
+    "calls": "calls",
+    "groups": "group_lifecycle_update",
+    "automatic_events": "automatic_events",
+    "standby": "standby",
+    "messages": "messages",
+    "statuses": "messages",
+    "user_actions": "messages",
+    "alert_info": "account_alerts",
+    "event": "account_update",
+}
+
+
+def normalise(body: bytes) -> Normalised:
+    """The changes of a notification, each with its route and its events, in the order of the body.
+
+    Never raises. `error` names what is malformed: the whole body (then there are no changes) or the first
+    entry that could not be read (its neighbours are there). It holds nothing of the body's content.
+    """
+    try:
+        notification = loads(body)
+    except ValueError:
+        return Normalised((), "the body is not JSON")
+    if not isinstance(notification, dict):
+        return Normalised((), "the body is not an object")
+    if notification.get("object") != "whatsapp_business_account":
+        return Normalised((), "object is not whatsapp_business_account")
+    entries = notification.get("entry")
+    if not isinstance(entries, list):
+        return Normalised((), "entry is not a list")
+
+    body_hash = functools.cache(lambda: hashlib.sha256(body).hexdigest())
+    changes: list[Change] = []
+    error: str | None = None
+    for i, entry in enumerate(entries):
+        listed = entry.get("changes") if isinstance(entry, dict) else None
+        if isinstance(listed, list):
+            changes += [_change(entry, i, change, j, body_hash) for j, change in enumerate(listed)]
+        elif error is None:
+            error = (
+                f"entry[{i}].changes is not a list"
+                if isinstance(entry, dict)
+                else f"entry[{i}] is not an object"
+            )
+    return Normalised(tuple(changes), error)
+
+
+def _change(entry: JsonObject, i: int, change: Any, j: int, body_hash: Callable[[], str]) -> Change:
+    path = f"entry[{i}].changes[{j}]"
+    if isinstance(change, dict) and "value" in change:
+        path, value = f"{path}.value", change["value"]
+    else:
+        value = change
+    readable = isinstance(value, dict)
+    members: JsonObject = value if readable else {"value": value}
+    field = _field(entry, change, members)
+    time = entry.get("time")
+    source = Source(
+        entry=i,
+        change=j,
+        path=path,
+        field=field,
+        time=text(time),
+        value=members,
+        route=route_of(text(entry.get("id")), members),
+        body_hash=body_hash,
+    )
+    return Change(
+        entry=i,
+        change=j,
+        field=field,
+        time=time if type(time) is int else None,
+        route=source.route,
+        value=members if readable else None,
+        drafts=_drafts(source, FIELDS.get(field, management.other) if readable else management.other),
+    )
+
+
+def _drafts(source: Source, handler: Handler) -> tuple[EventDraft, ...]:
+    try:
+        return tuple(handler(source) or management.other(source))
+    except orjson.JSONEncodeError:
+        # Readable (up to 1,024 levels) but deeper than what can be written again (254): the event points
+        # into raw.
+        key = source.key("meta", source.field, source.body_hash(), f"{source.entry}.{source.change}", of=None)
+        return (source.draft(META_OTHER, key=key, data={"field": source.field}, path=source.path),)
+
+
+def _field(entry: JsonObject, change: Any, value: JsonObject) -> str:
+    """The field of a change; Meta's own samples have it inside `value`, beside `changes`, or wrong."""
+    beside = text(change.get("field")) if isinstance(change, dict) else None
+    field = beside or text(value.get("field")) or text(entry.get("field"))
+    if field == "message_template_status_update" and "new_quality_score" in value:
+        return "message_template_quality_update"
+    if field is None:
+        return next((known for name, known in _FIELD_BY_MEMBER.items() if name in value), "")
+    return field
