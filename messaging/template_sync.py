@@ -63,17 +63,17 @@ def start_due() -> int:
 
 def run(*, account_id: UUID, lease: datetime) -> None:
     """Read one claimed account, if the claim still holds; a failure is tried again with back-off."""
-    mirror = (
+    due = (
         TemplateMirror.objects.select_related("account").filter(pk=account_id, next_sync_at=lease).first()
     )
-    if mirror is None:
+    if due is None:
         return
     try:
-        read(mirror.account)
+        read(due.account)
     except FAILURES as error:
-        _put_off(mirror, error)
+        _put_off(due, error)
     else:
-        _schedule(mirror, failures=0, wait=INTERVAL * random.uniform(0.9, 1))  # noqa: S311
+        _schedule(due, failures=0, wait=INTERVAL * random.uniform(0.9, 1))  # noqa: S311
 
 
 def _begin_new_mirrors() -> None:
@@ -100,19 +100,19 @@ def _claim() -> list[tuple[UUID, datetime]]:
     return [(account_id, lease) for account_id in claimed]
 
 
-def _put_off(mirror: TemplateMirror, error: Exception) -> None:
+def _put_off(due: TemplateMirror, error: Exception) -> None:
     """Try again after a minute, doubling up to the interval; not before a throttling answer allows it."""
-    failures = min(mirror.failures + 1, 20)
+    failures = min(due.failures + 1, 20)
     wait = min(FIRST_RETRY * 2 ** (failures - 1), INTERVAL) * random.uniform(0.8, 1.2)  # noqa: S311
     if isinstance(error, Refused) and error.verdict.retry_after:
         wait = max(wait, timedelta(seconds=error.verdict.retry_after))
-    _schedule(mirror, failures=failures, wait=wait)
+    _schedule(due, failures=failures, wait=wait)
     code = error.verdict.code if isinstance(error, Refused) else None
-    log.warning("template_sync_failed", account=str(mirror.account_id), error=type(error).__name__, code=code)
+    log.warning("template_sync_failed", account=str(due.account_id), error=type(error).__name__, code=code)
 
 
-def _schedule(mirror: TemplateMirror, *, failures: int, wait: timedelta) -> None:
+def _schedule(due: TemplateMirror, *, failures: int, wait: timedelta) -> None:
     """The next time, unless a hint has set an earlier one meanwhile."""
-    mine = TemplateMirror.objects.filter(pk=mirror.pk, next_sync_at=mirror.next_sync_at)
+    mine = TemplateMirror.objects.filter(pk=due.pk, next_sync_at=due.next_sync_at)
     if not mine.update(failures=failures, next_sync_at=now() + wait):
-        TemplateMirror.objects.filter(pk=mirror.pk).update(failures=failures)
+        TemplateMirror.objects.filter(pk=due.pk).update(failures=failures)

@@ -112,7 +112,7 @@ class TemplatesView(UpstreamCallsView):
         description="Reads every template of the chosen account, or of all accounts.",
     )
     def sync(self, request: Request) -> Response:
-        return Response(templates.sync(_choice(request, object_of(request))))
+        return Response(templates.sync_now(_choice(request, object_of(request))))
 
     @extend_schema(
         operation_id="browse_template_library",

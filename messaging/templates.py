@@ -150,7 +150,7 @@ def delete(template: MessageTemplate, *, all_languages: bool) -> Answer:
     return answer
 
 
-def sync(choice: Choice) -> dict[str, Any]:
+def sync_now(choice: Choice) -> dict[str, Any]:
     """Read every template of the chosen account, or of all; what failed is listed, unless nothing else is there.
 
     Raises the failure when no account could be read.

@@ -81,7 +81,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 @never_cache
-def api_keys(request: HttpRequest) -> HttpResponse:
+def key_list(request: HttpRequest) -> HttpResponse:
     """The keys, and a form for a new one. The answer to the form is the only page that ever shows the full key."""
     tenant = _tenant(request)
     form = ApiKeyForm(request.POST or None)

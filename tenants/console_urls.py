@@ -29,7 +29,7 @@ urlpatterns = [
     ),
     path("second-factor/", include("allauth.mfa.urls")),
     path("console", console.home, name="console"),
-    path("console/api-keys", console.api_keys, name="console_api_keys"),
+    path("console/api-keys", console.key_list, name="console_api_keys"),
     path("console/api-keys/<uuid:key_id>/rotate", console.rotate_key, name="console_rotate_key"),
     path("console/api-keys/<uuid:key_id>/revoke", console.revoke_key, name="console_revoke_key"),
 ]

@@ -61,11 +61,11 @@ class TenantsView(ViewSet):
         responses=TenantOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        tenants = Tenant.objects.for_app(_app_id(request))
+        created = Tenant.objects.for_app(_app_id(request))
         if external_ref := request.query_params.get("external_ref"):
-            tenants = tenants.filter(external_ref=external_ref)
+            created = created.filter(external_ref=external_ref)
         pages = NewestFirst()
-        rows = pages.paginate_queryset(tenants, request)
+        rows = pages.paginate_queryset(created, request)
         return pages.get_paginated_response(TenantOut(rows, many=True).data)
 
     @extend_schema(

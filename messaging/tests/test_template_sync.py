@@ -94,9 +94,9 @@ def test_a_failing_account_is_put_off_and_the_others_go_on(
     for turn in range(1, 4):
         make_due()
         sync_due()
-        mirror = TemplateMirror.objects.get(account=number.account)
-        assert mirror.failures == turn
-        waits.append(mirror.next_sync_at - now())
+        due = TemplateMirror.objects.get(account=number.account)
+        assert due.failures == turn
+        waits.append(due.next_sync_at - now())
     assert timedelta(seconds=40) < waits[0] < waits[1] < waits[2]
     assert TemplateMirror.objects.get(account=other.account).failures == 0
     simulator.faults()
