@@ -75,7 +75,7 @@ def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
     """Publish so many inbound texts, `a_time` to a notification, the tenants in turn."""
     from django.db import transaction
 
-    from webhooks.publish import NewEvent, publish
+    from webhooks.events.publish import NewEvent, publish
 
     for first in range(0, count, a_time):
         tenant_id = tenants[first // a_time % len(tenants)]
@@ -101,10 +101,10 @@ def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
 
 def _signed(url: str, instead: str) -> list[Signed]:
     """The requests that the worker will make, to another receiver."""
-    from webhooks import envelope
-    from webhooks.attempt import Target, delivery_headers
+    from webhooks.delivery.signed_request import Target, delivery_headers
+    from webhooks.delivery.signing import key_of
+    from webhooks.events import envelope
     from webhooks.models import Delivery, Endpoint
-    from webhooks.signing import key_of
 
     targets = {
         row.id: Target(row.id, row.url.replace(url, instead), (key_of(row.secret),))
@@ -166,7 +166,7 @@ def _warm_up(harness: Harness, sink: Sink, tenants: Sequence[Any]) -> None:
     """One delivery each, so that what is measured begins with the worker's connections open."""
     from django.db import transaction
 
-    from webhooks.publish import NewEvent, publish
+    from webhooks.events.publish import NewEvent, publish
 
     for tenant_id in tenants:
         with transaction.atomic():
@@ -180,9 +180,9 @@ def _make_due() -> None:
 
 
 def _wake() -> None:
-    from webhooks import wake
+    from webhooks.delivery import wake_up
 
-    wake.wake()
+    wake_up.wake()
 
 
 def _open() -> int:

@@ -107,9 +107,9 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
 
     from gateway import health
     from webhooks import replay
-    from webhooks.claim import Room, claim
+    from webhooks.delivery.claim import Room, claim
+    from webhooks.events.publish import NewEvent, publish
     from webhooks.models import Delivery, Event
-    from webhooks.publish import NewEvent, publish
 
     def deliver() -> None:
         before = sink.count

@@ -55,7 +55,7 @@ def publish_at(tenants: Sequence[Any], *, rate: int, seconds: int) -> dict[str, 
     from django.db import transaction
 
     from gateway import ids
-    from webhooks.publish import NewEvent, publish
+    from webhooks.events.publish import NewEvent, publish
 
     committed = {}
     began = time.perf_counter()
@@ -86,7 +86,7 @@ def backlog(tenant_id: Any, endpoint_id: Any, count: int) -> None:
     from django.db import transaction
 
     from gateway import ids
-    from webhooks.publish import NewEvent, publish
+    from webhooks.events.publish import NewEvent, publish
 
     with transaction.atomic():
         (event_id,) = publish(tenant_id=tenant_id, events=[NewEvent("meta.other", "backlog", b"{}")])

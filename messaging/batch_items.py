@@ -20,7 +20,7 @@ from messaging.models import Batch
 from messaging.pacing import rate_of
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
-from webhooks.publish import NewEvent, publish
+from webhooks.events.publish import NewEvent, publish
 
 
 class LeaseLost(Exception):

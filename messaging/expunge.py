@@ -13,8 +13,8 @@ from django.db import connection
 
 from gateway import ids
 from messaging.models import Batch
-from webhooks import envelope
-from webhooks import expunge as events
+from webhooks.events import envelope
+from webhooks.events import expunge as events
 from webhooks.models import Event
 
 # What was sent left the item when it was settled; what stays is the answer. A batch at a time, by primary keys.

@@ -20,7 +20,7 @@ from messaging import side_effects
 from messaging.models import KeptNotification
 from messaging.owners import Owner, owners
 from phone_numbers import connection as number_connection
-from webhooks.publish import NewEvent, publish
+from webhooks.events.publish import NewEvent, publish
 
 log = structlog.get_logger(__name__)
 

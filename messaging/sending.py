@@ -30,7 +30,7 @@ from messaging.idempotency import Claim
 from phone_numbers import connection as number_connection
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
-from webhooks.publish import NewEvent, publish
+from webhooks.events.publish import NewEvent, publish
 
 log = structlog.get_logger(__name__)
 

@@ -63,9 +63,7 @@ def start_due() -> int:
 
 def run(*, account_id: UUID, lease: datetime) -> None:
     """Read one claimed account, if the claim still holds; a failure is tried again with back-off."""
-    due = (
-        TemplateMirror.objects.select_related("account").filter(pk=account_id, next_sync_at=lease).first()
-    )
+    due = TemplateMirror.objects.select_related("account").filter(pk=account_id, next_sync_at=lease).first()
     if due is None:
         return
     try:

@@ -25,8 +25,8 @@ from phone_numbers.lookup import NumberRoute
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
 from tenants import checklist
 from tenants.models import Tenant
+from webhooks.events.publish import NewEvent, publish
 from webhooks.models import Endpoint
-from webhooks.publish import NewEvent, publish
 
 LAST_EVENT_GRAIN = timedelta(seconds=1)
 """`last_event_at` is kept to the second: a busy number's row is not rewritten for each of its events."""

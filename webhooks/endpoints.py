@@ -20,9 +20,10 @@ from gateway.clock import now
 from gateway.outbound.client import Answer, post_once
 from tenants import audit, checklist, mail
 from tenants.models import Tenant
-from webhooks import attempt, signals, wake
+from webhooks import signals
+from webhooks.delivery import signed_request, wake_up
+from webhooks.delivery.signing import new_secret, shown_prefix
 from webhooks.models import Endpoint
-from webhooks.signing import new_secret, shown_prefix
 
 MOST_ENDPOINTS = 20
 PING_TYPE = "webhook.verify"
@@ -118,8 +119,8 @@ def ping(endpoint: Endpoint) -> Ping:
     answer = post_once(
         endpoint.url,
         body,
-        attempt.headers(
-            keys=attempt.target_of(endpoint, at=now()).keys,
+        signed_request.headers(
+            keys=signed_request.target_of(endpoint, at=now()).keys,
             message_id=ids.encode("ping_", ids.uuid7()),
             timestamp=int(now().timestamp()),
             body=body,
@@ -219,7 +220,7 @@ def delete(*, tenant_id: UUID, endpoint_id: UUID) -> None:
         endpoint.delete()
         signals.endpoints_changed.send(Endpoint, tenant_id=tenant_id)
         _mark_checklist(tenant_id)
-        wake.after_commit()
+        wake_up.after_commit()
 
 
 def disable(*, endpoint_id: UUID, reason: str) -> None:
@@ -246,7 +247,7 @@ def _activate(endpoint: Endpoint, status: str) -> None:
         endpoint.circuit_open_until = None
         endpoint.circuit_opened = 0
         endpoint.disabled_at = None
-        wake.after_commit()
+        wake_up.after_commit()
     endpoint.status = status
 
 

@@ -20,11 +20,13 @@ from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import isoformat, now
 from gateway.outbound.client import post_once
 from tenants.models import Tenant
-from webhooks import attempt, endpoints, envelope, wake
-from webhooks.event_types import ALL
+from webhooks import endpoints
+from webhooks.delivery import signed_request, wake_up
+from webhooks.delivery.record import Outcome, record
+from webhooks.delivery.retry import decide
+from webhooks.events import envelope
+from webhooks.events.types import ALL
 from webhooks.models import Delivery, Endpoint, ReplayChunk
-from webhooks.record import Outcome, record
-from webhooks.schedule import decide
 
 MISSED = "missed"
 STATUSES = (Delivery.Status.DELIVERED, Delivery.Status.FAILED, Delivery.Status.DEAD, MISSED)
@@ -70,11 +72,11 @@ def replay_delivery(*, tenant_id: UUID, delivery_id: UUID) -> Delivery:
 
 def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> Outcome:
     at, body = now(), event.body()
-    target = attempt.target_of(endpoint, at=at)
+    target = signed_request.target_of(endpoint, at=at)
     answer = post_once(
         endpoint.url,
         body,
-        attempt.delivery_headers(
+        signed_request.delivery_headers(
             target,
             delivery_id=replay.id,
             message_id=event.id,
@@ -91,7 +93,7 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
         0,
         decide(answer, attempt=1, steps=()),
         answer,
-        attempt.log_entry(answer, isoformat(at)),
+        signed_request.log_entry(answer, isoformat(at)),
     )
 
 
@@ -218,7 +220,7 @@ def release_due() -> int:
     for endpoint_id in ReplayChunk.objects.values_list("endpoint_id", flat=True).annotate(Min("id")):
         released += _release_one(endpoint_id)
     if released:
-        wake.wake()
+        wake_up.wake()
     return released
 
 

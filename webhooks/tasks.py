@@ -5,14 +5,16 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_init, worker_shutting_down
 
-from webhooks import dispatch, replay, retention, worker
+from webhooks import replay
+from webhooks.delivery import dispatcher, process_limits
+from webhooks.events import retention
 
 
 # Acknowledged at its start: with a message that is not, a Celery worker ends when Valkey goes away under it.
 @shared_task(acks_late=False)
 def deliver_due(**_: Any) -> None:
     """Deliver what is due; ends when idle. Called by wake-ups, and every second by beat as the safety net."""
-    dispatch.run()
+    dispatcher.run()
 
 
 @shared_task
@@ -24,13 +26,13 @@ def release_replays(**_: Any) -> None:
 @worker_init.connect
 def _prepare_worker(**_: Any) -> None:
     """Before the pool starts, so that forked processes inherit it."""
-    worker.prepare()
+    process_limits.prepare()
 
 
 @worker_shutting_down.connect
 def _stop_dispatcher(**_: Any) -> None:
     """A stopping worker lets its requests finish and claims no more."""
-    dispatch.stop()
+    dispatcher.stop()
 
 
 @shared_task

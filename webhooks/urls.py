@@ -1,6 +1,6 @@
 from django.urls import path
 
-from webhooks.event_views import EventsView
+from webhooks.events.views import EventsView
 from webhooks.views import DeliveriesView, EndpointsView
 
 urlpatterns = [

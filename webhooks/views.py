@@ -13,7 +13,7 @@ from gateway.api.authentication import tenant_of
 from gateway.api.errors import NotFound
 from gateway.api.pagination import NewestFirst
 from webhooks import endpoints, replay
-from webhooks.event_types import ALL
+from webhooks.events.types import ALL
 from webhooks.models import Delivery, Endpoint
 from webhooks.serializers import (
     DeletedOut,

@@ -11,7 +11,7 @@ from django.test import Client, TestCase
 
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant
-from webhooks import envelope
+from webhooks.events import envelope
 from webhooks.models import Event
 
 

@@ -17,7 +17,7 @@ from phone_numbers import connection, lookup
 from phone_numbers.models import BusinessAccount
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
-from webhooks.event_types import EVENT_TYPES
+from webhooks.events.types import EVENT_TYPES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/events.md").read_text()
 EXAMPLES = {

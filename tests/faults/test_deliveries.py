@@ -17,8 +17,8 @@ from tenants.models import Tenant
 from tests.faults.service import LONG, Service, Valkey, database_url, wait_until
 from tests.fixtures import Api
 from tests.receiver import Receiver
+from webhooks.events.publish import NewEvent, publish
 from webhooks.models import Delivery, Endpoint
-from webhooks.publish import NewEvent, publish
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 

@@ -23,8 +23,8 @@ from tenants.models import Tenant
 from tests.faults.service import LONG, ROOT, database_url
 from tests.fixtures import Api
 from tests.raw_server import raw_server
+from webhooks.events.publish import NewEvent, publish
 from webhooks.models import Delivery, Endpoint
-from webhooks.publish import NewEvent, publish
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 

@@ -6,13 +6,13 @@ import pytest
 
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks import dispatch
+from webhooks.delivery import dispatcher
 
 
 @pytest.fixture(autouse=True)
 def _no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(dispatch, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from django.db import transaction
 
 from gateway import ids
 from tenants.models import Tenant
-from webhooks import envelope
+from webhooks.events import envelope
+from webhooks.events.publish import NewEvent, publish
 from webhooks.models import Event
-from webhooks.publish import NewEvent, publish
 
 _NEW = ids.uuid7
 

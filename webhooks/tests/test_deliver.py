@@ -14,9 +14,9 @@ from gateway.clock import now
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks import dispatch
+from webhooks.delivery import dispatcher
+from webhooks.events.publish import NewEvent, publish
 from webhooks.models import Delivery, Endpoint, Event
-from webhooks.publish import NewEvent, publish
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,7 +28,7 @@ def test_an_event_arrives_signed_with_the_envelope_of_the_specification(
     event_id = publish_one(
         tenant, raw=b'{ "odd" : "\\u00e9 \\/" , "big": 12345678901234567890 }', wamid="wamid.1"
     )
-    dispatch.run()
+    dispatcher.run()
     (got,) = receiver.wait_for(1)
     verified = Webhook(endpoint["secret"]).verify(got.body, {k.lower(): v for k, v in got.headers.items()})
     assert list(verified) == [
@@ -53,7 +53,7 @@ def test_a_failure_is_retried_on_schedule_with_the_same_bytes(
 ) -> None:
     receiver.answer = lambda request: web.Response(status=500, text="broken\0")
     publish_one(tenant, raw=b"{}")
-    dispatch.run()
+    dispatcher.run()
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.attempts, delivery.last_error) == ("failed", 1, "http_5xx")
     assert delivery.next_attempt_at is not None
@@ -61,7 +61,7 @@ def test_a_failure_is_retried_on_schedule_with_the_same_bytes(
 
     receiver.answer = lambda request: web.Response(text="ok")
     Delivery.objects.update(next_attempt_at=now())
-    dispatch.run()
+    dispatcher.run()
     first, second = receiver.wait_for(2)
     assert first.body == second.body
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
@@ -79,17 +79,17 @@ def test_after_the_last_step_a_delivery_is_dead(
     publish_one(tenant)
     for _ in range(3):
         Delivery.objects.update(next_attempt_at=now())
-        dispatch.run()
+        dispatcher.run()
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.attempts, delivery.next_attempt_at) == ("dead", 3, None)
-    dispatch.run()
+    dispatcher.run()
     assert len(receiver.received) == 3
 
 
 def test_a_gone_endpoint_is_disabled(tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver) -> None:
     receiver.answer = lambda request: web.Response(status=410)
     publish_one(tenant)
-    dispatch.run()
+    dispatcher.run()
     assert Delivery.objects.get().status == "dead"
     assert Endpoint.objects.get().status == "disabled"
     publish_one(tenant, "k2")
@@ -103,7 +103,7 @@ def test_an_event_goes_only_to_endpoints_that_want_it(
         api.post("/v1/webhooks", {"url": f"{receiver.url}/{path}", "event_types": types})
     other_api.post("/v1/webhooks", {"url": f"{receiver.url}/other"})
     publish_one(tenant)
-    dispatch.run()
+    dispatcher.run()
     assert sorted(got.path for got in receiver.wait_for(2)) == ["/hook/all", "/hook/inbound"]
 
 
@@ -127,10 +127,10 @@ def test_nothing_is_attempted_while_the_tenant_is_suspended(
 ) -> None:
     Tenant.objects.filter(pk=tenant.id).update(status="suspended")
     publish_one(tenant)
-    dispatch.run()
+    dispatcher.run()
     assert receiver.received == []
     Tenant.objects.filter(pk=tenant.id).update(status="active")
-    dispatch.run()
+    dispatcher.run()
     receiver.wait_for(1)
 
 
@@ -139,7 +139,7 @@ def test_deliveries_of_a_deleted_endpoint_end_dead(
 ) -> None:
     publish_one(tenant)
     assert api.delete(f"/v1/webhooks/{endpoint['id']}").json() == {"id": endpoint["id"], "deleted": True}
-    dispatch.run()
+    dispatcher.run()
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.last_error) == ("dead", "endpoint_deleted")
     assert receiver.received == []
@@ -151,7 +151,7 @@ def test_a_body_past_retention_is_not_delivered(
     publish_one(tenant)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM event_payloads")
-    dispatch.run()
+    dispatcher.run()
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.last_error, delivery.attempts) == ("dead", "payload_expired", 0)
     assert receiver.received == []
@@ -163,37 +163,37 @@ def test_ten_failures_in_a_row_open_the_circuit_and_a_probe_closes_it(
     receiver.answer = lambda request: web.Response(status=500)
     for number in range(10):
         publish_one(tenant, f"k{number}")
-    dispatch.run()
+    dispatcher.run()
     row = Endpoint.objects.get()
     assert row.consecutive_failures == 10
     assert row.circuit_open_until is not None
     publish_one(tenant, "fresh")
-    dispatch.run()
+    dispatcher.run()
     assert len(receiver.received) == 10, "an open circuit spends no attempt"
 
     receiver.answer = lambda request: web.Response()
     Delivery.objects.update(next_attempt_at=now())
     Endpoint.objects.update(circuit_open_until=now())
-    dispatch.run()
+    dispatcher.run()
     assert Delivery.objects.filter(status="delivered").count() == 1, "a single delivery probes"
     row.refresh_from_db()
     assert [row.circuit_open_until, row.consecutive_failures] == [None, 0]
-    dispatch.run()
+    dispatcher.run()
     assert Delivery.objects.filter(status="delivered").count() == 11
 
 
 def test_a_late_result_does_not_overwrite_a_newer_one(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
 ) -> None:
-    from webhooks.claim import Room, claim
-    from webhooks.record import Outcome, record
-    from webhooks.schedule import Decision
+    from webhooks.delivery.claim import Room, claim
+    from webhooks.delivery.record import Outcome, record
+    from webhooks.delivery.retry import Decision
 
     publish_one(tenant)
     (stalled,) = claim(Room(10, 10, {}, {}))
     assert claim(Room(10, 10, {}, {})) == [], "a leased delivery is not claimed twice"
     Delivery.objects.update(next_attempt_at=now())
-    dispatch.run()
+    dispatcher.run()
     late = Outcome(
         stalled.id, stalled.endpoint_id, stalled.attempts, Decision("failed", 5.0), error="timeout"
     )

@@ -15,7 +15,7 @@ from gateway.clock import isoformat, now
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
-from webhooks import dispatch
+from webhooks.delivery import dispatcher
 from webhooks.endpoints import MOST_ENDPOINTS
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
@@ -198,12 +198,12 @@ class TestChange:
         path = f"/v1/webhooks/{endpoint['id']}"
         publish_one(tenant, "before")
         assert api.patch(path, {"status": "paused"}).json()["status"] == "paused"
-        dispatch.run()
+        dispatcher.run()
         publish_one(tenant, "meanwhile")
         assert receiver.received == []
         assert Delivery.objects.count() == 1
         assert api.patch(path, {"status": "active"}).json()["status"] == "active"
-        dispatch.run()
+        dispatcher.run()
         assert len(receiver.wait_for(1)) == 1
         assert len(receiver.pings) == 1, "a verified endpoint is not pinged again"
 
@@ -232,7 +232,7 @@ class TestChange:
 class TestRotateSecret:
     def sent(self, tenant: Tenant, receiver: Receiver, key: str) -> Received:
         publish_one(tenant, key)
-        dispatch.run()
+        dispatcher.run()
         return receiver.wait_for(len(receiver.received))[-1]
 
     def test_both_sign_during_the_overlap_then_the_new_one_alone(
@@ -294,10 +294,10 @@ class TestDeliveries:
         self, api: Api, other_api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
         publish_one(tenant, "k1")
-        dispatch.run()
+        dispatcher.run()
         receiver.answer = lambda request: web.Response(status=500)
         failed_event = publish_one(tenant, "k2")
-        dispatch.run()
+        dispatcher.run()
         later = publish_one(tenant, "k3")
         rows = list(Delivery.objects.order_by("-id"))
 

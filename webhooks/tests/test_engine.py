@@ -28,8 +28,8 @@ from gateway.outbound.client import Outbound
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
-from webhooks import dispatch, wake
-from webhooks.claim import Room, claim
+from webhooks.delivery import dispatcher, wake_up
+from webhooks.delivery.claim import Room, claim
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 
@@ -57,7 +57,7 @@ def dispatcher_process() -> "subprocess.Popen[bytes]":
 def test_what_beat_calls_delivers_without_any_wake_up(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wake, "wake", lambda: None)
+    monkeypatch.setattr(wake_up, "wake", lambda: None)
     publish_one(tenant)
     celery_app.loader.import_default_modules()
     schedule: dict[str, dict[str, Any]] = django_settings.CELERY_BEAT_SCHEDULE
@@ -78,10 +78,10 @@ def test_a_lease_that_ran_out_is_claimed_again(
 ) -> None:
     publish_one(tenant)
     (lost,) = claim(Room(10, 10))
-    dispatch.run()
+    dispatcher.run()
     assert receiver.received == [], "the lease holds"
     Delivery.objects.update(next_attempt_at=now())
-    dispatch.run()
+    dispatcher.run()
     (got,) = receiver.wait_for(1)
     assert got.headers["X-Service-Delivery"] == ids.encode("dlv_", lost.id)
     assert got.headers["X-Service-Attempt"] == "1"
@@ -135,7 +135,7 @@ def test_a_lost_database_connection_heals(
     receiver.answer = cut  # type: ignore[assignment]
     for number in range(5):
         publish_one(tenant, f"k{number}")
-    dispatch.run()
+    dispatcher.run()
     connection.close()
     assert Delivery.objects.filter(status="delivered").count() == 5
     assert len(receiver.received) == 5, (
@@ -155,7 +155,7 @@ def test_a_stopping_worker_finishes_what_is_under_way_and_gives_back_the_rest(
 ) -> None:
     settings.DELIVERY_CONCURRENCY = 2
     stopping = threading.Event()
-    monkeypatch.setattr(dispatch, "_stopping", stopping)
+    monkeypatch.setattr(dispatcher, "_stopping", stopping)
 
     def leased() -> int:
         try:
@@ -164,7 +164,7 @@ def test_a_stopping_worker_finishes_what_is_under_way_and_gives_back_the_rest(
             connection.close()
 
     async def stop(request: Received) -> web.Response:
-        dispatch.stop()
+        dispatcher.stop()
         while await asyncio.to_thread(leased) > 2:
             await asyncio.sleep(0.01)
         return web.Response()
@@ -172,14 +172,14 @@ def test_a_stopping_worker_finishes_what_is_under_way_and_gives_back_the_rest(
     receiver.answer = stop  # type: ignore[assignment]
     for number in range(6):
         publish_one(tenant, f"k{number}")
-    dispatch.run()
+    dispatcher.run()
     first = len(receiver.received)
     assert first <= 2, "what waited for its turn was not sent"
     assert Delivery.objects.filter(status="delivered").count() == first
     assert Delivery.objects.filter(status="pending", leased_until=None).count() == 6 - first
     stopping.clear()
     receiver.answer = lambda request: web.Response()
-    dispatch.run()
+    dispatcher.run()
     assert Delivery.objects.filter(status="delivered").count() == 6
     assert len(receiver.received) == 6
 
@@ -197,11 +197,11 @@ def test_what_waited_too_long_for_its_turn_is_left_to_its_lease(
     receiver.answer = slow  # type: ignore[assignment]
     for number in range(2):
         publish_one(tenant, f"k{number}")
-    dispatch.run()
+    dispatcher.run()
     assert len(receiver.received) == 1, "the other was sent although its lease was about to end"
     assert Delivery.objects.filter(status="pending", attempts=0, leased_until__isnull=False).count() == 1
     Delivery.objects.filter(status="pending").update(next_attempt_at=now())
-    dispatch.run()
+    dispatcher.run()
     assert len(receiver.received) == 2
     assert Delivery.objects.filter(status="delivered", attempts=1).count() == 2
 
@@ -212,10 +212,15 @@ def test_without_valkey_beat_and_the_database_are_enough(
     def unreachable() -> None:
         raise redis.exceptions.ConnectionError
 
-    for module in ("webhooks.dispatch", "webhooks.wake", "webhooks.measures", "gateway.metrics"):
+    for module in (
+        "webhooks.delivery.dispatcher",
+        "webhooks.delivery.wake_up",
+        "webhooks.delivery.monitoring",
+        "gateway.metrics",
+    ):
         monkeypatch.setattr(f"{module}.valkey", unreachable)
     publish_one(tenant)
-    dispatch.run()
+    dispatcher.run()
     receiver.wait_for(1)
 
 
@@ -239,8 +244,8 @@ def test_a_worker_whose_clock_is_off_signs_and_retries_by_the_database(
     with monkeypatch.context() as patch:
         patch.setattr(clock, "datetime", Off)
         assert abs(now() - datetime.now(now().tzinfo)) > timedelta(minutes=9), "the clock is off"
-        dispatch.run()
-        dispatch.run()
+        dispatcher.run()
+        dispatcher.run()
     (got,) = receiver.wait_for(1)
     assert abs(int(got.headers["webhook-timestamp"]) - true_now().timestamp()) < 5
     delivery = Delivery.objects.get()
@@ -289,7 +294,7 @@ def test_a_misbehaving_receiver_gets_its_word_and_costs_little(
         monkeypatch.setitem(defaults, "total_timeout", 0.3)
     receiver.answer = answer
     publish_one(tenant)
-    dispatch.run()
+    dispatcher.run()
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.last_error) == (status, error)
     (entry,) = delivery.attempt_log
@@ -304,7 +309,7 @@ def test_a_name_that_turns_to_a_private_address_is_not_called(
     Endpoint.objects.update(url=receiver.url.replace("127.0.0.1", "localhost"))
     settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS = False
     publish_one(tenant)
-    dispatch.run()
+    dispatcher.run()
     assert Delivery.objects.get().last_error == "blocked_address"
     assert receiver.received == []
 
@@ -319,14 +324,14 @@ def test_names_and_ports_that_do_not_answer(
     for url, error in (("http://shop.example/", "dns_error"), ("http://127.0.0.1:9/", "connection_error")):
         Endpoint.objects.update(url=url)
         event_id: UUID = publish_one(tenant, url)
-        dispatch.run()
+        dispatcher.run()
         assert Delivery.objects.get(event_id=event_id).last_error == error
 
 
 def test_large_bodies_go_out_a_few_at_a_time(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "MOST_BODY_BYTES", 1_000_000)
+    monkeypatch.setattr(dispatcher, "MOST_BODY_BYTES", 1_000_000)
     at_once = {"now": 0, "most": 0}
 
     async def slow(request: Received) -> web.Response:
@@ -339,7 +344,7 @@ def test_large_bodies_go_out_a_few_at_a_time(
     receiver.answer = slow  # type: ignore[assignment]
     for number in range(8):
         publish_one(tenant, f"k{number}", raw=b'"' + b"x" * 400_000 + b'"')
-    dispatch.run()
+    dispatcher.run()
     assert Delivery.objects.filter(status="delivered").count() == 8
     assert at_once["most"] <= 2
 
@@ -359,12 +364,12 @@ def test_what_waits_during_a_suspension_goes_out_after_it(
 ) -> None:
     receiver.answer = lambda request: web.Response(status=500)
     publish_one(tenant)
-    dispatch.run()
+    dispatcher.run()
     Tenant.objects.filter(pk=tenant.id).update(status="suspended")
     Delivery.objects.update(next_attempt_at=now())
-    dispatch.run()
+    dispatcher.run()
     assert Delivery.objects.get().attempts == 1, "no attempt is spent"
     receiver.answer = lambda request: web.Response()
     Tenant.objects.filter(pk=tenant.id).update(status="active")
-    dispatch.run()
+    dispatcher.run()
     assert Delivery.objects.get().status == "delivered"

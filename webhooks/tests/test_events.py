@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
-from webhooks import envelope
+from webhooks.events import envelope
 from webhooks.models import Delivery, Endpoint, Event, EventPayload
 from webhooks.tests import publishing
 

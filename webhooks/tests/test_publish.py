@@ -8,9 +8,9 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from tenants.models import Tenant
-from webhooks import envelope
+from webhooks.events import envelope
+from webhooks.events.publish import NewEvent, _Publication, _write, publish
 from webhooks.models import Delivery, Endpoint, Event, EventPayload
-from webhooks.publish import NewEvent, _Publication, _write, publish
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

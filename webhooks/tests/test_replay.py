@@ -14,7 +14,8 @@ from gateway.clock import isoformat, now
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Receiver
-from webhooks import dispatch, replay
+from webhooks import replay
+from webhooks.delivery import dispatcher
 from webhooks.models import Delivery, Endpoint, ReplayChunk
 from webhooks.tests.delivering import publish_one
 
@@ -92,7 +93,7 @@ class TestOneDelivery:
     def test_while_the_first_attempt_is_in_flight_is_a_conflict(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
-        from webhooks.claim import Room, claim
+        from webhooks.delivery.claim import Room, claim
 
         publish_one(tenant)
         (claimed,) = claim(Room(10, 10, {}, {}))
@@ -127,13 +128,13 @@ class TestAnEndpoint:
         settings.WEBHOOK_REPLAY_PER_SECOND = 2
         sources = [dead(tenant, f"k{number}") for number in range(5)]
         publish_one(tenant, "delivered")
-        dispatch.run()
+        dispatcher.run()
         receiver.received.clear()
         answer = ask(api, endpoint)
         assert (answer.status_code, answer.json()) == (202, {"queued": 5})
         assert [len(chunk.source_ids) for chunk in ReplayChunk.objects.order_by("id")] == [2, 2, 1]
         release_all()
-        dispatch.run()
+        dispatcher.run()
         assert len(receiver.wait_for(5)) == 5
         replays = Delivery.objects.filter(is_replay=True).order_by("id")
         assert [row.replay_of for row in replays] == [source.id for source in sources]
@@ -171,14 +172,14 @@ class TestAnEndpoint:
         self, api: Api, tenant: Tenant, other_tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
         publish_one(tenant, "delivered")
-        dispatch.run()
+        dispatcher.run()
         api.patch(f"/v1/webhooks/{endpoint['id']}", {"status": "paused"})
         missed = publish_one(tenant, "missed")
         publish_one(other_tenant, "foreign")
         api.patch(f"/v1/webhooks/{endpoint['id']}", {"status": "active"})
         assert ask(api, endpoint, status=["missed"]).json() == {"queued": 1}
         release_all()
-        dispatch.run()
+        dispatcher.run()
         got = receiver.wait_for(2)[-1]
         assert got.headers["webhook-id"] == ids.encode(ids.EVENT, missed)
         assert ask(api, endpoint, status=["missed"]).json() == {"queued": 0}
@@ -250,7 +251,7 @@ class TestAnEndpoint:
         assert replay.release_due() == 0, "one delivery is open already"
 
     def test_claims_prefer_what_is_fresh(self, api: Api, tenant: Tenant, endpoint: dict[str, Any]) -> None:
-        from webhooks.claim import Room, claim
+        from webhooks.delivery.claim import Room, claim
 
         dead(tenant, "k1")
         ask(api, endpoint)

@@ -11,7 +11,7 @@ from gateway.clock import now
 from gateway.database import partitions
 from tenants.models import Tenant
 from tests.fixtures import Api
-from webhooks import retention
+from webhooks.events import retention
 from webhooks.models import Event, EventKey, EventPayload, RetentionMove, expires_on
 from webhooks.tests.publishing import make, readable
 

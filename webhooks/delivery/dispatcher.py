@@ -28,11 +28,11 @@ from gateway.database.statements import LoopConnection
 from gateway.outbound.client import Outbound
 from gateway.valkey import UNAVAILABLE as VALKEY_UNAVAILABLE
 from gateway.valkey import valkey
-from webhooks import measures, wake
-from webhooks.attempt import delivery_headers, log_entry
-from webhooks.claim import Claimed, Room, claiming, giving_back
-from webhooks.record import Outcome, disable, recording
-from webhooks.schedule import Decision, decide
+from webhooks.delivery import monitoring, wake_up
+from webhooks.delivery.claim import Claimed, Room, claiming, giving_back
+from webhooks.delivery.record import Outcome, disable, recording
+from webhooks.delivery.retry import Decision, decide
+from webhooks.delivery.signed_request import delivery_headers, log_entry
 
 log = structlog.get_logger(__name__)
 
@@ -307,7 +307,7 @@ class _Dispatcher:
             if not self.done and len(self.outcomes) < FLUSH_ROWS:
                 await asyncio.sleep(FLUSH_SECONDS)
             if self.ages:
-                measures.AGE.observe(*self.ages)
+                monitoring.AGE.observe(*self.ages)
                 self.ages.clear()
             batch, self.outcomes = self.outcomes[:FLUSH_ROWS], self.outcomes[FLUSH_ROWS:]
             if self.outcomes:
@@ -337,10 +337,10 @@ class _Dispatcher:
 
 def _count(batch: Sequence[Outcome]) -> None:
     answers = [outcome.answer for outcome in batch if outcome.answer is not None]
-    measures.SENT.add(sum(answer.ok for answer in answers))
+    monitoring.SENT.add(sum(answer.ok for answer in answers))
     for answer in answers:
         if not answer.ok:
-            measures.FAILED.add(label=answer.error or "")
+            monitoring.FAILED.add(label=answer.error or "")
 
 
 def _disable(endpoints: Mapping[UUID, str]) -> None:
@@ -354,10 +354,10 @@ def _disable(endpoints: Mapping[UUID, str]) -> None:
 
 def _wait_for_signal(name: str, in_flight: int) -> None:
     """Wait for a wake-up, at most half a second; says meanwhile that a dispatcher is alive, and what it counted."""
-    measures.report_in_flight(name, in_flight)
+    monitoring.report_in_flight(name, in_flight)
     metrics.flush()
     try:
-        valkey().set(wake.ALIVE, 1, px=ALIVE_MILLISECONDS)
-        valkey().blpop([wake.SIGNAL], timeout=POLL_SECONDS)
+        valkey().set(wake_up.ALIVE, 1, px=ALIVE_MILLISECONDS)
+        valkey().blpop([wake_up.SIGNAL], timeout=POLL_SECONDS)
     except VALKEY_UNAVAILABLE:
         _stopping.wait(POLL_SECONDS)  # in the listening thread

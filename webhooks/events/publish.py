@@ -17,8 +17,8 @@ from gateway.api.errors import UNAVAILABLE
 from gateway.database.statements import bulk_cursor
 from gateway.database.transactions import leave_database
 from gateway.threads.group_commit import Together
-from webhooks import wake
-from webhooks.event_types import ALL
+from webhooks.delivery import wake_up
+from webhooks.events.types import ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _write(publications: Sequence[_Publication]) -> list[list[UUID]]:
         )
         written = cursor.fetchall()
     if any(has_delivery for _, has_delivery in written):
-        wake.after_commit()
+        wake_up.after_commit()
     fresh: list[list[UUID]] = [[] for _ in publications]
     for event_id, _ in written:
         fresh[places[event_id]].append(event_id)

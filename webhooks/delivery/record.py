@@ -15,10 +15,11 @@ from django.db import transaction
 
 from gateway.database.statements import Statements, run, uuids
 from gateway.outbound.client import Answer
-from webhooks import circuit, endpoints
-from webhooks.attempt import KEPT_ATTEMPTS
-from webhooks.circuit import Figures, Result
-from webhooks.schedule import Decision
+from webhooks import endpoints
+from webhooks.delivery import circuit_breaker
+from webhooks.delivery.circuit_breaker import Figures, Result
+from webhooks.delivery.retry import Decision
+from webhooks.delivery.signed_request import KEPT_ATTEMPTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def _recording_endpoints(by_endpoint: dict[UUID, list[Outcome]]) -> Statements[d
     for endpoint_id, *columns, at in (yield _LOCK_ENDPOINTS, [uuids(by_endpoint)]):
         outcomes = by_endpoint[endpoint_id]
         results = [Result(outcome.decision.status == "delivered", outcome.probe) for outcome in outcomes]
-        figures = circuit.after(Figures(*columns), results, at)
+        figures = circuit_breaker.after(Figures(*columns), results, at)
         updated.append((endpoint_id, figures))
         if any(outcome.decision.gone for outcome in outcomes):
             to_disable[endpoint_id] = "gone"

@@ -12,8 +12,8 @@ from gateway.clock import now
 from tenants.models import OutboundMail, Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks import dispatch
-from webhooks.claim import Room, claim
+from webhooks.delivery import dispatcher
+from webhooks.delivery.claim import Room, claim
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 
@@ -44,7 +44,7 @@ def test_health_counts_due_retries_dead_deliveries_and_open_circuits(
     receiver.answer = lambda request: web.Response(status=500)
     for number in range(10):
         publish_one(tenant, f"k{number}")
-    dispatch.run()
+    dispatcher.run()
     assert health(staff_api) == {**quiet, "endpoints_circuit_open": 1}
     Delivery.objects.update(next_attempt_at=now() - timedelta(minutes=1))
     found = health(staff_api)
@@ -65,10 +65,10 @@ def test_metrics_count_attempts_by_outcome_and_their_age(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any
 ) -> None:
     publish_one(tenant, "k1")
-    dispatch.run()
+    dispatcher.run()
     receiver.answer = lambda request: web.Response(status=404)
     publish_one(tenant, "k2")
-    dispatch.run()
+    dispatcher.run()
     found = scrape(settings)
     assert found["gateway_deliveries_claimed_total"] == 2
     assert found["gateway_delivery_attempts_total"] == 1
@@ -87,7 +87,7 @@ def test_metrics_show_what_waits_and_what_a_dead_worker_left(
     assert 119 < scrape(settings)["gateway_deliveries_oldest_due_age_seconds"] < 130
     assert len(claim(Room(10, 10))) == 1
     Delivery.objects.update(next_attempt_at=now())
-    dispatch.run()
+    dispatcher.run()
     assert scrape(settings)["gateway_deliveries_rescued_total"] == 1
     assert Delivery.objects.get().leased_until is None
 
@@ -97,19 +97,19 @@ def test_counts_of_several_processes_add_up_and_survive_a_lost_valkey(
 ) -> None:
     from redis.exceptions import ConnectionError as Lost
 
-    from webhooks import measures
+    from webhooks.delivery import monitoring
 
     def unreachable() -> None:
         raise Lost
 
     metrics.flush()  # what earlier tests left uncounted
     before = scrape(settings).get("gateway_deliveries_claimed_total", 0)
-    measures.CLAIMED.add(2)
+    monitoring.CLAIMED.add(2)
     with monkeypatch.context() as patch:
         patch.setattr(metrics, "valkey", unreachable)
         metrics.flush()
     metrics.flush()
-    measures.CLAIMED.add(3)
+    monitoring.CLAIMED.add(3)
     metrics.flush()
     assert scrape(settings)["gateway_deliveries_claimed_total"] == before + 5
 
@@ -136,7 +136,7 @@ def test_a_disabled_endpoint_is_mailed_about_once(
         publish_one(tenant, f"k{number}")
     if reason == "failing":
         Delivery.objects.update(attempts=1, status="failed")
-    dispatch.run()
+    dispatcher.run()
     row = Endpoint.objects.get()
     assert row.status == "disabled"
     assert row.disabled_at is not None
@@ -152,6 +152,6 @@ def test_an_endpoint_that_fails_for_days_without_a_dead_delivery_stays(
     receiver.answer = lambda request: web.Response(status=500)
     Endpoint.objects.update(failing_since=now() - timedelta(days=6), consecutive_failures=30)
     publish_one(tenant)
-    dispatch.run()
+    dispatcher.run()
     assert Endpoint.objects.get().status == "active"
     assert OutboundMail.objects.count() == 0

@@ -17,9 +17,10 @@ from django.conf import settings
 from django.db import transaction
 
 from gateway.database.statements import Statements, run, uuids
-from webhooks import envelope, measures
-from webhooks.attempt import Target, target
-from webhooks.envelope import Envelope
+from webhooks.delivery import monitoring
+from webhooks.delivery.signed_request import Target, target
+from webhooks.events import envelope
+from webhooks.events.envelope import Envelope
 
 BURY_ROWS = 5_000
 
@@ -192,9 +193,9 @@ def claiming(room: Room) -> Statements[list[Claimed]]:
         return []
     rows = yield _LEASE, {"lease": settings.DELIVERY_LEASE_SECONDS, "ids": uuids(row for row, _, _ in locked)}
     moment = time.monotonic()
-    measures.CLAIMED.add(len(rows))
+    monitoring.CLAIMED.add(len(rows))
     if rescued := sum(1 for _, _, lease_ran_out in locked if lease_ran_out):
-        measures.RESCUED.add(rescued)
+        monitoring.RESCUED.add(rescued)
     envelopes = yield from envelope.loading(list({row[1] for row in rows}))
     claimed_of = {row[2] for row in rows}
     targets = {each.endpoint_id: each.target() for each in ready if each.endpoint_id in claimed_of}

@@ -11,9 +11,9 @@ from rest_framework.viewsets import ViewSet
 from gateway.api import query
 from gateway.api.authentication import tenant_of
 from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
-from webhooks import envelope, event_log
-from webhooks.event_serializers import EventOut, OneEventOut
-from webhooks.event_types import EVENT_TYPES
+from webhooks.events import envelope, search
+from webhooks.events.serializers import EventOut, OneEventOut
+from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Event
 from webhooks.serializers import DeliveryOut
 
@@ -40,7 +40,7 @@ class EventsView(ViewSet):
     def list(self, request: Request) -> Response:
         tenant_id, limit = tenant_of(request).id, limit_of(request)
         cursor = request.query_params.get("cursor")
-        rows = event_log.search(
+        rows = search.search(
             tenant_id=tenant_id,
             types=query.choices(request, "type", EVENT_TYPES) or (),
             equal={
@@ -55,8 +55,8 @@ class EventsView(ViewSet):
         )
         page = rows[:limit]
         context = {
-            "available": event_log.available(tenant_id=tenant_id, events=page),
-            "counts": event_log.delivery_counts(page),
+            "available": search.available(tenant_id=tenant_id, events=page),
+            "counts": search.delivery_counts(page),
         }
         return Response(
             {
@@ -67,12 +67,12 @@ class EventsView(ViewSet):
 
     @extend_schema(operation_id="get_event", tags=["Events"], responses=OneEventOut)
     def retrieve(self, request: Request, event_id: str) -> Response:
-        event = event_log.find(tenant_id=tenant_of(request).id, event_id=event_id)
+        event = search.find(tenant_id=tenant_of(request).id, event_id=event_id)
         found = envelope.load([event.id])[event.id]
         return Response(
             {
                 "event": orjson.Fragment(found.body()) if found else None,
                 "payload_available": found is not None,
-                "deliveries": DeliveryOut(event_log.deliveries(event), many=True).data,
+                "deliveries": DeliveryOut(search.deliveries(event), many=True).data,
             }
         )

@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
-from webhooks.event_types import EVENT_TYPES
+from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Event
 from webhooks.serializers import DeliveryOut
 
