@@ -16,7 +16,7 @@ from gateway.metrics import metrics_page
 
 # Tried one after another: the busiest first.
 urlpatterns = [
-    path("upstream/", include("messaging.upstream_urls")),
+    path("upstream/", include("messaging.notifications.urls")),
     path("v1/", include("messaging.urls")),
     path("v1/health", HealthView.as_view(), name="health"),
     path("v1/", include("webhooks.urls")),

@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from gateway import ids
-from messaging import template_admin as template_admin
+from messaging.message_templates import admin as template_admin
 from messaging.models import Batch, KeptNotification
 from tenants.read_only_admin import HistoryAdmin, Period, display
 

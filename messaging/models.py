@@ -8,8 +8,8 @@ from django.db import models
 from gateway import ids
 from gateway.clock import now
 from gateway.ids import uuid7
-from messaging.template_models import MessageTemplate as MessageTemplate
-from messaging.template_models import TemplateMirror as TemplateMirror
+from messaging.message_templates.models import MessageTemplate as MessageTemplate
+from messaging.message_templates.models import TemplateMirror as TemplateMirror
 from tenants.models import Tenant
 
 

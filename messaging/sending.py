@@ -25,7 +25,7 @@ from gateway.upstream import client
 from gateway.upstream.blocking_pool import line
 from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.errors import judge, passed_through, unreachable
-from messaging import bodies, idempotency, pacing
+from messaging import idempotency, pacing, upstream_body
 from messaging.idempotency import Claim
 from phone_numbers import connection as number_connection
 from phone_numbers.lookup import Sender, sender
@@ -73,8 +73,8 @@ def send_message(
     request: HttpRequest,
 ) -> HttpResponse:
     """Send one message; the answer is the upstream's (send rules 1 to 7)."""
-    from_ = bodies.check_sender(body)
-    if problems := bodies.missing_of_message(body):
+    from_ = upstream_body.check_sender(body)
+    if problems := upstream_body.missing_of_message(body):
         raise InvalidRequest.of(**problems)
     key = idempotency.key_of(idempotency_key)
     number = resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
@@ -86,7 +86,7 @@ def send_message(
         if isinstance(begun, HttpResponse):
             return begun
         claim = begun
-    outgoing = bodies.outgoing(raw)
+    outgoing = upstream_body.outgoing(raw)
     try:
         answer = post_message(number, outgoing)
         verdict = judge(answer)
@@ -103,7 +103,7 @@ def send_message(
 
 def mark_read(*, tenant_id: UUID, environment: str, body: dict[str, Any]) -> HttpResponse:
     """Mark a customer's message as read, with or without a typing indicator; the answer is the upstream's."""
-    from_ = bodies.check_sender(body)
+    from_ = upstream_body.check_sender(body)
     message_id = body.get("message_id")
     if not isinstance(message_id, str) or not message_id:
         raise InvalidRequest.of(message_id="Required: the id of the message to mark as read.")

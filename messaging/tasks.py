@@ -7,32 +7,34 @@ from uuid import UUID
 from celery import shared_task
 from celery.signals import worker_shutting_down
 
-from messaging import batch_runner, pruning, template_sync
+from messaging import pruning
+from messaging.batches import runner
+from messaging.message_templates import sync
 
 
 # Acknowledged at its start: with a message that is not, a Celery worker ends when Valkey goes away under it.
 @shared_task(acks_late=False)
 def run_batches(**_: Any) -> None:
     """Run the batches that nobody runs; ends when none is left. Called by wake-ups, and by beat as the safety net."""
-    batch_runner.run()
+    runner.run()
 
 
 @worker_shutting_down.connect
 def _stop_runner(**_: Any) -> None:
     """A stopping worker lets its messages finish and gives its batches back."""
-    batch_runner.stop()
+    runner.stop()
 
 
 @shared_task
 def start_due_template_syncs(**_: Any) -> None:
     """Every quarter minute: hand out the accounts whose templates are due."""
-    template_sync.start_due()
+    sync.start_due()
 
 
 @shared_task
 def sync_templates(*, account_id: str, lease: str, **_: Any) -> None:
     """Read one account's templates, if the lease is still its own."""
-    template_sync.run(account_id=UUID(account_id), lease=datetime.fromisoformat(lease))
+    sync.run(account_id=UUID(account_id), lease=datetime.fromisoformat(lease))
 
 
 @shared_task

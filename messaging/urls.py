@@ -1,8 +1,8 @@
 from django.urls import path
 
-from messaging.batch_views import BatchesView
-from messaging.media_views import MediaView
-from messaging.template_views import TemplateSamplesView, TemplatesView
+from messaging.batches.views import BatchesView
+from messaging.media.views import MediaView
+from messaging.message_templates.views import TemplateSamplesView, TemplatesView
 from messaging.views import MessagesView
 
 urlpatterns = [

@@ -16,7 +16,7 @@ from billing.models import BillingSnapshot
 from gateway import ids as public_ids
 from gateway.api.authentication import AppCaller, ConsoleCaller, StaffCaller, TenantCaller
 from gateway.clock import now
-from messaging import template_mirror
+from messaging.message_templates import mirror
 from messaging.models import Batch
 from phone_numbers import connect_sessions
 from phone_numbers.models import BusinessAccount, PhoneNumber
@@ -100,7 +100,7 @@ def _number(world: World) -> Ids:
 
 def _template(world: World) -> Ids:
     number = PhoneNumber.objects.select_related("account").get(**_number(world))
-    template_mirror.store_one(number.account, {"id": "410000000000001", "name": "order"}, since=now())
+    mirror.store_one(number.account, {"id": "410000000000001", "name": "order"}, since=now())
     return {"template_id": "410000000000001"}
 
 

@@ -11,7 +11,7 @@ from django.test import Client, TestCase
 
 from gateway.api import throttling
 from gateway.upstream.blocking_pool import line
-from messaging import owners
+from messaging.notifications import routing
 from tenants import keys, mirror, platform_apps, sessions
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 from tests.contract import assert_in_contract
@@ -83,7 +83,7 @@ def _no_open_line() -> Iterator[None]:
 def _fresh_process_caches() -> None:
     """A process that has cached nothing of earlier tests."""
     mirror.forget_process_cache()
-    owners.forget()
+    routing.forget()
     throttling.allowance.forget()
 
 

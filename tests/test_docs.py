@@ -17,7 +17,8 @@ from gateway.api import pagination
 from gateway.api.errors import ServiceError
 from gateway.local_run import supervisor
 from gateway.upstream.notifications.normalise import FIELDS
-from messaging import batches, idempotency, pacing
+from messaging import idempotency, pacing
+from messaging.batches import lifecycle
 from phone_numbers import connect_sessions
 from tenants import keys
 from tenants.models import Tenant
@@ -163,7 +164,7 @@ def test_the_limits_are_the_codes() -> None:
         f"{settings.MAX_BODY_BYTES // mib} MiB; batches {settings.MAX_BATCH_BODY_BYTES // mib} MiB, "
         f"media and header samples {settings.MAX_MEDIA_BODY_BYTES // mib} MiB"
     )
-    assert limits["messages in a batch"] == f"{batches.MAX_MESSAGES:,}"
+    assert limits["messages in a batch"] == f"{lifecycle.MAX_MESSAGES:,}"
     assert (
         limits["`Idempotency-Key`"]
         == f"1 to 255 characters, remembered for {hours(idempotency.WINDOW)} hours"

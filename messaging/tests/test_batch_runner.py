@@ -15,7 +15,8 @@ from django.db import OperationalError, connection
 
 from gateway import ids
 from gateway.clock import now
-from messaging import batch_items, batch_runner, sending
+from messaging import sending
+from messaging.batches import lease, runner
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
@@ -32,7 +33,7 @@ PATH = "/v1/messages/batch"
 @pytest.fixture(autouse=True)
 def _no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests run the runner themselves."""
-    monkeypatch.setattr("messaging.batches.wake", lambda: None)
+    monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ class InBackground(threading.Thread):
 
     def run(self) -> None:
         try:
-            batch_runner.run()
+            runner.run()
         finally:
             connection.close()
 
@@ -86,9 +87,9 @@ def background() -> Iterator[InBackground]:
     thread = InBackground()
     yield thread
     if thread.is_alive():
-        batch_runner.stop()
+        runner.stop()
         thread.join(20)
-    batch_runner._stopping.clear()
+    runner._stopping.clear()
 
 
 def wait_until(holds: Any, *, seconds: float = 10) -> None:
@@ -102,7 +103,7 @@ def test_every_item_is_sent_once_as_it_was_written_and_the_batch_completes(
     api: Api, fast: PhoneNumber, simulator: RunningSimulator
 ) -> None:
     batch_id = create(api, fast, 300)
-    batch_runner.run()
+    runner.run()
     body = api.get(f"{PATH}/{batch_id}").json()
     assert (body["status"], body["accepted"], body["failed"]) == ("completed", 300, 0)
     assert body["started_at"] <= body["completed_at"]
@@ -136,7 +137,7 @@ def test_what_the_upstream_refuses_is_failed_with_its_body_and_not_retried(
     api: Api, tenant: Tenant, fast: PhoneNumber, simulator: RunningSimulator
 ) -> None:
     batch_id = create(api, fast, [message(1), message(2, to="+919812340030"), message(3, type="nonsense")])
-    batch_runner.run()
+    runner.run()
     items = api.get(f"{PATH}/{batch_id}/items").json()["data"]
     assert [item["status"] for item in items] == ["accepted", "failed", "failed"]
     assert items[1]["http_status"] == 400
@@ -170,7 +171,7 @@ def test_an_item_without_an_answer_is_outcome_unknown_and_sent_once(
     settings.UPSTREAM_TIMEOUT_MS = 500
     simulator.faults({"match": {"to": "+919800001001"}, **fault})
     batch_id = create(api, fast, 5)
-    batch_runner.run()
+    runner.run()
     items = api.get(f"{PATH}/{batch_id}/items").json()["data"]
     assert [item["status"] for item in items] == ["accepted", "failed", "accepted", "accepted", "accepted"]
     assert items[1]["response"]["source"] == settings.SERVICE_NAME
@@ -185,14 +186,14 @@ def test_a_500_of_the_upstream_is_a_failed_item_with_its_body(
 ) -> None:
     simulator.faults({"match": {"to": "+919800001001"}, "action": "error", "code": 131000})
     batch_id = create(api, fast, 2)
-    batch_runner.run()
+    runner.run()
     item = api.get(f"{PATH}/{batch_id}/items").json()["data"][1]
     assert (item["status"], item["http_status"], item["response"]["error"]["code"]) == ("failed", 500, 131000)
 
 
 def test_the_pace_is_the_numbers(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
     create(api, number, 200)
-    batch_runner.run()
+    runner.run()
     times = [row["at"] for row in received(simulator, number)]
     assert len(times) == 200
     assert 199 / (times[-1] - times[0]) == pytest.approx(80, rel=0.05)
@@ -242,7 +243,7 @@ def test_the_pace_holds_without_valkey(
 
     create(api, number, 160)
     monkeypatch.setattr("gateway.token_bucket.reserve", refuse)
-    batch_runner.run()
+    runner.run()
     times = [row["at"] for row in received(simulator, number)]
     assert len(times) == 160
     assert 159 / (times[-1] - times[0]) == pytest.approx(80, rel=0.05)
@@ -251,7 +252,7 @@ def test_the_pace_holds_without_valkey(
 def test_throttling_halves_the_pace(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "throttle", "times": 1})
     batch_id = create(api, number, 121)
-    batch_runner.run()
+    runner.run()
     body = api.get(f"{PATH}/{batch_id}").json()
     assert (body["accepted"], body["failed"]) == (120, 1), "a refused item is not retried"
     times = [row["at"] for row in received(simulator, number)]
@@ -264,7 +265,7 @@ def test_batches_of_one_number_run_one_after_another_and_of_two_numbers_at_once(
     other = connected_number(tenant, simulator.account())
     first, second = create(api, number, 40), create(api, number, 40)
     elsewhere = create(api, other, 40)
-    batch_runner.run()
+    runner.run()
     one, two, three = (api.get(f"{PATH}/{batch_id}").json() for batch_id in (first, second, elsewhere))
     assert one["completed_at"] <= two["started_at"]
     assert three["started_at"] < one["completed_at"]
@@ -276,13 +277,13 @@ def test_interrupted_items_are_reported_and_never_sent_again(
 ) -> None:
     """What a killed worker leaves: items claimed without a result, and a lease that runs out."""
     batch_id = create(api, fast, 10)
-    (held,) = batch_items.claim_batches(10)
-    taken = batch_items.take(held, first=0, count=4)
+    (held,) = lease.claim_batches(10)
+    taken = lease.take(held, first=0, count=4)
     assert [item.idx for item in taken.items] == [0, 1, 2, 3]
-    batch_runner.run()
+    runner.run()
     assert received(simulator, fast) == [], "the lease is still somebody's"
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
-    batch_runner.run()
+    runner.run()
     items = api.get(f"{PATH}/{batch_id}/items").json()["data"]
     assert [item["status"] for item in items] == ["failed"] * 4 + ["accepted"] * 6
     for item in items[:4]:
@@ -300,10 +301,10 @@ def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing
 ) -> None:
     """The database commits and dies before it says so: the claim is asked for again and must not lose the first one."""
     batch_id = create(api, fast, 600)
-    (dead,) = batch_items.claim_batches(10)
-    batch_items.take(dead, first=0, count=4)
+    (dead,) = lease.claim_batches(10)
+    lease.take(dead, first=0, count=4)
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
-    call = getattr(batch_items, function)
+    call = getattr(lease, function)
     lost: list[int] = []
 
     def committed_and_lost(*values: Any, **named: Any) -> Any:
@@ -313,8 +314,8 @@ def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing
             raise OperationalError("server closed the connection unexpectedly")
         return claimed
 
-    monkeypatch.setattr(batch_items, function, committed_and_lost)
-    batch_runner.run()
+    monkeypatch.setattr(lease, function, committed_and_lost)
+    runner.run()
     interrupted = set(lost) | {0, 1, 2, 3}
     items = list(BatchItem.objects.order_by("idx"))
     assert {item.idx for item in items if item.status == "failed"} == interrupted
@@ -343,7 +344,7 @@ def test_a_send_that_crashed_is_reported_when_the_batch_ends(
 
     monkeypatch.setattr(sending, "message_call", crash)
     batch_id = create(api, fast, 3)
-    batch_runner.run()
+    runner.run()
     items = api.get(f"{PATH}/{batch_id}/items").json()["data"]
     assert [item["status"] for item in items] == ["accepted", "failed", "accepted"]
     assert items[1]["response"]["error"]["code"] == "outcome_unknown"
@@ -354,20 +355,20 @@ def test_a_runner_that_lost_its_lease_can_claim_and_overwrite_nothing(
     api: Api, fast: PhoneNumber, simulator: RunningSimulator
 ) -> None:
     batch_id = create(api, fast, 6)
-    (late,) = batch_items.claim_batches(10)
-    taken = batch_items.take(late, first=0, count=2)
+    (late,) = lease.claim_batches(10)
+    taken = lease.take(late, first=0, count=2)
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
-    batch_runner.run()
-    with pytest.raises(batch_items.LeaseLost):
-        batch_items.take(late, first=2, count=2)
-    with pytest.raises(batch_items.LeaseLost):
-        batch_items.renew(late)
-    number = batch_items.number_of(late)
-    batch_items.record(
-        late, number, [batch_items.Result(taken.items[0], True, 200, b'{"messages":[{"id":"late"}]}', now())]
+    runner.run()
+    with pytest.raises(lease.LeaseLost):
+        lease.take(late, first=2, count=2)
+    with pytest.raises(lease.LeaseLost):
+        lease.renew(late)
+    number = lease.number_of(late)
+    lease.record(
+        late, number, [lease.Result(taken.items[0], True, 200, b'{"messages":[{"id":"late"}]}', now())]
     )
-    batch_items.finish(late)
-    batch_items.release(late, taken.items)
+    lease.finish(late)
+    lease.release(late, taken.items)
     item = api.get(f"{PATH}/{batch_id}/items?limit=1").json()["data"][0]
     assert item["response"]["error"]["code"] == "outcome_unknown"
     assert (row(batch_id).accepted, row(batch_id).failed) == (4, 2)
@@ -385,7 +386,7 @@ def test_of_two_claiming_at_once_one_holds_each_number(
 
     def claim() -> None:
         together.wait()
-        claimed.extend(batch_items.claim_batches(10))
+        claimed.extend(lease.claim_batches(10))
         connection.close()
 
     threads = [threading.Thread(target=claim) for _ in range(6)]
@@ -393,7 +394,7 @@ def test_of_two_claiming_at_once_one_holds_each_number(
         thread.start()
     for thread in threads:
         thread.join(10)
-    claimed.extend(batch_items.claim_batches(10))
+    claimed.extend(lease.claim_batches(10))
     assert sorted(held.phone_number_id for held in claimed) == sorted(
         [fast.phone_number_id, number.phone_number_id]
     )
@@ -424,12 +425,12 @@ def test_a_stopped_worker_gives_its_batch_back_and_the_next_goes_on(
     batch_id = create(api, number, 160)
     background.start()
     wait_until(lambda: row(batch_id).accepted >= 20)
-    batch_runner.stop()
+    runner.stop()
     background.join(20)
     assert row(batch_id).lease_token is None
     assert not BatchItem.objects.filter(status="pending", claimed_by__isnull=False).exists()
-    batch_runner._stopping.clear()
-    batch_runner.run()
+    runner._stopping.clear()
+    runner.run()
     assert (row(batch_id).status, row(batch_id).accepted) == ("completed", 160)
     assert len(received(simulator, number)) == 160
 
@@ -445,10 +446,10 @@ def test_a_suspended_tenants_batch_waits_for_the_reinstatement(
     sent = len(received(simulator, number))
     assert sent < 120
     assert (row(batch_id).status, row(batch_id).lease_token) == ("queued", None)
-    batch_runner.run()
+    runner.run()
     assert len(received(simulator, number)) == sent
     Tenant.objects.update(status="active")
-    batch_runner.run()
+    runner.run()
     assert (row(batch_id).status, row(batch_id).accepted) == ("completed", 160)
 
 
@@ -475,7 +476,7 @@ def test_a_token_that_fails_disconnects_the_number_and_the_rest_is_not_sent(
 ) -> None:
     batch_id = create(api, number, 200)
     simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
-    batch_runner.run()
+    runner.run()
     batch = row(batch_id)
     assert (batch.status, batch.failed) == ("completed", 200)
     assert len(received(simulator, number)) < 120
@@ -499,7 +500,7 @@ def test_a_batch_whose_lease_is_replaced_while_it_runs_stops(
     sent = len(received(simulator, number))
     assert sent < 120
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
-    batch_runner.run()
+    runner.run()
     bodies = Counter(row["body"] for row in received(simulator, number))
     assert max(bodies.values()) == 1
     assert row(batch_id).accepted + row(batch_id).failed == 400

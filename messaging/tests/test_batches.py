@@ -24,7 +24,7 @@ PATH = "/v1/messages/batch"
 
 @pytest.fixture(autouse=True)
 def _no_runner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("messaging.batches.wake", lambda: None)
+    monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
 
 
 def messages(count: int) -> list[dict[str, Any]]:

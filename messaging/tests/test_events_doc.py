@@ -10,7 +10,8 @@ import pytest
 
 from gateway.upstream.notifications.normalise import FIELDS
 from gateway.upstream.tests.notifications import BODIES, drafts_of
-from messaging import batch_items, sending
+from messaging import sending
+from messaging.batches import lease
 from messaging.models import Batch
 from messaging.tests.incoming import envelopes_of, number_of, post
 from phone_numbers import connection, lookup
@@ -84,7 +85,7 @@ def test_the_services_own_events(tenant: Tenant) -> None:
     BusinessAccount.objects.update(token_expires_at=None)
     connection.token_failed(waba_id=WABA)
     batch = EXAMPLES["batch.completed"]["data"]
-    batch_items.complete(
+    lease.complete(
         Batch.objects.create(
             tenant=tenant,
             environment="live",

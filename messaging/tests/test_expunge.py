@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from gateway.clock import now
-from messaging import batch_runner
+from messaging.batches import runner
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants.models import AuditEntry, Tenant
@@ -93,7 +93,7 @@ class TestBatches:
 
     @pytest.fixture(autouse=True)
     def _no_worker(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("messaging.batches.wake", lambda: None)
+        monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
 
     @pytest.fixture
     def number(self, tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
@@ -112,7 +112,7 @@ class TestBatches:
 
     def test_what_stays_of_an_item_names_nobody(self, tenant: Tenant, api: Api, number: PhoneNumber) -> None:
         batch_id = self.create(api, number, "919811100001", self.REFUSED, "919811100003")
-        batch_runner.run()
+        runner.run()
         before = self.items(api, batch_id)
         assert [item["status"] for item in before] == ["accepted", "failed", "accepted"]
 
@@ -136,7 +136,7 @@ class TestBatches:
     ) -> None:
         theirs = connected_number(other_tenant, simulator.account())
         batches = self.create(api, number, "919811100001"), self.create(other_api, theirs, "919811100001")
-        batch_runner.run()
+        runner.run()
         before = self.items(other_api, batches[1])
         assert before[0]["wamid"]
         assert expunge(tenant, "--all") == "Expunged 2 events.\n", "the message, and the end of its batch"
@@ -148,7 +148,7 @@ class TestBatches:
     ) -> None:
         batch_id = self.create(api, number, "919811100001")
         assert expunge(tenant, "--wa-id", "919811100001") == "Expunged 0 events.\n"
-        batch_runner.run()
+        runner.run()
         assert [item["status"] for item in self.items(api, batch_id)] == ["accepted"]
 
 

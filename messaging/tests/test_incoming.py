@@ -392,7 +392,7 @@ class TestCost:
     ) -> None:
         body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
         clock = [1000.0]
-        monkeypatch.setattr("messaging.owners.monotonic", lambda: clock[0])
+        monkeypatch.setattr("messaging.notifications.routing.monotonic", lambda: clock[0])
 
         def look_ups(sent: bytes) -> int:
             looked: list[str] = []

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from messaging import incoming
+from messaging.notifications import incoming
 
 pytestmark = pytest.mark.django_db
 

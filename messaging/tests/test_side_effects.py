@@ -7,8 +7,8 @@ import pytest
 from django.db import OperationalError
 
 from gateway.clock import now
-from messaging import side_effects
-from messaging.side_effects import EFFECTS
+from messaging.notifications import side_effects
+from messaging.notifications.side_effects import EFFECTS
 from messaging.tests.incoming import events_of, notification, number_of, post, text_change
 from phone_numbers import connection, upstream_events
 from phone_numbers.models import BusinessAccount, PhoneNumber

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gateway.clock import now
-from messaging import template_mirror
-from messaging.template_models import MessageTemplate, TemplateMirror
+from messaging.message_templates import mirror
+from messaging.message_templates.models import MessageTemplate, TemplateMirror
 from messaging.tests.incoming import notification, number_of, post
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
@@ -25,7 +25,7 @@ ID = 9223372036854775807
 def number(tenant: Tenant) -> PhoneNumber:
     """A number whose account has one pending template."""
     number = number_of(tenant, waba_id=WABA, phone_number_id="200300400500600")
-    template_mirror.store_list(
+    mirror.store_list(
         number.account,
         [
             {

@@ -9,9 +9,10 @@ import orjson
 import pytest
 
 from gateway.clock import now
-from messaging import tasks, template_mirror, template_sync, templates
-from messaging.template_mirror import Changes
-from messaging.template_models import MessageTemplate, TemplateMirror
+from messaging import tasks
+from messaging.message_templates import mirror, operations, sync
+from messaging.message_templates.mirror import Changes
+from messaging.message_templates.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
 from messaging.tests.template_bodies import order_update
 from phone_numbers import connection
@@ -146,22 +147,22 @@ def test_a_claim_that_another_took_over_is_not_run(
 def test_a_hint_during_a_sync_is_read_after_it(
     number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch, queued: Jobs
 ) -> None:
-    store = template_mirror.store_list
+    store = mirror.store_list
 
     def hinted_meanwhile(account: BusinessAccount, *arguments: Any, **more: Any) -> Changes:
-        template_mirror.reread_soon(account)
+        mirror.reread_soon(account)
         return store(account, *arguments, **more)
 
-    monkeypatch.setattr(template_mirror, "store_list", hinted_meanwhile)
+    monkeypatch.setattr(mirror, "store_list", hinted_meanwhile)
     tasks.start_due_template_syncs()
     tasks.sync_templates(**queued.pop())
     assert TemplateMirror.objects.get().next_sync_at < now() + timedelta(minutes=1)
 
 
 def test_hints_about_a_large_account_are_gathered_for_longer(number: PhoneNumber) -> None:
-    template_mirror.store_list(number.account, [view(str(index)) for index in range(1000)], read_at=now())
+    mirror.store_list(number.account, [view(str(index)) for index in range(1000)], read_at=now())
     TemplateMirror.objects.update(next_sync_at=now() + timedelta(hours=6))
-    template_mirror.change(number.account, "7", {"status": "PAUSED"})
+    mirror.change(number.account, "7", {"status": "PAUSED"})
     wait = TemplateMirror.objects.get().next_sync_at - now()
     assert timedelta(seconds=60) < wait < timedelta(seconds=80)
 
@@ -171,47 +172,47 @@ class TestOlderNews:
 
     def test_a_list_read_before_a_creation_does_not_remove_it(self, number: PhoneNumber) -> None:
         read_at = now()
-        template_mirror.store_one(number.account, view("1", status="PENDING"), since=now(), at=now())
-        changes = template_mirror.store_list(number.account, [], read_at=read_at)
+        mirror.store_one(number.account, view("1", status="PENDING"), since=now(), at=now())
+        changes = mirror.store_list(number.account, [], read_at=read_at)
         assert changes == Changes(synced=0)
         assert mirrored() == {"1": "PENDING"}
 
     def test_a_list_read_before_a_deletion_does_not_bring_it_back(self, number: PhoneNumber) -> None:
-        template_mirror.store_list(number.account, [view()], read_at=now())
+        mirror.store_list(number.account, [view()], read_at=now())
         read_at = now()
-        template_mirror.delete(number.account, template_id="1")
-        template_mirror.store_list(number.account, [view()], read_at=read_at)
+        mirror.delete(number.account, template_id="1")
+        mirror.store_list(number.account, [view()], read_at=read_at)
         assert mirrored() == {}
-        template_mirror.store_list(number.account, [], read_at=now())
+        mirror.store_list(number.account, [], read_at=now())
         assert not MessageTemplate.objects.exists()
 
     def test_what_the_upstream_still_lists_after_a_deletion_is_back(self, number: PhoneNumber) -> None:
-        template_mirror.store_list(number.account, [view()], read_at=now())
-        template_mirror.delete(number.account, name="template_1")
-        template_mirror.store_list(number.account, [view(status="PENDING_DELETION")], read_at=now())
+        mirror.store_list(number.account, [view()], read_at=now())
+        mirror.delete(number.account, name="template_1")
+        mirror.store_list(number.account, [view(status="PENDING_DELETION")], read_at=now())
         assert mirrored() == {"1": "PENDING_DELETION"}
 
     def test_a_list_read_before_an_event_does_not_undo_it(self, number: PhoneNumber) -> None:
-        template_mirror.store_list(number.account, [view(status="PENDING")], read_at=now())
+        mirror.store_list(number.account, [view(status="PENDING")], read_at=now())
         read_at = now()
-        template_mirror.change(number.account, "1", {"status": "APPROVED"})
-        template_mirror.store_list(number.account, [view(status="PENDING")], read_at=read_at)
+        mirror.change(number.account, "1", {"status": "APPROVED"})
+        mirror.store_list(number.account, [view(status="PENDING")], read_at=read_at)
         assert mirrored() == {"1": "APPROVED"}
 
     def test_an_older_list_changes_nothing_after_a_newer_one(self, number: PhoneNumber) -> None:
         older, newer = now() - timedelta(seconds=1), now()
-        template_mirror.store_list(number.account, [view("2")], read_at=newer)
-        changes = template_mirror.store_list(number.account, [view("1")], read_at=older)
+        mirror.store_list(number.account, [view("2")], read_at=newer)
+        changes = mirror.store_list(number.account, [view("1")], read_at=older)
         assert changes == Changes(synced=1)
         assert mirrored() == {"2": "APPROVED"}
 
     def test_an_answer_to_an_edit_does_not_undo_an_event_that_came_before_it(
         self, number: PhoneNumber
     ) -> None:
-        template_mirror.store_list(number.account, [view()], read_at=now())
+        mirror.store_list(number.account, [view()], read_at=now())
         began = now()
-        template_mirror.change(number.account, "1", {"status": "REJECTED"})
-        template_mirror.change(number.account, "1", {"status": "PENDING"}, since=began)
+        mirror.change(number.account, "1", {"status": "REJECTED"})
+        mirror.change(number.account, "1", {"status": "PENDING"}, since=began)
         assert mirrored() == {"1": "REJECTED"}
 
 
@@ -223,20 +224,20 @@ def test_two_syncs_at_once_do_no_harm(
     simulator.control("PUT", "settings", {"templates": {"review_ms": 600_000}})
     api_bodies = [order_update(f"race_{index}") for index in range(3)]
     for body in api_bodies:
-        templates.create(number.account, body=orjson.dumps(body), members=body)
+        operations.create(number.account, body=orjson.dumps(body), members=body)
     MessageTemplate.objects.all().delete()
     TemplateMirror.objects.all().delete()
 
     def read() -> None:
-        template_sync.read(BusinessAccount.objects.get(pk=number.account_id))
+        sync.read(BusinessAccount.objects.get(pk=number.account_id))
 
     def create(name: str) -> Callable[[], object]:
         body = order_update(name)
-        return partial(templates.create, number.account, body=orjson.dumps(body), members=body)
+        return partial(operations.create, number.account, body=orjson.dumps(body), members=body)
 
     for turn in range(4):
         in_threads(read, create(f"race_{10 + turn}"), read, read)
         assert MessageTemplate.objects.count() == 4 + turn
-    template_sync.read(number.account)
+    sync.read(number.account)
     listed = {row["id"] for row in simulator.control("GET", f"accounts/{account.waba_id}")["templates"]}
     assert set(mirrored()) == listed

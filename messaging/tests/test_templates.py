@@ -13,8 +13,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from gateway.clock import now
-from messaging import tasks, template_mirror, template_sync
-from messaging.template_models import MessageTemplate, TemplateMirror
+from messaging import tasks
+from messaging.message_templates import mirror, sync
+from messaging.message_templates.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
 from messaging.tests.template_bodies import PNG, numbered, order_update
 from phone_numbers.models import BusinessAccount, PhoneNumber
@@ -79,7 +80,7 @@ def sync_now(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def run() -> None:
         TemplateMirror.objects.update(next_sync_at=now())
-        template_sync.start_due()
+        sync.start_due()
         while jobs:
             tasks.sync_templates(**jobs.pop(0))
 
@@ -265,7 +266,7 @@ def test_ids_beyond_the_safe_integers_stay_texts(api: Api, number: PhoneNumber) 
         "status": "APPROVED",
         "category": "UTILITY",
     }
-    template_mirror.store_one(number.account, {**view, "id": BIG_ID}, since=now())
+    mirror.store_one(number.account, {**view, "id": BIG_ID}, since=now())
     [listed] = api.get("/v1/templates?language=en_US").json()["data"]
     assert listed["id"] == BIG_ID
     assert MessageTemplate.objects.get().template_id == BIG_ID
@@ -401,7 +402,7 @@ def test_one_account_that_fails_does_not_stop_the_others(
 @responses.activate
 def test_a_list_that_breaks_off_changes_nothing(api: Api, number: PhoneNumber, settings: Any) -> None:
     settings.META_GRAPH_URL = "https://graph.example"
-    template_mirror.store_one(number.account, {"id": "1", "name": "kept"}, since=now())
+    mirror.store_one(number.account, {"id": "1", "name": "kept"}, since=now())
     edge = re.compile(r"https://graph\.example/v25\.0/\d+/message_templates")
     paging = {"cursors": {"after": "MQ"}, "next": "https://graph.example/next"}
     responses.get(edge, json={"data": [{"id": "2", "name": "first"}], "paging": paging})

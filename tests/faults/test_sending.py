@@ -20,7 +20,7 @@ import pytest
 import requests
 
 from gateway.local_run import embedded_servers
-from messaging import batches
+from messaging.batches import lifecycle
 from messaging.models import Batch, BatchItem
 from messaging.tasks import run_batches
 from messaging.tests.conftest import connected_number
@@ -50,7 +50,7 @@ def service(simulator: RunningSimulator, tmp_path: Path) -> Iterator[Service]:
 
 @pytest.fixture(autouse=True)
 def _woken_by_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("messaging.batches.wake", lambda: None)
+    monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def create(tenant: Tenant, number: PhoneNumber, count: int) -> Batch:
             for place in range(count)
         ],
     }
-    batch, _ = batches.create(tenant_id=tenant.id, environment="live", raw=orjson.dumps(body), body=body)
+    batch, _ = lifecycle.create(tenant_id=tenant.id, environment="live", raw=orjson.dumps(body), body=body)
     return batch
 
 

@@ -10,7 +10,7 @@ from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.json import object_of
 from gateway.api.pagination import NewestFirst
-from messaging import batches
+from messaging.batches import lifecycle
 from messaging.models import Batch, BatchItem
 from messaging.serializers import BatchItemOut, BatchOut
 
@@ -35,7 +35,7 @@ class BatchesView(GenericViewSet[BatchItem]):
     )
     def create(self, request: Request) -> Response:
         raw = request._request.body
-        batch, new = batches.create(
+        batch, new = lifecycle.create(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             raw=raw,
@@ -62,7 +62,7 @@ class BatchesView(GenericViewSet[BatchItem]):
 
     @extend_schema(operation_id="cancel_batch", tags=["Messages"], request=None, responses=BatchOut)
     def cancel(self, request: Request, batch_id: str) -> Response:
-        batch = batches.cancel(
+        batch = lifecycle.cancel(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             batch_id=batch_id,
@@ -70,7 +70,7 @@ class BatchesView(GenericViewSet[BatchItem]):
         return Response(BatchOut(batch).data)
 
     def _batch(self, request: Request, batch_id: str) -> Batch:
-        return batches.find(
+        return lifecycle.find(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             batch_id=batch_id,

@@ -11,8 +11,8 @@ from django.db import transaction
 
 from gateway.api.errors import UNAVAILABLE
 from gateway.upstream.notifications.normalise import Change
-from messaging import template_events
-from messaging.owners import Owner
+from messaging.message_templates import events
+from messaging.notifications.routing import Owner
 from phone_numbers import sync, upstream_events
 
 log = structlog.get_logger(__name__)
@@ -54,11 +54,11 @@ def _numbers(change: Change, owner: Owner) -> None:
 
 
 def _templates(change: Change, owner: Owner) -> None:
-    template_events.apply(field=change.field, value=change.value or {}, waba_id=owner.waba_id)
+    events.apply(field=change.field, value=change.value or {}, waba_id=owner.waba_id)
 
 
 EFFECTS: Mapping[str, Effect] = {
     **dict.fromkeys(upstream_events.HANDLERS, _numbers),
-    **dict.fromkeys(template_events.HANDLERS, _templates),
+    **dict.fromkeys(events.HANDLERS, _templates),
 }
 """Upstream field → what it changes here."""

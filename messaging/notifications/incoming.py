@@ -16,9 +16,9 @@ from django.db import transaction
 from gateway import ids, metrics
 from gateway.upstream.notifications.normalise import Change, EventDraft, normalise
 from gateway.upstream.notifications.split_by_tenant import Place, Splitter, rebase
-from messaging import side_effects
 from messaging.models import KeptNotification
-from messaging.owners import Owner, owners
+from messaging.notifications import side_effects
+from messaging.notifications.routing import Owner, owners
 from phone_numbers import connection as number_connection
 from webhooks.events.publish import NewEvent, publish
 

@@ -16,7 +16,7 @@ from gateway.api.errors import (
     answering_errors,
 )
 from gateway.upstream.notifications import signature
-from messaging import incoming
+from messaging.notifications import incoming
 
 
 @csrf_exempt

@@ -14,7 +14,8 @@ from kombu.exceptions import OperationalError
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.json_spans import cut, items_at, root_members
-from messaging import batch_items, bodies, sending
+from messaging import sending, upstream_body
+from messaging.batches import lease
 from messaging.models import Batch
 from messaging.pacing import rate_of
 
@@ -30,13 +31,15 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, body: dict[str, Any
 
     Raises InvalidRequest (nothing is queued) or NumberNotConnected.
     """
-    from_ = bodies.check_sender(body)
+    from_ = upstream_body.check_sender(body)
     client_ref = _client_ref(body)
     _check_messages(body.get("messages"))
     if client_ref is not None and (known := _known(tenant_id, environment, client_ref)):
         return known, False
     number = sending.resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
-    items = [bodies.outgoing(cut(raw, span)) for span in items_at(raw, root_members(raw)["messages"].value)]
+    items = [
+        upstream_body.outgoing(cut(raw, span)) for span in items_at(raw, root_members(raw)["messages"].value)
+    ]
     batch = Batch(
         tenant_id=tenant_id,
         environment=environment,
@@ -77,10 +80,10 @@ def cancel(*, tenant_id: UUID, environment: str, batch_id: str) -> Batch:
             raise Conflict(f"This batch is {batch.status}.", details={"status": batch.status})
         batch.status = Batch.Status.CANCELLED
         if batch.lease_token is None:
-            batch_items.complete(batch)
+            lease.complete(batch)
         else:
             batch.save(update_fields=["status"])
-            batch_items.skip_unsent(batch)
+            lease.skip_unsent(batch)
     return batch
 
 
@@ -113,7 +116,7 @@ def _check_messages(messages: Any) -> None:
         place = f"messages[{idx}]"
         if not isinstance(message, dict):
             problems[idx] = {place: ["Must be an object."]}
-        elif missing := bodies.missing_of_message(message):
+        elif missing := upstream_body.missing_of_message(message):
             problems[idx] = {f"{place}.{field}": [what] for field, what in missing.items()}
         if len(problems) == SHOWN_PROBLEMS:
             break

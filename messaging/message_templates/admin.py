@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
-from messaging.template_models import MessageTemplate
+from messaging.message_templates.models import MessageTemplate
 from tenants.read_only_admin import HistoryAdmin, Period
 
 

@@ -19,14 +19,15 @@ from gateway.clock import now
 from gateway.upstream.async_pool import Channel
 from gateway.upstream.client import UpstreamUnreachable
 from gateway.upstream.errors import THROUGHPUT, error_body, judge
-from messaging import batch_items, sending
-from messaging.batch_items import Held, Item, LeaseLost, Result
+from messaging import sending
+from messaging.batches import lease
+from messaging.batches.lease import Held, Item, LeaseLost, Result
 from messaging.pacing import Pacer
 from phone_numbers import connection as number_connection
 from phone_numbers.lookup import Sender
 
 if TYPE_CHECKING:
-    from messaging.batch_runner import Runner
+    from messaging.batches.runner import Runner
 
 log = structlog.get_logger(__name__)
 
@@ -90,20 +91,20 @@ class BatchRun:
             await recording
             heart.cancel()
         if self.given_up:
-            await self._until_done(batch_items.release, self.held, self.unsent)
+            await self._until_done(lease.release, self.held, self.unsent)
             return
         try:
             await self._settle_interrupted()
         except LeaseLost:
             log.warning("batch_lease_lost")
             return
-        await self._until_done(batch_items.finish, self.held)
+        await self._until_done(lease.finish, self.held)
 
     async def _settle_interrupted(self) -> None:
         """Report what is claimed without a result, before the first claim of ours and after our last result."""
-        if items := await self._until_done(batch_items.take_over, self.held):
+        if items := await self._until_done(lease.take_over, self.held):
             results = [_unknown(item, {"reason": "interrupted"}) for item in items]
-            await self._until_done(batch_items.record, self.held, self.number, results)
+            await self._until_done(lease.record, self.held, self.number, results)
 
     async def _send_all(self) -> None:
         upcoming = asyncio.create_task(self._take())
@@ -205,13 +206,13 @@ class BatchRun:
             if self.results:
                 self.to_record.set()
             if some:
-                await self._until_done(batch_items.record, self.held, self.number, some)
+                await self._until_done(lease.record, self.held, self.number, some)
 
     async def _look_at_number(self) -> None:
         if time.monotonic() - self.facts_at >= FACTS_SECONDS:
             self.facts_at = time.monotonic()
-            self.number = await self._until_done(batch_items.number_of, self.held)
-            self.pacer.rate = batch_items.rate_now(self.held, self.number)
+            self.number = await self._until_done(lease.number_of, self.held)
+            self.pacer.rate = lease.rate_now(self.held, self.number)
 
     async def _beat(self) -> None:
         while True:
@@ -223,7 +224,7 @@ class BatchRun:
 
     async def _renew(self) -> None:
         asked_at = time.monotonic()
-        await self._until_done(batch_items.renew, self.held)
+        await self._until_done(lease.renew, self.held)
         self.ours_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
 
     async def _until_ours(self) -> None:
@@ -241,8 +242,8 @@ class BatchRun:
                 await asyncio.sleep(RETRY_SECONDS)
 
 
-def _take_next(held: Held, first: int, count: int) -> batch_items.Taken:
-    return batch_items.take(held, first=first, count=count)
+def _take_next(held: Held, first: int, count: int) -> lease.Taken:
+    return lease.take(held, first=first, count=count)
 
 
 def _token_failed(number: Sender) -> None:

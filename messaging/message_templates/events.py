@@ -10,8 +10,8 @@ from typing import Any
 from django.db.models import Q
 
 from gateway.upstream.notifications.lossless_json import text
-from messaging import template_mirror
-from messaging.template_models import MessageTemplate
+from messaging.message_templates import mirror
+from messaging.message_templates.models import MessageTemplate
 from phone_numbers.models import BusinessAccount
 
 STATUSES: Mapping[str, str] = {
@@ -44,11 +44,11 @@ def apply(*, field: str, value: Mapping[str, Any], waba_id: str) -> None:
         return
     template_id = _template_id(account, value)
     if template_id is None:
-        template_mirror.reread_soon(account)
+        mirror.reread_soon(account)
     elif field == _STATUS and value.get("event") == "DELETED":
-        template_mirror.delete(account, template_id=template_id)
+        mirror.delete(account, template_id=template_id)
     else:
-        template_mirror.change(account, template_id, HANDLERS[field](value))
+        mirror.change(account, template_id, HANDLERS[field](value))
 
 
 def _template_id(account: BusinessAccount, value: Mapping[str, Any]) -> str | None:
@@ -59,7 +59,7 @@ def _template_id(account: BusinessAccount, value: Mapping[str, Any]) -> str | No
         if template_id
         else Q(
             name=text(value.get("message_template_name")) or "",
-            language=template_mirror.language_of(value.get("message_template_language")),
+            language=mirror.language_of(value.get("message_template_language")),
         )
     )
     return (

@@ -12,7 +12,8 @@ from rest_framework.request import Request
 from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import InvalidRequest, PayloadTooLarge
-from messaging import bodies, media, sending
+from messaging import sending, upstream_body
+from messaging.media import transfer
 from phone_numbers.views import VERBATIM, UpstreamCallsView
 
 FROM = OpenApiParameter("from", str, description="The number that the media belongs to.")
@@ -40,7 +41,7 @@ class MediaView(UpstreamCallsView):
     )
     def create(self, request: Request) -> HttpResponseBase:
         form = {name: value for name, value in request.POST.items() if isinstance(value, str)}
-        from_ = bodies.check_sender(form)
+        from_ = upstream_body.check_sender(form)
         file = request.FILES.get("file")
         if not isinstance(file, UploadedFile) or file.file is None:
             raise InvalidRequest.of(file="Required: the file, as a file part of a multipart form.")
@@ -56,7 +57,7 @@ class MediaView(UpstreamCallsView):
             environment=caller_of(request).effective_environment,
             from_=from_,
         )
-        return media.upload(
+        return transfer.upload(
             number, file.file, length=file.size, name=file.name or "file", mime_type=mime_type
         )
 
@@ -72,7 +73,7 @@ class MediaView(UpstreamCallsView):
         },
     )
     def retrieve(self, request: Request, media_id: str) -> HttpResponseBase:
-        answer = media.info if query.flag(request, "meta") else media.download
+        answer = transfer.info if query.flag(request, "meta") else transfer.download
         return answer(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
@@ -82,7 +83,7 @@ class MediaView(UpstreamCallsView):
 
     @extend_schema(operation_id="delete_media", tags=["Media"], parameters=[FROM], responses={200: VERBATIM})
     def destroy(self, request: Request, media_id: str) -> HttpResponseBase:
-        return media.delete(
+        return transfer.delete(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             media_id=media_id,

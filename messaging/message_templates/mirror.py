@@ -18,7 +18,7 @@ from django.db.models.functions import Least
 from gateway.clock import now
 from gateway.upstream.notifications.lossless_json import text
 from gateway.upstream.reading import PAGE_SIZE
-from messaging.template_models import MessageTemplate, TemplateMirror
+from messaging.message_templates.models import MessageTemplate, TemplateMirror
 from phone_numbers.models import BusinessAccount
 
 SOON = timedelta(seconds=30)

@@ -16,9 +16,9 @@ from django.db import close_old_connections, connection
 
 from gateway.api.errors import UNAVAILABLE
 from gateway.upstream.async_pool import Channel
-from messaging import batch_items
-from messaging.batch_items import Held
-from messaging.batch_run import BatchRun
+from messaging.batches import lease
+from messaging.batches.lease import Held
+from messaging.batches.sender import BatchRun
 
 log = structlog.get_logger(__name__)
 
@@ -123,7 +123,7 @@ class Runner:
         if self.stopping or room <= 0:
             return []
         try:
-            return await self.in_database(0, batch_items.claim_batches, room)
+            return await self.in_database(0, lease.claim_batches, room)
         except UNAVAILABLE as error:
             log.warning("batches_not_claimed", error=type(error).__name__)
             return []

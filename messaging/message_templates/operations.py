@@ -22,8 +22,8 @@ from gateway.clock import now
 from gateway.json_spans import members_at, root_members
 from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.templates import GONE, TEMPLATE_FIELDS, TemplateGraph
-from messaging import template_mirror, template_sync
-from messaging.template_models import MessageTemplate
+from messaging.message_templates import mirror, sync
+from messaging.message_templates.models import MessageTemplate
 from phone_numbers.graph_calls import Refused, accepted_for
 from phone_numbers.lookup import sender
 from phone_numbers.models import BusinessAccount
@@ -110,8 +110,8 @@ def create(account: BusinessAccount, *, body: bytes, members: Mapping[str, Any])
     since = now()
     with _rereading_unknown(account):
         answer = accepted_for(account, _graph(account).create(account.waba_id, body))
-    template_mirror.store_one(account, {**_described(members), **answer.json()}, since=since, at=now())
-    template_mirror.reread_soon(account)
+    mirror.store_one(account, {**_described(members), **answer.json()}, since=since, at=now())
+    mirror.reread_soon(account)
     return answer
 
 
@@ -122,9 +122,9 @@ def get(template: MessageTemplate) -> Answer:
         answer = accepted_for(account, _graph(account).template(template.template_id))
     except Refused as refusal:
         if _is_gone(refusal):
-            template_mirror.delete(account, template_id=template.template_id)
+            mirror.delete(account, template_id=template.template_id)
         raise
-    template_mirror.store_one(account, answer.json(), since=since)
+    mirror.store_one(account, answer.json(), since=since)
     return answer
 
 
@@ -134,7 +134,7 @@ def edit(template: MessageTemplate, *, body: bytes, members: Mapping[str, Any]) 
     with _rereading_unknown(account):
         answer = accepted_for(account, _graph(account).edit(template.template_id, body))
     edited = {name: value for name, value in _described(members).items() if name in EDITABLE}
-    template_mirror.change(account, template.template_id, {**edited, "status": "PENDING"}, since=since)
+    mirror.change(account, template.template_id, {**edited, "status": "PENDING"}, since=since)
     return answer
 
 
@@ -146,7 +146,7 @@ def delete(template: MessageTemplate, *, all_languages: bool) -> Answer:
         answer = accepted_for(
             account, _graph(account).delete(account.waba_id, name=template.name, template_id=chosen)
         )
-    template_mirror.delete(account, name=template.name, template_id=chosen)
+    mirror.delete(account, name=template.name, template_id=chosen)
     return answer
 
 
@@ -160,8 +160,8 @@ def sync_now(choice: Choice) -> dict[str, Any]:
     accounts = list(choice.accounts())
     for account in accounts:
         try:
-            changes = template_sync.read(account)
-        except template_sync.FAILURES as error:
+            changes = sync.read(account)
+        except sync.FAILURES as error:
             failed[account.waba_id] = error
             log.warning("template_sync_failed", account=str(account.pk), error=type(error).__name__)
             continue
@@ -218,7 +218,7 @@ def _rereading_unknown(account: BusinessAccount) -> Iterator[None]:
     try:
         yield
     except (UpstreamUnreachable, MetaUnreachable):
-        template_mirror.reread_soon(account)
+        mirror.reread_soon(account)
         raise
 
 

@@ -1,5 +1,5 @@
 from django.urls import path
 
-from messaging.upstream_views import webhook
+from messaging.notifications.views import webhook
 
 urlpatterns = [path("webhook", webhook, name="upstream-webhook")]

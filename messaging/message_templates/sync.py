@@ -18,9 +18,9 @@ from gateway.clock import now
 from gateway.upstream import reading
 from gateway.upstream.client import UpstreamUnreachable
 from gateway.upstream.templates import TemplateGraph
-from messaging import template_mirror
-from messaging.template_mirror import Changes
-from messaging.template_models import TemplateMirror
+from messaging.message_templates import mirror
+from messaging.message_templates.mirror import Changes
+from messaging.message_templates.models import TemplateMirror
 from phone_numbers.graph_calls import Refused, accepted_for
 from phone_numbers.models import BusinessAccount
 
@@ -42,7 +42,7 @@ def read(account: BusinessAccount) -> Changes:
     views = [
         view for page in graph.pages(account.waba_id) for view in reading.rows(accepted_for(account, page))
     ]
-    return template_mirror.store_list(account, views, read_at=read_at)
+    return mirror.store_list(account, views, read_at=read_at)
 
 
 def start_due() -> int:

@@ -19,11 +19,12 @@ from gateway.api.errors import InvalidRequest, PayloadTooLarge
 from gateway.api.json import object_of
 from gateway.api.pagination import NewestFirst
 from gateway.upstream.errors import passed_through
-from messaging import bodies, templates
-from messaging.template_mirror import language_of
-from messaging.template_models import MessageTemplate
-from messaging.template_serializers import SampleIn, SyncOut, TemplateOut
-from messaging.templates import Choice
+from messaging import upstream_body
+from messaging.message_templates import operations
+from messaging.message_templates.mirror import language_of
+from messaging.message_templates.models import MessageTemplate
+from messaging.message_templates.operations import Choice
+from messaging.message_templates.serializers import SampleIn, SyncOut, TemplateOut
 from phone_numbers.views import UpstreamCallsView
 
 VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="The upstream's answer, verbatim.")
@@ -56,7 +57,7 @@ class TemplatesView(UpstreamCallsView):
             rows = rows.filter(account__in=choice.accounts())
         paginator = NewestFirst()
         page = paginator.paginate_queryset(_filtered(rows, request), request)
-        return paginator.get_paginated_response([templates.rendered(row) for row in page])
+        return paginator.get_paginated_response([operations.rendered(row) for row in page])
 
     @extend_schema(
         operation_id="create_template",
@@ -71,12 +72,12 @@ class TemplatesView(UpstreamCallsView):
         raw = request._request.body or b"{}"
         members = object_of(request)
         account = _choice(request, members).account()
-        body = bodies.without(raw, "waba_id", "from")
-        return passed_through(templates.create(account, body=body, members=members))
+        body = upstream_body.without(raw, "waba_id", "from")
+        return passed_through(operations.create(account, body=body, members=members))
 
     @extend_schema(operation_id="get_template", tags=["Templates"], responses={200: VERBATIM})
     def retrieve(self, request: Request, template_id: str) -> HttpResponseBase:
-        return passed_through(templates.get(_template(request, template_id)))
+        return passed_through(operations.get(_template(request, template_id)))
 
     @extend_schema(
         operation_id="edit_template",
@@ -88,7 +89,7 @@ class TemplatesView(UpstreamCallsView):
         raw = request._request.body or b"{}"
         members = object_of(request)
         template = _template(request, template_id)
-        return passed_through(templates.edit(template, body=raw, members=members))
+        return passed_through(operations.edit(template, body=raw, members=members))
 
     @extend_schema(
         operation_id="delete_template",
@@ -101,7 +102,7 @@ class TemplatesView(UpstreamCallsView):
     def destroy(self, request: Request, template_id: str) -> HttpResponseBase:
         all_languages = query.flag(request, "all_languages")
         template = _template(request, template_id)
-        return passed_through(templates.delete(template, all_languages=all_languages))
+        return passed_through(operations.delete(template, all_languages=all_languages))
 
     @extend_schema(
         operation_id="sync_templates",
@@ -112,17 +113,17 @@ class TemplatesView(UpstreamCallsView):
         description="Reads every template of the chosen account, or of all accounts.",
     )
     def sync(self, request: Request) -> Response:
-        return Response(templates.sync_now(_choice(request, object_of(request))))
+        return Response(operations.sync_now(_choice(request, object_of(request))))
 
     @extend_schema(
         operation_id="browse_template_library",
         tags=["Templates"],
-        parameters=[*ACCOUNT, *(OpenApiParameter(name, str) for name in templates.LIBRARY_PARAMETERS)],
+        parameters=[*ACCOUNT, *(OpenApiParameter(name, str) for name in operations.LIBRARY_PARAMETERS)],
         responses={200: VERBATIM},
     )
     def library(self, request: Request) -> HttpResponseBase:
         account = _choice(request).any_account()
-        return passed_through(templates.library(account, request.query_params.dict()))
+        return passed_through(operations.library(account, request.query_params.dict()))
 
 
 class TemplateSamplesView(UpstreamCallsView):
@@ -149,7 +150,7 @@ class TemplateSamplesView(UpstreamCallsView):
         mime_type = form.get("type") or file.content_type
         if not mime_type:
             raise InvalidRequest.of(type="Required: the file's media type, e.g. image/jpeg.")
-        answer = templates.upload_sample(
+        answer = operations.upload_sample(
             _choice(request, form).any_account(),
             name=file.name or "sample",
             mime_type=mime_type,
@@ -178,7 +179,7 @@ def _choice(request: Request, members: dict[str, Any] | None = None) -> Choice:
 
 
 def _template(request: Request, template_id: str) -> MessageTemplate:
-    return templates.find(
+    return operations.find(
         tenant_id=tenant_of(request).id,
         environment=caller_of(request).effective_environment,
         template_id=template_id,
