@@ -41,7 +41,7 @@ urlpatterns = [
     path("metrics", metrics_page, name="metrics"),
     path("admin/", admin.site.urls),
     path("", include("billing.page_urls")),
-    path("", include("phone_numbers.page_urls")),
+    path("", include("phone_numbers.hosted_connect.urls")),
     path("", include("tenants.console_urls")),
 ]
 

@@ -26,7 +26,7 @@ from gateway.upstream.numbers import Graph
 from phone_numbers import connection
 from phone_numbers.graph_calls import Refused, accepted, accepted_for, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
-from phone_numbers.upstream_view import store_view
+from phone_numbers.upstream_snapshot import store_view
 
 CODE_MEMORY = timedelta(days=1)
 

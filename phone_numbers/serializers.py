@@ -4,9 +4,9 @@ from typing import Any
 
 from rest_framework import serializers
 
-from phone_numbers import connect_sessions
+from phone_numbers.hosted_connect import sessions
+from phone_numbers.hosted_connect.return_urls import problem_of
 from phone_numbers.models import ConnectSession, PhoneNumber
-from phone_numbers.return_urls import problem_of
 
 
 class NumberOut(serializers.ModelSerializer[PhoneNumber]):
@@ -133,7 +133,7 @@ class NewConnectSessionOut(serializers.ModelSerializer[ConnectSession]):
         fields = ["id", "url", "expires_at", "status"]
 
     def get_url(self, session: ConnectSession) -> str:
-        return connect_sessions.url_of(session)
+        return sessions.url_of(session)
 
 
 class ConnectSessionOut(NewConnectSessionOut):

@@ -22,7 +22,7 @@ from gateway.upstream.client import UpstreamUnreachable
 from phone_numbers import connection, tokens
 from phone_numbers.graph_calls import Refused, accepted_for, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber, TakenAway
-from phone_numbers.upstream_view import store_view
+from phone_numbers.upstream_snapshot import store_view
 
 log = structlog.get_logger(__name__)
 

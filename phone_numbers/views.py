@@ -16,8 +16,9 @@ from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.validation import checked
 from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.errors import passed_through, unreachable
-from phone_numbers import connect_sessions, onboarding, operations
+from phone_numbers import onboarding, operations
 from phone_numbers.graph_calls import Refused
+from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import PhoneNumber
 from phone_numbers.serializers import (
     ConnectedAccountOut,
@@ -182,12 +183,12 @@ class ConnectSessionsView(ViewSet):
     def create(self, request: Request) -> Response:
         require_new_numbers_allowed(tenant_of(request).id)
         body = checked(ConnectSessionIn(data=request.data))
-        session = connect_sessions.create(**_owner(request), **body)
+        session = sessions.create(**_owner(request), **body)
         return Response(NewConnectSessionOut(session).data, status=201)
 
     @extend_schema(operation_id="get_connect_session", tags=["Connect sessions"], responses=ConnectSessionOut)
     def retrieve(self, request: Request, session_id: str) -> Response:
-        session = connect_sessions.find(**_owner(request), session_id=session_id)
+        session = sessions.find(**_owner(request), session_id=session_id)
         return Response(ConnectSessionOut(session).data)
 
 

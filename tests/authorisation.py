@@ -18,7 +18,7 @@ from gateway.api.authentication import AppCaller, ConsoleCaller, StaffCaller, Te
 from gateway.clock import now
 from messaging.message_templates import mirror
 from messaging.models import Batch
-from phone_numbers import connect_sessions
+from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import keys, platform_apps
 from tenants.models import PlatformApp, Tenant
@@ -105,7 +105,7 @@ def _template(world: World) -> Ids:
 
 
 def _connect_session(world: World) -> Ids:
-    session = connect_sessions.create(
+    session = sessions.create(
         tenant_id=world.tenant.id, environment="live", return_url="https://shop.example/done"
     )
     return {"session_id": session.public_id}

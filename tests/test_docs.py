@@ -19,7 +19,7 @@ from gateway.local_run import supervisor
 from gateway.upstream.notifications.normalise import FIELDS
 from messaging import idempotency, pacing
 from messaging.batches import lifecycle
-from phone_numbers import connect_sessions
+from phone_numbers.hosted_connect import sessions
 from tenants import keys
 from tenants.models import Tenant
 from tests.pages import ROOT, blocks, page
@@ -173,7 +173,7 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["verify ping"] == f"{settings.WEBHOOK_VERIFY_TIMEOUT_MS:,} ms"
     assert limits["webhook endpoints of one business"] == str(endpoints.MOST_ENDPOINTS)
     assert limits["overlap of a rotated API key"] == f"{hours(keys.ROTATION_OVERLAP)} hours"
-    assert limits["connect session"] == f"{hours(connect_sessions.LIFETIME)} hour"
+    assert limits["connect session"] == f"{hours(sessions.LIFETIME)} hour"
     *days, last = (str(days) for days in Tenant.Retention.values)
     default = Tenant._meta.get_field("retention_days").default
     assert limits["retention of event bodies"] == f"{', '.join(days)} or {last} days, default {default}"

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from gateway.clock import now
-from phone_numbers import connect_sessions
+from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import ConnectSession, PhoneNumber
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator
@@ -26,10 +26,10 @@ def link(tenant: Tenant, simulator: RunningSimulator, live_server: Any, settings
     """The hosted link of a new session of a sandbox tenant."""
     settings.APP_URL = live_server.url
     settings.SANDBOX_SIGNUP_SDK_URL = f"{simulator.url}/sdk.js"
-    session = connect_sessions.create(
+    session = sessions.create(
         tenant_id=tenant.id, environment="test", return_url=f"{live_server.url}{RETURN_PATH}"
     )
-    return connect_sessions.url_of(session)
+    return sessions.url_of(session)
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gateway.api.errors import Conflict
 from gateway.clock import now
-from phone_numbers import connect_sessions
+from phone_numbers.hosted_connect import sessions
+from phone_numbers.hosted_connect.return_urls import problem_of, with_result
 from phone_numbers.models import BusinessAccount, ConnectSession
-from phone_numbers.return_urls import problem_of, with_result
 from phone_numbers.tests.test_connection import in_threads
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
@@ -294,12 +294,12 @@ def test_two_answers_at_once_are_worked_on_one_after_the_other(
     tenant: Tenant, simulator: RunningSimulator
 ) -> None:
     account = simulator.account()
-    session = connect_sessions.create(tenant_id=tenant.id, environment="live", return_url=RETURN_URL)
+    session = sessions.create(tenant_id=tenant.id, environment="live", return_url=RETURN_URL)
     outcomes: list[str] = []
 
     def finish() -> None:
         try:
-            ended = connect_sessions.finish(
+            ended = sessions.finish(
                 session,
                 code=account.code,
                 waba_id=account.waba_id,

@@ -12,7 +12,7 @@ from phone_numbers import connection, onboarding, sync, tokens
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
 from phone_numbers.tests.reading import moves, published
 from phone_numbers.tests.test_connection import in_threads, make_account, make_number, state_of
-from phone_numbers.upstream_view import store_view
+from phone_numbers.upstream_snapshot import store_view
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.models import Endpoint

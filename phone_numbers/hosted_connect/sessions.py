@@ -22,8 +22,8 @@ from gateway.clock import now
 from gateway.upstream.client import UpstreamUnreachable
 from phone_numbers import onboarding
 from phone_numbers.graph_calls import Refused
+from phone_numbers.hosted_connect.return_urls import with_result
 from phone_numbers.models import ConnectSession, PhoneNumber
-from phone_numbers.return_urls import with_result
 
 LIFETIME = timedelta(hours=1)
 FINISHING = timedelta(minutes=3)

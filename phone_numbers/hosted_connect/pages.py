@@ -20,8 +20,8 @@ from rest_framework.exceptions import ParseError
 from gateway.api.errors import Conflict, MetaUnreachable
 from gateway.api.json import parse_object
 from gateway.upstream.client import UpstreamUnreachable, platform
-from phone_numbers import connect_sessions
 from phone_numbers.graph_calls import Refused
+from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import ConnectSession
 from phone_numbers.serializers import ConnectAnswerIn
 from tenants.models import Tenant
@@ -37,14 +37,14 @@ META_ORIGINS = "https://*.facebook.com"
 @ensure_csrf_cookie
 def connect_page(request: HttpRequest, token: str) -> HttpResponse:
     """The page of an open session; over: on to the return_url; expired, unknown or suspended: a page that says so."""
-    session = connect_sessions.by_link(token)
+    session = sessions.by_link(token)
     if session is None:
         return _page(request, "connect/unknown.html", status=404)
     if session.status != ConnectSession.Status.OPEN:
-        return HttpResponseRedirect(connect_sessions.return_address(session))
+        return HttpResponseRedirect(sessions.return_address(session))
     context: dict[str, Any] = {
         "tenant": session.tenant,
-        "return_address": connect_sessions.return_address(session),
+        "return_address": sessions.return_address(session),
     }
     if session.shown_status == ConnectSession.EXPIRED:
         return _page(request, "connect/expired.html", context, status=410)
@@ -53,7 +53,7 @@ def connect_page(request: HttpRequest, token: str) -> HttpResponse:
     sdk_url = sdk_url_for(session.environment)
     context |= {
         "session": session,
-        "state": connect_sessions.state_of(session),
+        "state": sessions.state_of(session),
         "token": token,
         "sdk_url": sdk_url,
         "sdk_origin": _origin(sdk_url),
@@ -73,7 +73,7 @@ def connect_answer(request: HttpRequest, token: str) -> JsonResponse:
     200 {status, redirect}; 409 while another answer is in work and 503 when the upstream was silent or busy, both
     {retry: true}: the same answer may be sent again; 400 and 403 for what this page never sends.
     """
-    session = connect_sessions.by_link(token)
+    session = sessions.by_link(token)
     if session is None:
         return JsonResponse({"error": "unknown"}, status=404)
     try:
@@ -83,7 +83,7 @@ def connect_answer(request: HttpRequest, token: str) -> JsonResponse:
     if not answer.is_valid():
         return JsonResponse({"error": "invalid", "fields": list(answer.errors)}, status=400)
     given = answer.validated_data
-    if not connect_sessions.is_state_of(session, given["state"]):
+    if not sessions.is_state_of(session, given["state"]):
         return JsonResponse({"error": "state"}, status=403)
     if session.tenant.status != Tenant.Status.ACTIVE:
         return JsonResponse({"error": "unavailable"}, status=403)
@@ -96,13 +96,13 @@ def connect_answer(request: HttpRequest, token: str) -> JsonResponse:
         return JsonResponse({"retry": True}, status=503)
     if session.shown_status == ConnectSession.EXPIRED:
         return JsonResponse({"error": "expired"}, status=410)
-    return JsonResponse({"status": session.status, "redirect": connect_sessions.return_address(session)})
+    return JsonResponse({"status": session.status, "redirect": sessions.return_address(session)})
 
 
 def _apply(session: ConnectSession, given: dict[str, Any]) -> ConnectSession:
     if given["code"] is None:
-        return connect_sessions.give_up(session, reason=given["reason"])
-    return connect_sessions.finish(
+        return sessions.give_up(session, reason=given["reason"])
+    return sessions.finish(
         session,
         code=given["code"],
         waba_id=given["waba_id"],

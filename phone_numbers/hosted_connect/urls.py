@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from phone_numbers.page_views import connect_answer, connect_page
+from phone_numbers.hosted_connect.pages import connect_answer, connect_page
 
 urlpatterns = [
     path("connect/<str:token>", connect_page, name="connect_page"),
