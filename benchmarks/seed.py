@@ -19,7 +19,7 @@ class Business:
 def business(number: int = 1, *, access_token: str = "EAAbench", **values: Any) -> Business:  # noqa: S107 - no secret
     """The business of that number (1, 2, …), active, its number connected; `values` are the tenant's."""
     from phone_numbers.models import BusinessAccount, PhoneNumber
-    from tenants import keys
+    from tenants import api_keys
     from tenants.models import Tenant
 
     tenant = Tenant.objects.create(name=f"Business {number}", status=Tenant.Status.ACTIVE, **values)
@@ -42,7 +42,7 @@ def business(number: int = 1, *, access_token: str = "EAAbench", **values: Any) 
         connection_state=PhoneNumber.State.CONNECTED,
         ever_connected=True,
     )
-    key = keys.create(name="bench", environment="live", tenant=tenant)
+    key = api_keys.create(name="bench", environment="live", tenant=tenant)
     return Business(tenant.id, account.waba_id, row.phone_number_id, digits, key.key)
 
 

@@ -30,7 +30,7 @@ from billing.money import rupees
 from billing.provider import ProviderUnreachable
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.clock import now
-from tenants.read_only_admin import ReadOnlyAdmin, action, dialog, display, tenant_link
+from tenants.staff.read_only_admin import ReadOnlyAdmin, action, dialog, display, tenant_link
 
 Made = TypeVar("Made")
 

@@ -19,7 +19,7 @@ from billing.provider import Link, Payer, ProviderRefused, ProviderUnreachable, 
 from gateway import ids
 from gateway.api.errors import Conflict
 from gateway.ids import uuid7
-from tenants.lifecycle import IST
+from tenants.tenants import IST
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,7 @@ from django.core.checks import CheckMessage, Error, Tags, register
 
 from billing import gst
 from billing.periods import Period
-from tenants import gstin
+from tenants.signup import tax_ids
 
 
 @register(Tags.security)
@@ -24,9 +24,9 @@ def check_values(**_: Any) -> list[CheckMessage]:
     if settings.BILLING_INVOICE_PREFIX == settings.BILLING_CREDIT_NOTE_PREFIX:
         problems.append(Error("Invoices and credit notes need prefixes of their own.", id="billing.E001"))
     try:
-        if gstin.parse(settings.BILLING_SELLER_GSTIN).state_code is None:
+        if tax_ids.parse(settings.BILLING_SELLER_GSTIN).state_code is None:
             problems.append(Error("BILLING_SELLER_GSTIN must be a GSTIN, not a PAN.", id="billing.E002"))
-    except gstin.InvalidTaxIdError as error:
+    except tax_ids.InvalidTaxIdError as error:
         problems.append(Error(f"BILLING_SELLER_GSTIN: {error}", id="billing.E002"))
     if settings.BILLING_FIRST_PERIOD:
         try:

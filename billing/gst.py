@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from billing.plan import GST_PERCENT, Charge
-from tenants.gstin import STATES
+from tenants.signup.tax_ids import STATES
 
 SupplyType = Literal["intra_state", "inter_state"]
 

@@ -15,8 +15,8 @@ from billing import gst, letters, plan, profiles
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
 from billing.series import take_number
 from billing.words import in_words
-from tenants import gstin
-from tenants.gstin import STATES
+from tenants.signup import tax_ids
+from tenants.signup.tax_ids import STATES
 
 
 def issue_due(at: datetime) -> int:
@@ -85,7 +85,7 @@ def _issue(snapshot_id: UUID, at: datetime) -> bool:
 
 
 def _seller() -> dict[str, str]:
-    tax_id = gstin.parse(settings.BILLING_SELLER_GSTIN)
+    tax_id = tax_ids.parse(settings.BILLING_SELLER_GSTIN)
     assert tax_id.state_code is not None  # noqa: S101 - checks.py refuses a PAN
     return {
         "name": settings.BILLING_SELLER_NAME,
@@ -98,7 +98,7 @@ def _seller() -> dict[str, str]:
 
 
 def _buyer(profile: BillingProfile) -> dict[str, Any]:
-    tax_id = gstin.parse(profile.tax_id) if profile.tax_id else None
+    tax_id = tax_ids.parse(profile.tax_id) if profile.tax_id else None
     place = f"{profile.city} {profile.pin}".strip()
     state_code = profiles.gstin_state(profile) or profile.state_code or None
     return {

@@ -10,8 +10,9 @@ from django.db import transaction
 
 from billing.models import BillingProfile
 from gateway.api.errors import InvalidRequest
-from tenants import audit, gstin
+from tenants import audit
 from tenants.models import SignUp, Tenant
+from tenants.signup import tax_ids
 
 REQUIRED = ("legal_name", "address", "city", "pin", "state_code", "tax_id", "phone")
 
@@ -57,7 +58,7 @@ def missing(profile: BillingProfile, tenant: Tenant) -> list[str]:
 
 def gstin_state(profile: BillingProfile) -> str | None:
     """The state of a registered buyer's GSTIN."""
-    return gstin.parse(profile.tax_id).state_code if profile.tax_id_type == "gstin" else None
+    return tax_ids.parse(profile.tax_id).state_code if profile.tax_id_type == "gstin" else None
 
 
 def change(*, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | None = None) -> BillingProfile:
@@ -65,8 +66,8 @@ def change(*, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | Non
     changes = dict(changes)
     if "tax_id" in changes:
         try:
-            tax_id = gstin.parse(changes["tax_id"])
-        except gstin.InvalidTaxIdError as error:
+            tax_id = tax_ids.parse(changes["tax_id"])
+        except tax_ids.InvalidTaxIdError as error:
             raise InvalidRequest.of(tax_id=str(error)) from None
         changes |= {"tax_id": tax_id.number, "tax_id_type": tax_id.kind}
     profile_of(Tenant.objects.get(pk=tenant_id))

@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from billing.mandates import DEFAULT_CAP_PAISE
 from billing.models import Mandate
-from tenants.gstin import ADDRESS_STATES
+from tenants.signup.tax_ids import ADDRESS_STATES
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 

@@ -203,7 +203,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "tenants.console.console_context",
+                "tenants.console.pages.console_context",
             ],
         },
     },
@@ -261,11 +261,13 @@ AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"
 PASSWORD_RESET_TIMEOUT = 86_400
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "console"
-ACCOUNT_ADAPTER = "tenants.console_account.AccountAdapter"
+ACCOUNT_ADAPTER = "tenants.console.accounts.AccountAdapter"
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
-ACCOUNT_EMAIL_VERIFICATION = "none"  # a person exists only once the address is confirmed (tenants/signup.py)
+ACCOUNT_EMAIL_VERIFICATION = (
+    "none"  # a person exists only once the address is confirmed (tenants/signup/registration.py)
+)
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_EMAIL_NOTIFICATIONS = True
 ACCOUNT_PREVENT_ENUMERATION = True
@@ -279,7 +281,7 @@ ACCOUNT_RATE_LIMITS = {
     "reset_password": "20/h/ip,5/h/key",
     "reset_password_from_key": "20/h/ip",
 }
-MFA_ADAPTER = "tenants.console_account.SecondFactorAdapter"
+MFA_ADAPTER = "tenants.console.accounts.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = SERVICE_NAME
 MFA_TOTP_TOLERANCE = 1
@@ -454,9 +456,9 @@ UNFOLD = {
     },
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
-    "ENVIRONMENT": "tenants.staff_site.environment_badge",
+    "ENVIRONMENT": "tenants.staff.site.environment_badge",
     "DASHBOARD_CALLBACK": "webhooks.staff_dashboard.dashboard",
-    "SIDEBAR": {"show_search": True, "navigation": "tenants.staff_site.navigation"},
+    "SIDEBAR": {"show_search": True, "navigation": "tenants.staff.site.navigation"},
 }
 
 # --- Logs -----------------------------------------------------------------------------------------------

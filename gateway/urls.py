@@ -42,7 +42,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("", include("billing.page_urls")),
     path("", include("phone_numbers.hosted_connect.urls")),
-    path("", include("tenants.console_urls")),
+    path("", include("tenants.console.urls")),
 ]
 
 Handler = Callable[..., HttpResponse]

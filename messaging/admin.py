@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from gateway import ids
 from messaging.message_templates import admin as template_admin
 from messaging.models import Batch, KeptNotification
-from tenants.read_only_admin import HistoryAdmin, Period, display
+from tenants.staff.read_only_admin import HistoryAdmin, Period, display
 
 BATCH_LABELS = {"queued": "info", "completed": "success", "cancelled": "warning"}
 

@@ -13,7 +13,7 @@ import requests
 from django.conf import settings
 
 from gateway.clock import now
-from tenants import keys
+from tenants import api_keys
 from tenants.models import ApiKey, Tenant, User
 
 STAFF_EMAIL = "staff@gateway.example"
@@ -115,10 +115,10 @@ class _Customer:
 
 
 def _api_key(tenant: Tenant, before: str) -> str:
-    known = ApiKey.objects.for_tenant(tenant.id).filter(key_hash=keys.hash_of(before), revoked_at=None)
+    known = ApiKey.objects.for_tenant(tenant.id).filter(key_hash=api_keys.hash_of(before), revoked_at=None)
     if known.exists():
         return before
-    return keys.create(name="demo", environment=ApiKey.Environment.LIVE, tenant=tenant).key
+    return api_keys.create(name="demo", environment=ApiKey.Environment.LIVE, tenant=tenant).key
 
 
 def _staff_password(before: str) -> str:

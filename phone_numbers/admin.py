@@ -3,7 +3,7 @@
 from django.contrib import admin
 
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.read_only_admin import ReadOnlyAdmin, display, tenant_link
+from tenants.staff.read_only_admin import ReadOnlyAdmin, display, tenant_link
 
 STATE_LABELS = {"connected": "success", "pending": "warning", "disconnected": "danger"}
 

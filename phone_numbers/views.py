@@ -37,7 +37,7 @@ from phone_numbers.serializers import (
     TwoStepIn,
     VerifyCodeIn,
 )
-from tenants.standing import require_new_numbers_allowed
+from tenants.billing_restriction import require_new_numbers_allowed
 
 VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="The upstream's answer, verbatim.")
 

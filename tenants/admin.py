@@ -16,13 +16,10 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from tenants import (
-    approval_admin,  # noqa: F401 - registers the queue
-    audit,
-    platform_apps,
-)
+from tenants import audit, platform_apps
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
-from tenants.read_only_admin import HistoryAdmin, ReadOnlyAdmin, action, dialog, display, tenant_link
+from tenants.staff import approval_admin
+from tenants.staff.read_only_admin import HistoryAdmin, ReadOnlyAdmin, action, dialog, display, tenant_link
 
 
 class AppKeyForm(BaseDialogForm):  # type: ignore[misc]

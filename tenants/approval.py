@@ -13,7 +13,7 @@ from django.db import transaction
 
 from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
-from tenants import audit, lifecycle, mail, mirror
+from tenants import audit, key_cache, mail, tenants
 from tenants.models import Tenant
 
 Changes = dict[str, Any]
@@ -36,7 +36,7 @@ def approve(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
             "approved_at": moment,
             "rejected_reason": None,
             "billing_status": billing.EXEMPT if tenant.sandbox else billing.TRIALING,
-            "trial_ends_at": None if tenant.sandbox else lifecycle.trial_end(moment),
+            "trial_ends_at": None if tenant.sandbox else tenants.trial_end(moment),
         }
 
     return _decide(
@@ -125,7 +125,7 @@ def _decide(
             details={"before": before, "after": after, **({"note": note} if note else {})},
         )
         mail.send_to_tenant(tenant=tenant, template=mailed)
-        transaction.on_commit(lambda: mirror.write_tenant(tenant))
+        transaction.on_commit(lambda: key_cache.write_tenant(tenant))
     return tenant
 
 

@@ -9,11 +9,9 @@ class TenantsConfig(AppConfig):
     verbose_name = "Tenants"
 
     def ready(self) -> None:
-        from tenants import (
-            console_account,  # noqa: F401 - adds its secrets to the rotation of encryption keys
-            mirror,  # noqa: F401 - adds its section to the health report
-            roles,
-        )
+        from tenants import key_cache
+        from tenants.console import accounts
+        from tenants.staff import roles
 
         post_migrate.connect(roles.sync, dispatch_uid="roles")
 
@@ -22,4 +20,4 @@ class StaffAdminConfig(admin.AdminConfig):
     """Django's admin with the service's own site (`staff_site.py`)."""
 
     default = False
-    default_site = "tenants.staff_site.StaffSite"
+    default_site = "tenants.staff.site.StaffSite"

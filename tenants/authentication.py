@@ -5,7 +5,8 @@ from uuid import UUID
 from django.http import HttpRequest
 
 from gateway.api.authentication import TENANT_HEADER, BearerTokens, Caller, Environment
-from tenants import keys, mirror, sessions
+from tenants import api_keys, key_cache
+from tenants.console import sessions
 
 
 class BearerAuthentication(BearerTokens):
@@ -14,18 +15,18 @@ class BearerAuthentication(BearerTokens):
     def caller_for(self, token: str, request: HttpRequest) -> Caller | None:
         if token.startswith(sessions.TOKEN_PREFIX):
             return sessions.caller_for(token)
-        if not keys.looks_like_key(token):
+        if not api_keys.looks_like_key(token):
             return None
-        facts = mirror.key_by_hash(keys.hash_of(token))
+        facts = key_cache.key_by_hash(api_keys.hash_of(token))
         if facts is None or not facts.usable:
             return None
-        keys.note_used(facts.id)
+        api_keys.note_used(facts.id)
         environment: Environment = "test" if facts.environment == "test" else "live"
         if facts.tenant_id is not None:
-            tenant = mirror.tenant_by_id(facts.tenant_id)
+            tenant = key_cache.tenant_by_id(facts.tenant_id)
             return Caller("tenant_key", environment, tenant=tenant, key_id=facts.id) if tenant else None
         chosen = _chosen_tenant(request)
-        tenant = mirror.tenant_by_id(chosen) if chosen else None
+        tenant = key_cache.tenant_by_id(chosen) if chosen else None
         if tenant is not None and tenant.app_id != facts.app_id:
             tenant = None
         return Caller("app_key", environment, tenant=tenant, app_id=facts.app_id, key_id=facts.id)

@@ -5,7 +5,7 @@ from uuid import UUID
 from django.db import transaction
 
 from gateway.api.errors import NotFound
-from tenants import audit, keys
+from tenants import api_keys, audit
 from tenants.models import PlatformApp
 
 
@@ -25,9 +25,9 @@ def create_app(*, name: str, actor_user_id: int | None = None) -> PlatformApp:
 
 def create_app_key(
     *, app_id: UUID, name: str, environment: str, actor_user_id: int | None = None
-) -> keys.NewKey:
+) -> api_keys.NewKey:
     """A new key of a platform app. Raises NotFound for an unknown app."""
     app = PlatformApp.objects.filter(pk=app_id).first()
     if app is None:
         raise NotFound("There is no such platform app.")
-    return keys.create(name=name, environment=environment, app=app, actor_user_id=actor_user_id)
+    return api_keys.create(name=name, environment=environment, app=app, actor_user_id=actor_user_id)

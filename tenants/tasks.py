@@ -5,19 +5,20 @@ from uuid import UUID
 
 from celery import shared_task
 
-from tenants import keys, mail, mirror, signup, website_check
+from tenants import api_keys, key_cache, mail
+from tenants.signup import registration, website_check
 
 
 @shared_task
 def reconcile_key_mirror(**_: Any) -> None:
     """Every minute: repair what differs between Valkey and the database."""
-    mirror.reconcile()
+    key_cache.reconcile()
 
 
 @shared_task
 def write_last_used(**_: Any) -> None:
     """Every minute: store when keys were last used."""
-    keys.write_last_used()
+    api_keys.write_last_used()
 
 
 @shared_task
@@ -41,4 +42,4 @@ def check_website(tenant_id: str, **_: Any) -> None:
 @shared_task
 def forget_unconfirmed_sign_ups(**_: Any) -> None:
     """Daily: drop what nobody confirmed."""
-    signup.forget_unconfirmed()
+    registration.forget_unconfirmed()

@@ -7,7 +7,7 @@ from tenants.admin_api import (
     AdminMailView,
     AdminTenantsView,
 )
-from tenants.console_api import ConsoleSessionsView, CurrentConsoleSessionView
+from tenants.console.session_api import ConsoleSessionsView, CurrentConsoleSessionView
 from tenants.views import ApiKeysView, TenantsView, TenantView
 
 urlpatterns = [

@@ -11,7 +11,7 @@ from rest_framework.viewsets import ViewSet
 from gateway.api.authentication import AppCaller, caller_of, tenant_of
 from gateway.api.errors import NotFound
 from gateway.api.pagination import NewestFirst
-from tenants import keys, lifecycle
+from tenants import api_keys, tenants
 from tenants.models import ApiKey, Tenant
 from tenants.serializers import (
     ApiKeyIn,
@@ -41,7 +41,7 @@ class TenantView(ViewSet):
     def partial_update(self, request: Request) -> Response:
         body = TenantChangeIn(data=request.data)
         body.is_valid(raise_exception=True)
-        tenant = lifecycle.change(
+        tenant = tenants.change(
             tenant_id=tenant_of(request).id,
             changes=body.validated_data,
             actor_user_id=caller_of(request).user_id,
@@ -74,7 +74,7 @@ class TenantsView(ViewSet):
     def create(self, request: Request) -> Response:
         body = TenantCreateIn(data=request.data)
         body.is_valid(raise_exception=True)
-        tenant = lifecycle.create_for_app(
+        tenant = tenants.create_for_app(
             app_id=_app_id(request),
             sandbox=caller_of(request).environment == "test",
             **body.validated_data,
@@ -109,7 +109,7 @@ class ApiKeysView(ViewSet):
     def create(self, request: Request) -> Response:
         body = ApiKeyIn(data=request.data)
         body.is_valid(raise_exception=True)
-        new = keys.create(
+        new = api_keys.create(
             tenant=Tenant.objects.get(pk=tenant_of(request).id),
             actor_user_id=caller_of(request).user_id,
             **body.validated_data,
@@ -118,7 +118,7 @@ class ApiKeysView(ViewSet):
 
     @extend_schema(operation_id="revoke_api_key", tags=["API keys"], responses={200: RevokedKeyOut})
     def destroy(self, request: Request, key_id: UUID) -> Response:
-        key = keys.revoke(
+        key = api_keys.revoke(
             tenant_id=tenant_of(request).id, key_id=key_id, actor_user_id=caller_of(request).user_id
         )
         return Response(RevokedKeyOut(key).data)
@@ -127,7 +127,7 @@ class ApiKeysView(ViewSet):
         operation_id="rotate_api_key", tags=["API keys"], request=None, responses={201: RotatedKeyOut}
     )
     def rotate(self, request: Request, key_id: UUID) -> Response:
-        new = keys.rotate(
+        new = api_keys.rotate(
             tenant_id=tenant_of(request).id, key_id=key_id, actor_user_id=caller_of(request).user_id
         )
         old = new.row.replaces
@@ -146,7 +146,7 @@ class ApiKeysView(ViewSet):
         )
 
 
-def _with_key(shown: dict[str, Any], new: keys.NewKey) -> dict[str, Any]:
+def _with_key(shown: dict[str, Any], new: api_keys.NewKey) -> dict[str, Any]:
     """The key's members with the full key after its prefix."""
     members: dict[str, Any] = {}
     for name, value in shown.items():

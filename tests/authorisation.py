@@ -20,7 +20,7 @@ from messaging.message_templates import mirror
 from messaging.models import Batch
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import keys, platform_apps
+from tenants import api_keys, platform_apps
 from tenants.models import PlatformApp, Tenant
 from webhooks.models import Delivery, Endpoint, Event
 
@@ -46,7 +46,7 @@ class Row:
 
 
 def _key(world: World) -> Ids:
-    return {"key_id": keys.create(name="server", environment="live", tenant=world.tenant).row.id}
+    return {"key_id": api_keys.create(name="server", environment="live", tenant=world.tenant).row.id}
 
 
 def _new_endpoint(world: World) -> Endpoint:

@@ -12,7 +12,8 @@ from django.test import Client, TestCase
 from gateway.api import throttling
 from gateway.upstream.blocking_pool import line
 from messaging.notifications import routing
-from tenants import keys, mirror, platform_apps, sessions
+from tenants import api_keys, key_cache, platform_apps
+from tenants.console import sessions
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 from tests.contract import assert_in_contract
 
@@ -82,7 +83,7 @@ def _no_open_line() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _fresh_process_caches() -> None:
     """A process that has cached nothing of earlier tests."""
-    mirror.forget_process_cache()
+    key_cache.forget_process_cache()
     routing.forget()
     throttling.allowance.forget()
 
@@ -100,13 +101,13 @@ def other_tenant(db: None) -> Tenant:
 
 
 @pytest.fixture
-def key(tenant: Tenant) -> keys.NewKey:
+def key(tenant: Tenant) -> api_keys.NewKey:
     """A live key of `tenant`."""
-    return keys.create(name="server", environment=ApiKey.Environment.LIVE, tenant=tenant)
+    return api_keys.create(name="server", environment=ApiKey.Environment.LIVE, tenant=tenant)
 
 
 @pytest.fixture
-def api(key: keys.NewKey) -> Api:
+def api(key: api_keys.NewKey) -> Api:
     """`tenant` calling with its key."""
     return Api(key.key)
 
@@ -114,7 +115,7 @@ def api(key: keys.NewKey) -> Api:
 @pytest.fixture
 def other_api(other_tenant: Tenant) -> Api:
     """`other_tenant` calling with its key."""
-    return Api(keys.create(name="server", environment="live", tenant=other_tenant).key)
+    return Api(api_keys.create(name="server", environment="live", tenant=other_tenant).key)
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ def platform_app(db: None) -> PlatformApp:
 
 
 @pytest.fixture
-def app_key(platform_app: PlatformApp) -> keys.NewKey:
+def app_key(platform_app: PlatformApp) -> api_keys.NewKey:
     """A live key of `platform_app`."""
     return platform_apps.create_app_key(app_id=platform_app.id, name="platform", environment="live")
 

@@ -8,7 +8,8 @@ import responses
 from pytest_django import Settings
 
 from gateway.api.authentication import TENANT_HEADER
-from tenants import keys, platform_apps, sessions
+from tenants import api_keys, platform_apps
+from tenants.console import sessions
 from tenants.models import Tenant, User
 from tests.authorisation import ROWS, Route, Row, World, registered_routes
 from tests.fixtures import Api, assert_error
@@ -81,7 +82,7 @@ class Callers:
         }
 
     def with_key(self, tenant: Tenant, **headers: str) -> Api:
-        return Api(keys.create(name="server", environment="live", tenant=tenant).key, **headers)
+        return Api(api_keys.create(name="server", environment="live", tenant=tenant).key, **headers)
 
 
 class Case:

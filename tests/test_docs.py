@@ -20,7 +20,7 @@ from gateway.upstream.notifications.normalise import FIELDS
 from messaging import idempotency, pacing
 from messaging.batches import lifecycle
 from phone_numbers.hosted_connect import sessions
-from tenants import keys
+from tenants import api_keys
 from tenants.models import Tenant
 from tests.pages import ROOT, blocks, page
 from webhooks import endpoints
@@ -172,7 +172,7 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["wait for the upstream"] == f"{settings.UPSTREAM_TIMEOUT_MS:,} ms"
     assert limits["verify ping"] == f"{settings.WEBHOOK_VERIFY_TIMEOUT_MS:,} ms"
     assert limits["webhook endpoints of one business"] == str(endpoints.MOST_ENDPOINTS)
-    assert limits["overlap of a rotated API key"] == f"{hours(keys.ROTATION_OVERLAP)} hours"
+    assert limits["overlap of a rotated API key"] == f"{hours(api_keys.ROTATION_OVERLAP)} hours"
     assert limits["connect session"] == f"{hours(sessions.LIFETIME)} hour"
     *days, last = (str(days) for days in Tenant.Retention.values)
     default = Tenant._meta.get_field("retention_days").default

@@ -12,7 +12,7 @@ from django.test import Client
 from gateway.clock import now
 from gateway.encryption import decrypt, encrypt
 from messaging.models import Batch
-from tenants import sessions
+from tenants.console import sessions
 from tenants.models import OutboundMail, Tenant, User
 from tests.fixtures import Api
 from tests.pages import marked_block

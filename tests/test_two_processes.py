@@ -21,7 +21,8 @@ from django.db import connection
 
 from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
-from tenants import keys, sessions
+from tenants import api_keys
+from tenants.console import sessions
 from tenants.models import Tenant, User
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
@@ -118,7 +119,8 @@ def test_what_one_process_is_told_reaches_the_other_within_ten_seconds(web: Web,
     waiting = Tenant.objects.create(name="Will be approved")
     other = Tenant.objects.create(name="Loses a key", status=Tenant.Status.ACTIVE)
     suspended_key, approved_key, revoked_key = (
-        keys.create(name="server", environment="live", tenant=tenant) for tenant in (active, waiting, other)
+        api_keys.create(name="server", environment="live", tenant=tenant)
+        for tenant in (active, waiting, other)
     )
     if valkey == "stopped":
         web.stop_valkey()

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from gateway import ids
-from tenants.read_only_admin import HistoryAdmin, Period, ReadOnlyAdmin, display, tenant_link
+from tenants.staff.read_only_admin import HistoryAdmin, Period, ReadOnlyAdmin, display, tenant_link
 from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
 

@@ -9,8 +9,8 @@ from pytest_django import Settings
 from billing.models import Invoice
 from billing.periods import Period
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
-from tenants.lifecycle import IST
 from tenants.models import Tenant
+from tenants.tenants import IST
 from tests.simulated import RunningSimulator, _simulator_process, simulator
 
 __all__ = ["_simulator_process", "simulator"]

@@ -12,7 +12,7 @@ from billing.run import run
 from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
 from billing.tests.test_payments import set_up_mandate
 from tenants.models import AuditEntry, Tenant, User
-from tenants.roles import SUPPORT
+from tenants.staff.roles import SUPPORT
 from tests.simulated import RunningSimulator
 
 pytestmark = pytest.mark.django_db

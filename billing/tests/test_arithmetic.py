@@ -12,7 +12,7 @@ from billing.money import rounded_share, rupees
 from billing.periods import Period, financial_year
 from billing.plan import charge_for
 from billing.words import in_words
-from tenants.gstin import STATES
+from tenants.signup.tax_ids import STATES
 
 moments = st.datetimes(datetime(2020, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 

@@ -13,7 +13,7 @@ from gateway import valkey as valkey_module
 from gateway.api import bodies
 from gateway.api.views import database_answers
 from gateway.wsgi import application
-from tenants import keys, lifecycle
+from tenants import api_keys, tenants
 from tenants.models import PlatformApp, Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 
@@ -37,7 +37,7 @@ def test_a_crash_is_500_without_a_trace_of_its_cause(api: Api, monkeypatch: pyte
     def explode(**_: Any) -> None:
         raise RuntimeError("wb_live_secretsecretsecret")
 
-    monkeypatch.setattr(lifecycle, "change", explode)
+    monkeypatch.setattr(tenants, "change", explode)
     answer = api.patch("/v1/tenant", {"name": "x"})
     assert_error(answer, 500, "internal_error")
     assert "secret" not in answer.content.decode()
@@ -49,7 +49,7 @@ def test_an_unreachable_database_is_503_and_says_when_to_come_back(
     def unreachable(**_: Any) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(lifecycle, "change", unreachable)
+    monkeypatch.setattr(tenants, "change", unreachable)
     answer = api.patch("/v1/tenant", {"name": "x"})
     assert_error(answer, 503, "service_unavailable")
     assert answer["Retry-After"] == "1"
@@ -96,7 +96,9 @@ def test_a_body_over_the_limit_is_413_before_it_is_read(api: Api) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("size", "status"), [(100, 400), (1024 * 1024 + 100, 413)])
-def test_a_chunked_body_is_read_and_limited_like_any_other(key: keys.NewKey, size: int, status: int) -> None:
+def test_a_chunked_body_is_read_and_limited_like_any_other(
+    key: api_keys.NewKey, size: int, status: int
+) -> None:
     import io
 
     answered: list[str] = []
@@ -145,7 +147,7 @@ def test_the_rate_limit_is_a_tenants_own_and_names_the_wait(api: Api, other_api:
 
 def test_without_valkey_calls_are_allowed(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = redis.Redis.from_url("unix:///nonexistent.sock", retry=None)
-    for module in ("gateway.token_bucket", "tenants.mirror", "tenants.keys"):
+    for module in ("gateway.token_bucket", "tenants.key_cache", "tenants.api_keys"):
         monkeypatch.setattr(f"{module}.valkey", lambda: gone)
     assert api.get("/v1/tenant").status_code == 200
     assert valkey_module.valkey() is not gone
@@ -182,13 +184,13 @@ def test_health_without_a_database_is_503_within_two_seconds(
 
 def make_tenants(app: PlatformApp, count: int) -> None:
     for number in range(count):
-        lifecycle.create_for_app(
+        tenants.create_for_app(
             app_id=app.id, name=f"t{number}", external_ref=None, retention_days=90, sandbox=False
         )
 
 
 def test_a_list_is_paged_newest_first_and_stable_while_rows_are_added(
-    platform_app: PlatformApp, app_key: keys.NewKey
+    platform_app: PlatformApp, app_key: api_keys.NewKey
 ) -> None:
     api = Api(app_key.key)
     make_tenants(platform_app, 5)
@@ -203,13 +205,13 @@ def test_a_list_is_paged_newest_first_and_stable_while_rows_are_added(
 
 
 @pytest.mark.parametrize("limit", ["0", "201", "-1", "x", "", "1.5", "٣", "9" * 30])
-def test_a_limit_out_of_range_is_400(app_key: keys.NewKey, limit: str) -> None:
+def test_a_limit_out_of_range_is_400(app_key: api_keys.NewKey, limit: str) -> None:
     error = assert_error(Api(app_key.key).get(f"/v1/tenants?limit={limit}"), 400, "invalid_request")
     assert list(error["details"]["fields"]) == ["limit"]
 
 
 @pytest.mark.parametrize("cursor", ["x", "!!!", "é", "AAAA", "%00", "MTIz"])
-def test_a_cursor_that_cannot_be_read_is_400(app_key: keys.NewKey, cursor: str) -> None:
+def test_a_cursor_that_cannot_be_read_is_400(app_key: api_keys.NewKey, cursor: str) -> None:
     error = assert_error(Api(app_key.key).get(f"/v1/tenants?cursor={cursor}"), 400, "invalid_request")
     assert list(error["details"]["fields"]) == ["cursor"]
 

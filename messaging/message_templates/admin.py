@@ -9,7 +9,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
 from messaging.message_templates.models import MessageTemplate
-from tenants.read_only_admin import HistoryAdmin, Period
+from tenants.staff.read_only_admin import HistoryAdmin, Period
 
 
 @admin.register(MessageTemplate)

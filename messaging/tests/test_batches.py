@@ -11,7 +11,7 @@ from gateway import ids
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
-from tenants import keys
+from tenants import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.simulated import SimulatedAccount
@@ -154,7 +154,7 @@ def test_a_client_ref_seen_before_gives_its_batch(
 
 @pytest.mark.django_db(transaction=True)
 def test_of_two_creations_with_one_client_ref_at_once_one_wins(
-    tenant: Tenant, key: keys.NewKey, account: SimulatedAccount
+    tenant: Tenant, key: api_keys.NewKey, account: SimulatedAccount
 ) -> None:
     number = connected_number(tenant, account)
     body = {"from": number.phone_number_id, "client_ref": "may", "messages": messages(500)}
@@ -241,6 +241,6 @@ def test_another_tenants_batch_and_no_batch_are_404(
     api: Api, other_api: Api, tenant: Tenant, number: PhoneNumber, method: str, suffix: str
 ) -> None:
     batch_id = made(api, number)
-    test_api = Api(keys.create(name="t", environment="test", tenant=tenant).key)
+    test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
     for caller, wanted in ((other_api, batch_id), (test_api, batch_id), (api, "bat_1"), (api, "x")):
         assert_error(caller.request(method, f"{PATH}/{wanted}{suffix}"), 404, "not_found")

@@ -11,7 +11,7 @@ from gateway.clock import now
 from messaging.models import IdempotencyRecord
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
-from tenants import keys
+from tenants import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.simulated import RunningSimulator, SimulatedAccount
@@ -131,7 +131,7 @@ def test_another_tenants_number_and_another_environments_are_unusable(
     api: Api, other_api: Api, tenant: Tenant, number: PhoneNumber
 ) -> None:
     assert_error(other_api.post("/v1/messages", text(number)), 400, "invalid_request")
-    test_key = keys.create(name="t", environment="test", tenant=tenant).key
+    test_key = api_keys.create(name="t", environment="test", tenant=tenant).key
     assert_error(Api(test_key).post("/v1/messages", text(number)), 400, "invalid_request")
 
 
@@ -247,7 +247,7 @@ def test_after_24_hours_a_key_is_new(api: Api, number: PhoneNumber, simulator: R
 
 @pytest.mark.django_db(transaction=True)
 def test_of_two_at_once_one_sends_and_the_other_is_told(
-    tenant: Tenant, key: keys.NewKey, account: SimulatedAccount, simulator: RunningSimulator
+    tenant: Tenant, key: api_keys.NewKey, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
     number = connected_number(tenant, account)
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 700})

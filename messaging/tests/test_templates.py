@@ -19,7 +19,7 @@ from messaging.message_templates.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
 from messaging.tests.template_bodies import PNG, numbered, order_update
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import keys
+from tenants import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.simulated import RunningSimulator, SimulatedAccount
@@ -348,7 +348,7 @@ def test_another_tenants_and_another_environments_templates_are_404(
     api: Api, other_api: Api, tenant: Tenant, number: PhoneNumber
 ) -> None:
     template_id = created(api, order_update())
-    test_api = Api(keys.create(name="test", environment="test", tenant=tenant).key)
+    test_api = Api(api_keys.create(name="test", environment="test", tenant=tenant).key)
     for caller in (other_api, test_api):
         for method in ("GET", "POST", "DELETE"):
             answer = caller.request(method, f"/v1/templates/{template_id}", {})

@@ -6,7 +6,7 @@ import pytest
 import responses
 
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import keys
+from tenants import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
@@ -131,7 +131,7 @@ def test_another_tenants_account_is_a_conflict(api: Api, other_api: Api, simulat
 def test_an_account_lives_in_one_environment(api: Api, tenant: Tenant, simulator: RunningSimulator) -> None:
     account = simulator.account()
     body = {"waba_id": account.waba_id, "access_token": account.access_token}
-    test_api = Api(keys.create(name="test", environment="test", tenant=tenant).key)
+    test_api = Api(api_keys.create(name="test", environment="test", tenant=tenant).key)
     assert test_api.post(PATH, body).status_code == 200
     assert_error(api.post(PATH, body), 409, "conflict")
     assert_error(api.get(f"/v1/numbers/{account.phone_number_id}"), 404, "not_found")
@@ -145,7 +145,7 @@ def test_a_sandbox_tenant_is_on_the_simulator_whatever_its_key(
     settings.META_GRAPH_URL = "http://127.0.0.1:9"
     sandbox = Tenant.objects.create(name="Sandbox", status=Tenant.Status.ACTIVE, sandbox=True)
     account = simulator.account()
-    api = Api(keys.create(name="live", environment="live", tenant=sandbox).key)
+    api = Api(api_keys.create(name="live", environment="live", tenant=sandbox).key)
     answer = api.post(
         "/v1/numbers/embedded-signup",
         {

@@ -4,8 +4,10 @@ import pytest
 from django.contrib.auth.models import Group
 from django.core.management import call_command
 
-from tenants import audit, roles, sessions
+from tenants import audit
+from tenants.console import sessions
 from tenants.models import Tenant, User
+from tenants.staff import roles
 from tests.fixtures import Api, assert_error
 
 pytestmark = pytest.mark.django_db

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.clock import now
-from tenants import keys
+from tenants import api_keys
 from tenants.models import ApiKey, AuditEntry, Tenant
 from tests.fixtures import Api, assert_error
 
@@ -34,7 +34,7 @@ def test_a_list_shows_own_keys_only_newest_first(api: Api, other_api: Api) -> No
     assert "key" not in listed[0]
 
 
-def test_a_revoked_key_is_refused_and_a_key_can_revoke_itself(api: Api, key: keys.NewKey) -> None:
+def test_a_revoked_key_is_refused_and_a_key_can_revoke_itself(api: Api, key: api_keys.NewKey) -> None:
     answer = api.delete(f"/v1/api-keys/{key.row.id}")
     assert answer.status_code == 200
     assert answer.json()["id"] == str(key.row.id)
@@ -42,7 +42,7 @@ def test_a_revoked_key_is_refused_and_a_key_can_revoke_itself(api: Api, key: key
     assert_error(api.get("/v1/tenant"), 401, "unauthorized")
 
 
-def test_rotation_leaves_the_old_key_24_hours(api: Api, key: keys.NewKey) -> None:
+def test_rotation_leaves_the_old_key_24_hours(api: Api, key: api_keys.NewKey) -> None:
     answer = api.post(f"/v1/api-keys/{key.row.id}/rotate")
     assert answer.status_code == 201
     body = answer.json()
@@ -55,7 +55,7 @@ def test_rotation_leaves_the_old_key_24_hours(api: Api, key: keys.NewKey) -> Non
     assert timedelta(hours=23, minutes=59) < key.row.expires_at - now() <= timedelta(hours=24)
 
 
-def test_an_expired_key_is_refused_and_cannot_be_rotated(api: Api, key: keys.NewKey) -> None:
+def test_an_expired_key_is_refused_and_cannot_be_rotated(api: Api, key: api_keys.NewKey) -> None:
     second = api.post("/v1/api-keys", {"name": "second"}).json()
     ApiKey.objects.filter(pk=key.row.id).update(expires_at=now() - timedelta(seconds=1))
     assert_error(Api(second["key"]).post(f"/v1/api-keys/{key.row.id}/rotate"), 409, "conflict")
@@ -70,24 +70,24 @@ def test_a_bad_body_names_its_field(api: Api, body: dict[str, str], field: str) 
     assert list(error["details"]["fields"]) == [field]
 
 
-def test_another_tenants_key_does_not_exist(other_api: Api, key: keys.NewKey) -> None:
+def test_another_tenants_key_does_not_exist(other_api: Api, key: api_keys.NewKey) -> None:
     assert_error(other_api.delete(f"/v1/api-keys/{key.row.id}"), 404, "not_found")
     assert_error(other_api.post(f"/v1/api-keys/{key.row.id}/rotate"), 404, "not_found")
     assert_error(other_api.delete(f"/v1/api-keys/{uuid4()}"), 404, "not_found")
     assert_error(other_api.delete("/v1/api-keys/no-uuid"), 404, "not_found")
 
 
-def test_what_happens_to_keys_is_audited(api: Api, tenant: Tenant, key: keys.NewKey) -> None:
+def test_what_happens_to_keys_is_audited(api: Api, tenant: Tenant, key: api_keys.NewKey) -> None:
     api.post(f"/v1/api-keys/{key.row.id}/rotate")
     api.delete(f"/v1/api-keys/{key.row.id}")
     actions = AuditEntry.objects.filter(tenant_id=tenant.id).order_by("id").values_list("action", flat=True)
     assert list(actions) == ["api_key.create", "api_key.rotate", "api_key.revoke"]
 
 
-def test_a_used_key_says_when(api: Api, key: keys.NewKey) -> None:
+def test_a_used_key_says_when(api: Api, key: api_keys.NewKey) -> None:
     api.get("/v1/tenant")
-    assert keys.write_last_used() == 1
+    assert api_keys.write_last_used() == 1
     key.row.refresh_from_db()
     assert key.row.last_used_at is not None
     assert abs(key.row.last_used_at - now()) < timedelta(minutes=1)
-    assert keys.write_last_used() == 0
+    assert api_keys.write_last_used() == 0

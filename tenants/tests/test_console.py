@@ -10,7 +10,8 @@ from django.test import Client
 from django.urls import reverse
 
 from gateway.clock import now
-from tenants import keys, mail, sessions
+from tenants import api_keys, mail
+from tenants.console import sessions
 from tenants.models import ApiKey, OutboundMail, Tenant, User
 from tests.fixtures import Api, assert_error
 
@@ -87,7 +88,7 @@ def test_a_person_logs_in_creates_a_key_and_logs_out(person: User, tenant: Tenan
 
 
 def test_a_key_is_rotated_and_revoked_by_its_name(browser: Client, tenant: Tenant) -> None:
-    old = keys.create(name="till", environment="live", tenant=tenant)
+    old = api_keys.create(name="till", environment="live", tenant=tenant)
     assert browser.get(f"/console/api-keys/{old.row.id}/rotate").status_code == 200
     page = browser.post(f"/console/api-keys/{old.row.id}/rotate").content.decode()
     new = re.search(r"wb_live_\w{40}", page)
@@ -103,7 +104,7 @@ def test_a_key_is_rotated_and_revoked_by_its_name(browser: Client, tenant: Tenan
 
 
 def test_another_tenants_key_does_not_exist(browser: Client, other_tenant: Tenant) -> None:
-    foreign = keys.create(name="till", environment="live", tenant=other_tenant)
+    foreign = api_keys.create(name="till", environment="live", tenant=other_tenant)
     for action in ("rotate", "revoke"):
         assert browser.get(f"/console/api-keys/{foreign.row.id}/{action}").status_code == 404
         assert (
@@ -202,6 +203,6 @@ def test_pages_that_fail_are_pages(browser: Client) -> None:
 
 
 def test_an_expired_key_is_shown_as_expired(browser: Client, tenant: Tenant) -> None:
-    key = keys.create(name="old", environment="test", tenant=tenant)
+    key = api_keys.create(name="old", environment="test", tenant=tenant)
     ApiKey.objects.filter(pk=key.row.pk).update(expires_at=now() - timedelta(minutes=1))
     assert "Expired" in browser.get("/console/api-keys").content.decode()

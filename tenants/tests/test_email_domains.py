@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenants import email_domains
 from tenants.models import EmailDomainRule
+from tenants.signup import email_domains
 
 
 @pytest.mark.django_db

@@ -11,8 +11,9 @@ from django.db import connection
 from django.test import Client
 
 from gateway.clock import now
-from tenants import mail, signup, signup_flags
+from tenants import mail
 from tenants.models import AuditEntry, OutboundMail, SignUp, Tenant, User
+from tenants.signup import flags, registration
 
 pytestmark = pytest.mark.django_db
 
@@ -71,7 +72,7 @@ def test_a_link_works_once_and_for_24_hours(browser: Client, monkeypatch: pytest
     link = last_link()
     assert browser.get(f"{link}x").status_code == 410
     with monkeypatch.context() as later:
-        later.setattr(signup, "LINK_LIFETIME", timedelta(seconds=-1))
+        later.setattr(registration, "LINK_LIFETIME", timedelta(seconds=-1))
         assert browser.post(link).status_code == 410
     assert browser.post(link).status_code == 200
     assert browser.get(link).status_code == 410
@@ -148,9 +149,9 @@ def test_one_mailbox_is_not_flooded(browser: Client) -> None:
 
 def test_unconfirmed_sign_ups_are_forgotten_after_a_week(browser: Client) -> None:
     sign_up(browser)
-    assert signup.forget_unconfirmed() == 0
+    assert registration.forget_unconfirmed() == 0
     SignUp.objects.update(created_at=now() - timedelta(days=8))
-    assert signup.forget_unconfirmed() == 1
+    assert registration.forget_unconfirmed() == 1
 
 
 @pytest.mark.django_db(transaction=True)
@@ -164,8 +165,8 @@ def test_a_link_used_twice_at_once_makes_one_tenant() -> None:
     def confirm(token: str) -> bool:
         try:
             barrier.wait()
-            signup.confirm(token)
-        except signup.LinkError:
+            registration.confirm(token)
+        except registration.LinkError:
             return False
         else:
             return True
@@ -191,7 +192,7 @@ def flags_of(**changes: Any) -> set[str]:
         "phone": "+919800000001",
         "ip": "192.0.2.7",
     }
-    found = signup_flags.compute(SignUp.objects.create(**{**fields, **changes}))
+    found = flags.compute(SignUp.objects.create(**{**fields, **changes}))
     assert all(set(flag) == {"code", "severity", "detail"} for flag in found)
     return {flag["code"] for flag in found}
 

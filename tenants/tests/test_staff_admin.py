@@ -12,8 +12,11 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from tenants import keys, platform_apps, roles, sessions, signup
+from tenants import api_keys, platform_apps
+from tenants.console import sessions
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, SignUp, Tenant, User
+from tenants.signup import registration
+from tenants.staff import roles
 
 pytestmark = pytest.mark.django_db
 
@@ -50,7 +53,7 @@ def waiting() -> Tenant:
         pin_code="560100",
         phone="+919800000001",
     )
-    return signup.confirm(signup.link_for(sign_up).rpartition("/")[2])
+    return registration.confirm(registration.link_for(sign_up).rpartition("/")[2])
 
 
 def decide(client: Client, tenant: Tenant, action: str, **fields: str) -> Any:
@@ -148,7 +151,7 @@ def test_an_app_and_its_key_are_made_and_the_key_is_shown_once(browser: Client) 
     key = re.search(r"wb_live_\w{40}", made.content.decode())
     assert key is not None
     assert "no-store" in made["Cache-Control"]
-    assert ApiKey.objects.get().key_hash == keys.hash_of(key[0])
+    assert ApiKey.objects.get().key_hash == api_keys.hash_of(key[0])
     assert {entry.action for entry in AuditEntry.objects.all()} == {"app.create", "api_key.create"}
 
 
@@ -194,7 +197,7 @@ def test_history_has_no_change_or_delete(browser: Client, waiting: Tenant) -> No
 def test_no_page_of_this_app_shows_a_secret(
     browser: Client, staff: User, tenant: Tenant, waiting: Tenant
 ) -> None:
-    key = keys.create(name="server", environment="live", tenant=tenant)
+    key = api_keys.create(name="server", environment="live", tenant=tenant)
     app = platform_apps.create_app(name="Shop platform")
     token = sessions.open_session(staff).token
     secrets = [

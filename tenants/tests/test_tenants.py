@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from tenants import keys, lifecycle, mirror, platform_apps
+from tenants import api_keys, key_cache, platform_apps, tenants
 from tenants.models import AuditEntry, PlatformApp, Tenant
 from tests.fixtures import Api, assert_error
 
@@ -78,7 +78,7 @@ def test_a_bad_setting_names_its_field(api: Api, body: dict[str, Any], field: st
     assert list(error["details"]["fields"]) == [field]
 
 
-def test_a_platform_key_creates_tenants_that_are_active_at_once(app_key: keys.NewKey) -> None:
+def test_a_platform_key_creates_tenants_that_are_active_at_once(app_key: api_keys.NewKey) -> None:
     answer = Api(app_key.key).post("/v1/tenants", {"name": "Shop", "external_ref": "s-1"})
     assert answer.status_code == 201
     body = answer.json()
@@ -93,7 +93,7 @@ def test_a_test_platform_key_creates_sandbox_tenants(platform_app: PlatformApp) 
     assert (body["sandbox"], body["billing_status"], body["trial_ends_at"]) == (True, "exempt", None)
 
 
-def test_an_external_ref_is_unique_per_app(app_key: keys.NewKey) -> None:
+def test_an_external_ref_is_unique_per_app(app_key: api_keys.NewKey) -> None:
     api = Api(app_key.key)
     api.post("/v1/tenants", {"name": "Shop", "external_ref": "s-1"})
     error = assert_error(
@@ -107,7 +107,7 @@ def test_an_external_ref_is_unique_per_app(app_key: keys.NewKey) -> None:
     assert api.get("/v1/tenants?external_ref=s-2").json()["data"] == []
 
 
-def test_an_app_sees_the_tenants_it_created_and_no_others(app_key: keys.NewKey, tenant: Tenant) -> None:
+def test_an_app_sees_the_tenants_it_created_and_no_others(app_key: api_keys.NewKey, tenant: Tenant) -> None:
     api = Api(app_key.key)
     made = api.post("/v1/tenants", {"name": "Shop"}).json()
     assert [row["id"] for row in api.get("/v1/tenants").json()["data"]] == [made["id"]]
@@ -123,7 +123,7 @@ def test_tenant_keys_and_strangers_have_no_business_with_tenants(api: Api, staff
     assert_error(Api(None).get("/v1/tenants"), 401, "unauthorized")
 
 
-def test_a_platform_key_acts_on_the_tenant_it_names(app_key: keys.NewKey, tenant: Tenant) -> None:
+def test_a_platform_key_acts_on_the_tenant_it_names(app_key: api_keys.NewKey, tenant: Tenant) -> None:
     api = Api(app_key.key)
     made = api.post("/v1/tenants", {"name": "Shop"}).json()
     assert api.get("/v1/tenant", X_Service_Tenant=made["id"]).json()["id"] == made["id"]
@@ -151,10 +151,10 @@ def test_a_trial_lasts_14_days_and_on_to_the_next_month_in_ist(start: str, end: 
     def moment(text: str) -> datetime:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
-    assert lifecycle.trial_end(moment(start)) == moment(end)
+    assert tenants.trial_end(moment(start)) == moment(end)
 
 
-def test_staff_make_apps_and_their_keys(staff_api: Api, api: Api, app_key: keys.NewKey) -> None:
+def test_staff_make_apps_and_their_keys(staff_api: Api, api: Api, app_key: api_keys.NewKey) -> None:
     made = staff_api.post("/v1/admin/apps", {"name": "Till"})
     assert made.status_code == 201
     assert set(made.json()) == {"id", "name"}
@@ -173,12 +173,12 @@ def test_staff_make_apps_and_their_keys(staff_api: Api, api: Api, app_key: keys.
 
 def test_the_facts_of_a_sandbox_tenant_send_its_calls_to_the_simulator(tenant: Tenant) -> None:
     Tenant.objects.filter(pk=tenant.id).update(sandbox=True)
-    facts = mirror.tenant_by_id(tenant.id)
+    facts = key_cache.tenant_by_id(tenant.id)
     assert facts is not None
     assert facts.sandbox
 
 
-def test_the_database_itself_refuses_to_change_the_audit_log(tenant: Tenant, key: keys.NewKey) -> None:
+def test_the_database_itself_refuses_to_change_the_audit_log(tenant: Tenant, key: api_keys.NewKey) -> None:
     for change in ("UPDATE tenants_auditentry SET action = 'x'", "DELETE FROM tenants_auditentry"):
         with (
             pytest.raises(DatabaseError, match="append-only"),

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gateway.outbound import client
-from tenants import website_check
 from tenants.models import Tenant
+from tenants.signup import website_check
 
 pytestmark = pytest.mark.django_db
 

@@ -19,7 +19,7 @@ from django.db import connection
 from gateway.local_run import embedded_servers
 from messaging.models import BatchItem
 from messaging.tests.conftest import connected_number
-from tenants import keys
+from tenants import api_keys
 from tenants.models import Tenant
 from tests.faults.callers import Callers
 from tests.faults.service import LONG, Postgres, Service, busiest, received, wait_until
@@ -93,7 +93,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     # So that the database goes away under sends that the upstream has taken already.
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 200})
     url, _ = service.web(workers=WEB_PROCESSES)
-    token = keys.create(name="server", environment="live", tenant=tenant).key
+    token = api_keys.create(name="server", environment="live", tenant=tenant).key
     callers = Callers(url, token, number)
 
     def post(path: str, body: Any) -> Any:

@@ -25,7 +25,7 @@ from messaging.models import Batch, BatchItem
 from messaging.tasks import run_batches
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
-from tenants.keys import NewKey
+from tenants.api_keys import NewKey
 from tenants.models import Tenant
 from tests.faults.service import LONG, Service, Valkey, busiest, database_url, received, wait_until
 from tests.simulated import RunningSimulator, _simulator_process, simulator

@@ -9,7 +9,7 @@ from django.utils.dateparse import parse_datetime
 
 from billing.run import run
 from gateway.clock import now
-from tenants.lifecycle import IST
+from tenants.tenants import IST
 
 
 class Command(BaseCommand):

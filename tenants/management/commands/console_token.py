@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tenants import sessions
+from tenants.console import sessions
 from tenants.models import User
 
 

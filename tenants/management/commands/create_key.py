@@ -4,7 +4,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from gateway.api.errors import NotFound
-from tenants import keys, platform_apps
+from tenants import api_keys, platform_apps
 from tenants.models import ApiKey, Tenant
 
 
@@ -29,5 +29,5 @@ class Command(BaseCommand):
             tenant = Tenant.objects.filter(pk=options["tenant"]).first()
             if tenant is None:
                 raise CommandError("There is no such tenant.")
-            new = keys.create(name=name, environment=environment, tenant=tenant)
+            new = api_keys.create(name=name, environment=environment, tenant=tenant)
         self.stdout.write(new.key)

@@ -17,9 +17,10 @@ from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
 from gateway.api.errors import Conflict
-from tenants import approval, email_domains, gstin
+from tenants import approval
 from tenants.models import AuditEntry, SignUp, Tenant, User
-from tenants.read_only_admin import ReadOnlyAdmin, action, dialog, display
+from tenants.signup import email_domains, tax_ids
+from tenants.staff.read_only_admin import ReadOnlyAdmin, action, dialog, display
 
 STATUS_LABELS = {
     "active": "success",
@@ -161,7 +162,7 @@ class TenantAdmin(ReadOnlyAdmin):
         if not tenant.tax_id:
             return ""
         return format_html(
-            "{}<br><small>{}</small>", tenant.tax_id, gstin.parse(tenant.tax_id).holder or "no PAN"
+            "{}<br><small>{}</small>", tenant.tax_id, tax_ids.parse(tenant.tax_id).holder or "no PAN"
         )
 
     @display(description="Flags")
@@ -240,8 +241,8 @@ class TenantAdmin(ReadOnlyAdmin):
         tenant = Tenant.objects.filter(pk=object_id).first()
         evidence = {
             "sign_up": sign_up,
-            "state": gstin.STATES.get(sign_up.state_code, "") if sign_up else "",
-            "tax": gstin.parse(tenant.tax_id) if tenant and tenant.tax_id else None,
+            "state": tax_ids.STATES.get(sign_up.state_code, "") if sign_up else "",
+            "tax": tax_ids.parse(tenant.tax_id) if tenant and tenant.tax_id else None,
             "trail": AuditEntry.objects.filter(tenant_id=object_id).order_by("-id")[:8],
             "actors": {user.pk: user.email for user in User.objects.filter(is_staff=True)},
         }

@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 from unfold.sites import UnfoldAdminSite
 
-from tenants.console_account import has_second_factor
-from tenants.roles import OWN_APPS
+from tenants.console.accounts import has_second_factor
+from tenants.staff.roles import OWN_APPS
 
 ADMIN_CSP = {
     "script-src": ["'self'", "'unsafe-inline'", "'unsafe-eval'"],

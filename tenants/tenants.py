@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 
 from gateway.api.errors import InvalidRequest
 from gateway.clock import now
-from tenants import audit, mirror
+from tenants import audit, key_cache
 from tenants.models import PlatformApp, Tenant
 
 IST = ZoneInfo("Asia/Kolkata")
@@ -52,7 +52,7 @@ def create_for_app(
                 tenant_id=tenant.id,
                 details={"app_id": str(app_id), "sandbox": sandbox},
             )
-            transaction.on_commit(lambda: mirror.write_tenant(tenant))
+            transaction.on_commit(lambda: key_cache.write_tenant(tenant))
     except IntegrityError:
         raise InvalidRequest.of(external_ref="Another tenant of this app has this external_ref.") from None
     return tenant

@@ -21,7 +21,7 @@ from django.db.models import QuerySet
 from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
 from gateway.valkey import UNAVAILABLE, valkey
-from tenants import audit, checklist, mirror
+from tenants import audit, checklist, key_cache
 from tenants.models import ApiKey, PlatformApp, Tenant
 
 ROTATION_OVERLAP = timedelta(hours=24)
@@ -85,7 +85,7 @@ def create(
         )
         if tenant is not None:
             checklist.mark(tenant_id=tenant.id, step="api_key_created")
-        transaction.on_commit(lambda: mirror.write_key(row))
+        transaction.on_commit(lambda: key_cache.write_key(row))
     return NewKey(row, key)
 
 
@@ -101,7 +101,7 @@ def rotate(*, tenant_id: UUID, key_id: UUID, actor_user_id: int | None = None) -
         ends = now() + ROTATION_OVERLAP
         old.expires_at = ends if old.expires_at is None else min(old.expires_at, ends)
         old.save(update_fields=["expires_at"])
-        transaction.on_commit(lambda: mirror.write_key(old))
+        transaction.on_commit(lambda: key_cache.write_key(old))
         return create(
             name=old.name,
             environment=old.environment,
@@ -126,7 +126,7 @@ def revoke(*, tenant_id: UUID, key_id: UUID, actor_user_id: int | None = None) -
                 actor_user_id=actor_user_id,
                 details={"name": key.name},
             )
-        transaction.on_commit(lambda: mirror.write_key(key))
+        transaction.on_commit(lambda: key_cache.write_key(key))
     return key
 
 
@@ -148,7 +148,7 @@ def note_used(key_id: UUID) -> None:
     with _noted_lock:
         if _noted.get(key_id, 0.0) > moment:
             return
-        if len(_noted) > mirror.PROCESS_ENTRIES:
+        if len(_noted) > key_cache.PROCESS_ENTRIES:
             _noted.clear()
         _noted[key_id] = moment + NOTE_EVERY_SECONDS
     try:

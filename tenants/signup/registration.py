@@ -17,12 +17,13 @@ from django.core import signing
 from django.db import IntegrityError, transaction
 
 from gateway.clock import now
-from tenants import audit, email_domains, mail, mirror, signup_flags, website_check
+from tenants import audit, key_cache, mail
 from tenants.models import SignUp, Tenant, User
+from tenants.signup import email_domains, flags, website_check
 
 LINK_LIFETIME = timedelta(hours=24)
 KEPT_UNCONFIRMED = timedelta(days=7)
-_SIGNER = signing.TimestampSigner(salt="tenants.signup")
+_SIGNER = signing.TimestampSigner(salt="tenants.signup.registration")
 
 
 class LinkError(Exception):
@@ -103,7 +104,7 @@ def _confirm(sign_up: SignUp) -> Tenant:
         tax_id=sign_up.tax_id,
         tax_id_type=sign_up.tax_id_type,
         email_domain=email_domains.registrable(sign_up.email.split("@")[1]),
-        flags=signup_flags.compute(sign_up),
+        flags=flags.compute(sign_up),
     )
     user = User.objects.create(email=sign_up.email, password=sign_up.password, tenant=tenant)
     EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
@@ -117,7 +118,7 @@ def _confirm(sign_up: SignUp) -> Tenant:
         actor_user_id=user.pk,
         details={"flags": [flag["code"] for flag in tenant.flags]},
     )
-    transaction.on_commit(lambda: mirror.write_tenant(tenant))
+    transaction.on_commit(lambda: key_cache.write_tenant(tenant))
     website_check.after_commit(tenant)
     return tenant
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from django.db.models import Q
 
 from gateway.clock import now
-from tenants import email_domains, gstin
 from tenants.models import SignUp, Tenant
+from tenants.signup import email_domains, tax_ids
 
 Flag = dict[str, str]
 Severity = Literal["info", "warning", "high"]
@@ -28,11 +28,11 @@ def flag(code: str, severity: Severity, detail: str) -> Flag:
 
 def compute(sign_up: SignUp) -> list[Flag]:
     """Every flag of a sign-up, compared with the tenants that exist."""
-    tax = gstin.parse(sign_up.tax_id)
+    tax = tax_ids.parse(sign_up.tax_id)
     return [*_own(sign_up, tax), *_compared(sign_up, tax)]
 
 
-def _own(sign_up: SignUp, tax: gstin.TaxId) -> list[Flag]:
+def _own(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
     flags = []
     name, domain = sign_up.email.split("@")
     website = email_domains.website_domain(sign_up.website)
@@ -54,12 +54,12 @@ def _own(sign_up: SignUp, tax: gstin.TaxId) -> list[Flag]:
     if expected and tax.holder_letter and tax.holder_letter != expected:
         detail = f"The name “{sign_up.company}” does not fit the PAN's holder type: {tax.holder}."
         flags.append(flag("pan_holder_type_vs_name", "high", detail))
-    if tax.state_code in gstin.ADDRESS_STATES and tax.state_code != sign_up.state_code:
+    if tax.state_code in tax_ids.ADDRESS_STATES and tax.state_code != sign_up.state_code:
         flags.append(
             flag(
                 "gstin_state_differs_from_address",
                 "warning",
-                f"GSTIN of {gstin.STATES[tax.state_code]}, address in {gstin.STATES[sign_up.state_code]}.",
+                f"GSTIN of {tax_ids.STATES[tax.state_code]}, address in {tax_ids.STATES[sign_up.state_code]}.",
             )
         )
     if not sign_up.phone.startswith("+91"):
@@ -67,7 +67,7 @@ def _own(sign_up: SignUp, tax: gstin.TaxId) -> list[Flag]:
     return flags
 
 
-def _compared(sign_up: SignUp, tax: gstin.TaxId) -> list[Flag]:
+def _compared(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
     flags = []
     domain = email_domains.registrable(sign_up.email.split("@")[1])
     same_tax_id = Q(tax_id=tax.number)

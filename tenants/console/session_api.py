@@ -17,9 +17,9 @@ from rest_framework.viewsets import ViewSet
 
 from gateway.api.authentication import ConsoleCaller
 from gateway.api.errors import Forbidden, RateLimited, Unauthorized
-from tenants import sessions
 from tenants.authentication import BearerAuthentication
-from tenants.console_account import check_second_factor, has_second_factor
+from tenants.console import sessions
+from tenants.console.accounts import check_second_factor, has_second_factor
 from tenants.models import ConsoleSession, User
 from tenants.serializers import ConsoleSessionIn, ConsoleSessionOut, NewConsoleSessionOut
 

@@ -20,9 +20,10 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from gateway.api.errors import Conflict
 from gateway.clock import now
-from tenants import keys, signup
-from tenants.console_forms import ApiKeyForm, RevokeForm, SignUpForm
+from tenants import api_keys
+from tenants.console.forms import ApiKeyForm, RevokeForm, SignUpForm
 from tenants.models import ApiKey, Tenant, User
+from tenants.signup import registration
 
 
 def console_context(request: HttpRequest) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def sign_up(request: HttpRequest) -> HttpResponse:
     ):
         return cast("HttpResponse", ratelimit.respond_429(request))
     if request.method == "POST" and form.is_valid():
-        signup.start(form.form(), ip=get_adapter().get_client_ip(request))
+        registration.start(form.form(), ip=get_adapter().get_client_ip(request))
         return redirect("sign_up_sent")
     return render(request, "console/sign_up.html", {"form": form}, status=400 if form.errors else 200)
 
@@ -58,10 +59,10 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
     """The mailed link: a page with a button, because mail scanners open links; only POST confirms."""
     try:
         if request.method == "POST":
-            tenant = signup.confirm(token)
+            tenant = registration.confirm(token)
             return render(request, "console/confirmed.html", {"tenant": tenant})
-        return render(request, "console/confirm.html", {"sign_up": signup.find(token)})
-    except signup.LinkError:
+        return render(request, "console/confirm.html", {"sign_up": registration.find(token)})
+    except registration.LinkError:
         return render(request, "console/link_error.html", status=410)
 
 
@@ -88,7 +89,7 @@ def key_list(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         _require_active(tenant)
         if form.is_valid():
-            new = keys.create(tenant=tenant, actor_user_id=request.user.pk, **form.cleaned_data)
+            new = api_keys.create(tenant=tenant, actor_user_id=request.user.pk, **form.cleaned_data)
             return _shown_once(request, new)
     rows = ApiKey.objects.for_tenant(tenant.id).order_by("-id")
     return render(
@@ -111,7 +112,7 @@ def rotate_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
     _require_active(tenant)
     try:
         return _shown_once(
-            request, keys.rotate(tenant_id=tenant.id, key_id=key_id, actor_user_id=request.user.pk)
+            request, api_keys.rotate(tenant_id=tenant.id, key_id=key_id, actor_user_id=request.user.pk)
         )
     except Conflict as error:
         messages.error(request, error.text)
@@ -128,7 +129,7 @@ def revoke_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
     form = RevokeForm(request.POST or None, key_name=key.name)
     if request.method == "POST" and form.is_valid():
         _require_active(tenant)
-        keys.revoke(tenant_id=tenant.id, key_id=key_id, actor_user_id=request.user.pk)
+        api_keys.revoke(tenant_id=tenant.id, key_id=key_id, actor_user_id=request.user.pk)
         messages.success(
             request, f"The key {key.prefix}… is revoked. It stops working everywhere within 30 seconds."
         )
@@ -165,7 +166,7 @@ def _key(tenant: Tenant, key_id: UUID) -> ApiKey:
     return key
 
 
-def _shown_once(request: HttpRequest, new: keys.NewKey) -> HttpResponse:
+def _shown_once(request: HttpRequest, new: api_keys.NewKey) -> HttpResponse:
     response = render(request, "console/key_created.html", {"tenant": new.row.tenant, "new": new})
     response["Cache-Control"] = "no-store"
     return response

@@ -12,8 +12,8 @@ from kombu.exceptions import OperationalError
 
 from gateway.outbound import client
 from gateway.valkey import UNAVAILABLE
-from tenants import signup_flags
 from tenants.models import Tenant
+from tenants.signup import flags
 
 log = structlog.get_logger(__name__)
 
@@ -42,9 +42,9 @@ def check(tenant_id: UUID) -> None:
         return
     answer = client.get_once(tenant.website, {}, allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS)
     if answer.status is None or answer.status >= 400:
-        found = signup_flags.flag("website_unreachable", "warning", "The website did not answer.")
+        found = flags.flag("website_unreachable", "warning", "The website did not answer.")
     elif any(words in answer.body.lower() for words in _PARKED):
-        found = signup_flags.flag("website_parked", "high", "The website looks like a parking page.")
+        found = flags.flag("website_parked", "high", "The website looks like a parking page.")
     else:
         return
     with transaction.atomic():

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from gateway import health
 from gateway.clock import now
-from tenants import keys, mirror
+from tenants import api_keys, key_cache
 from tenants.models import ApiKey, Tenant
 from tests.fixtures import Api, assert_error
 
@@ -25,14 +25,14 @@ def use(api: Api) -> int:
 def age_entry(client: redis.Redis, name: str) -> None:
     """Make an entry older than a reader trusts."""
     entry = orjson.loads(bytes(client.get(name) or b""))  # type: ignore[arg-type]
-    client.set(name, orjson.dumps({**entry, "as_of": entry["as_of"] - mirror.FRESH_SECONDS - 0.1}))
+    client.set(name, orjson.dumps({**entry, "as_of": entry["as_of"] - key_cache.FRESH_SECONDS - 0.1}))
 
 
-def test_a_known_key_is_authenticated_without_the_database(api: Api, key: keys.NewKey) -> None:
-    mirror.key_by_hash(key.row.key_hash)
-    mirror.forget_process_cache()
+def test_a_known_key_is_authenticated_without_the_database(api: Api, key: api_keys.NewKey) -> None:
+    key_cache.key_by_hash(key.row.key_hash)
+    key_cache.forget_process_cache()
     with CaptureQueriesContext(connection) as queries:
-        facts = mirror.key_by_hash(key.row.key_hash)
+        facts = key_cache.key_by_hash(key.row.key_hash)
     assert facts is not None
     assert facts.id == key.row.id
     assert len(queries) == 0, "from Valkey"
@@ -41,18 +41,18 @@ def test_a_known_key_is_authenticated_without_the_database(api: Api, key: keys.N
 def test_a_flushed_valkey_costs_one_look_into_the_database(api: Api, empty_valkey: redis.Redis) -> None:
     assert use(api) == 200
     empty_valkey.flushdb()
-    mirror.forget_process_cache()
+    key_cache.forget_process_cache()
     assert use(api) == 200
 
 
 def test_a_revocation_that_valkey_missed_arrives_within_ten_seconds(
-    api: Api, key: keys.NewKey, empty_valkey: redis.Redis
+    api: Api, key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
     """The write never reached Valkey, and the process has just cached the key: 4 + 5 seconds later it is out."""
     assert use(api) == 200
-    assert mirror.PROCESS_SECONDS + mirror.FRESH_SECONDS < 10
+    assert key_cache.PROCESS_SECONDS + key_cache.FRESH_SECONDS < 10
     ApiKey.objects.update(revoked_at=now())
-    mirror.forget_process_cache()
+    key_cache.forget_process_cache()
     age_entry(empty_valkey, f"key:{key.row.key_hash}")
     assert_error(api.get("/v1/numbers"), 401, "unauthorized")
 
@@ -62,43 +62,43 @@ def test_a_suspension_that_valkey_missed_arrives_too(
 ) -> None:
     assert use(api) == 200
     Tenant.objects.update(status="suspended")
-    mirror.forget_process_cache()
+    key_cache.forget_process_cache()
     age_entry(empty_valkey, f"tenant:{tenant.id}")
     assert_error(api.get("/v1/numbers"), 403, "tenant_suspended")
 
 
 def test_an_entry_that_is_not_ours_is_not_believed(
-    api: Api, key: keys.NewKey, empty_valkey: redis.Redis
+    api: Api, key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
     for garbage in (b"", b"{}", b"[]", b"\xff", b'{"as_of": 1e18}'):
         empty_valkey.set(f"key:{key.row.key_hash}", garbage)
-        mirror.forget_process_cache()
+        key_cache.forget_process_cache()
         assert use(api) == 200
 
 
-def test_expiry_needs_no_write_at_all(api: Api, key: keys.NewKey) -> None:
+def test_expiry_needs_no_write_at_all(api: Api, key: api_keys.NewKey) -> None:
     assert use(api) == 200
     ApiKey.objects.update(expires_at=now() - timedelta(seconds=1))
-    mirror.forget_process_cache()
+    key_cache.forget_process_cache()
     key.row.refresh_from_db()
-    mirror.write_key(key.row)
+    key_cache.write_key(key.row)
     assert_error(api.get("/v1/numbers"), 401, "unauthorized")
 
 
 def test_reconcile_rewrites_what_differs_and_reports_it(
-    tenant: Tenant, key: keys.NewKey, empty_valkey: redis.Redis
+    tenant: Tenant, key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
-    mirror.reconcile()
-    assert mirror.reconcile() == 0, "nothing differs after a run"
-    revoked = keys.create(name="old", environment="live", tenant=tenant)
-    mirror.write_key(revoked.row)
+    key_cache.reconcile()
+    assert key_cache.reconcile() == 0, "nothing differs after a run"
+    revoked = api_keys.create(name="old", environment="live", tenant=tenant)
+    key_cache.write_key(revoked.row)
     ApiKey.objects.filter(pk=revoked.row.id).update(revoked_at=now())
     empty_valkey.delete(f"key:{key.row.key_hash}")
     Tenant.objects.filter(pk=tenant.id).update(status="suspended")
-    assert mirror.reconcile() == 3
+    assert key_cache.reconcile() == 3
     report: dict[str, Any] = health.report()["kv_reconcile"]
     assert report["keys_rewritten"] == 3
     assert report["last_run_at"].endswith("Z")
-    facts = mirror.key_by_hash(revoked.row.key_hash)
+    facts = key_cache.key_by_hash(revoked.row.key_hash)
     assert facts is not None
     assert facts.revoked

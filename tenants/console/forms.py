@@ -7,8 +7,8 @@ from django import forms
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 
-from tenants import email_domains, gstin, signup
 from tenants.models import ApiKey, User
+from tenants.signup import email_domains, registration, tax_ids
 
 _PHONE = re.compile(r"\+[1-9]\d{7,14}")
 
@@ -60,7 +60,7 @@ class SignUpForm(forms.Form):
     )
     state_code = forms.ChoiceField(
         label="State or union territory",
-        choices=[("", "Choose one"), *sorted(gstin.ADDRESS_STATES.items(), key=lambda state: state[1])],
+        choices=[("", "Choose one"), *sorted(tax_ids.ADDRESS_STATES.items(), key=lambda state: state[1])],
         widget=forms.Select(attrs={"autocomplete": "address-level1"}),
     )
     pin_code = forms.RegexField(
@@ -105,10 +105,10 @@ class SignUpForm(forms.Form):
         except email_domains.InvalidWebsiteError as error:
             raise ValidationError(str(error)) from None
 
-    def clean_tax_id(self) -> gstin.TaxId:
+    def clean_tax_id(self) -> tax_ids.TaxId:
         try:
-            return gstin.parse(self.cleaned_data["tax_id"])
-        except gstin.InvalidTaxIdError as error:
+            return tax_ids.parse(self.cleaned_data["tax_id"])
+        except tax_ids.InvalidTaxIdError as error:
             raise ValidationError(str(error)) from None
 
     def clean_phone(self) -> str:
@@ -129,11 +129,11 @@ class SignUpForm(forms.Form):
                 self.add_error("password", error)
         return cleaned
 
-    def form(self) -> signup.Form:
+    def form(self) -> registration.Form:
         """What was typed, for `signup.start`."""
         values = dict(self.cleaned_data)
-        tax: gstin.TaxId = values.pop("tax_id")
-        return signup.Form(**values, tax_id=tax.number, tax_id_type=tax.kind)
+        tax: tax_ids.TaxId = values.pop("tax_id")
+        return registration.Form(**values, tax_id=tax.number, tax_id_type=tax.kind)
 
 
 class ApiKeyForm(forms.Form):

@@ -3,13 +3,13 @@
 from allauth.account import views as account
 from django.urls import include, path, re_path
 
-from tenants import console
+from tenants.console import pages
 
 urlpatterns = [
-    path("", console.root, name="root"),
-    path("sign-up", console.sign_up, name="account_signup"),
-    path("sign-up/sent", console.sign_up_sent, name="sign_up_sent"),
-    path("sign-up/confirm/<str:token>", console.confirm, name="sign_up_confirm"),
+    path("", pages.root, name="root"),
+    path("sign-up", pages.sign_up, name="account_signup"),
+    path("sign-up/sent", pages.sign_up_sent, name="sign_up_sent"),
+    path("sign-up/confirm/<str:token>", pages.confirm, name="sign_up_confirm"),
     path("login", account.login, name="account_login"),
     path("logout", account.logout, name="account_logout"),
     path("inactive", account.account_inactive, name="account_inactive"),
@@ -28,8 +28,8 @@ urlpatterns = [
         name="account_reset_password_from_key",
     ),
     path("second-factor/", include("allauth.mfa.urls")),
-    path("console", console.home, name="console"),
-    path("console/api-keys", console.key_list, name="console_api_keys"),
-    path("console/api-keys/<uuid:key_id>/rotate", console.rotate_key, name="console_rotate_key"),
-    path("console/api-keys/<uuid:key_id>/revoke", console.revoke_key, name="console_revoke_key"),
+    path("console", pages.home, name="console"),
+    path("console/api-keys", pages.key_list, name="console_api_keys"),
+    path("console/api-keys/<uuid:key_id>/rotate", pages.rotate_key, name="console_rotate_key"),
+    path("console/api-keys/<uuid:key_id>/revoke", pages.revoke_key, name="console_revoke_key"),
 ]

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from gateway.api.authentication import Caller
 from gateway.clock import now
-from tenants import mirror
+from tenants import key_cache
 from tenants.models import ConsoleSession, User
 
 TOKEN_PREFIX = "wbc_"
@@ -58,7 +58,7 @@ def caller_for(token: str) -> Caller | None:
     user = session.user
     if user.is_staff:
         return Caller("staff", "live", user_id=user.pk)
-    tenant = mirror.tenant_by_id(user.tenant_id) if user.tenant_id else None
+    tenant = key_cache.tenant_by_id(user.tenant_id) if user.tenant_id else None
     return Caller("console_user", "live", tenant=tenant, user_id=user.pk) if tenant else None
 
 
