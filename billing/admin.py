@@ -16,7 +16,8 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from billing import credit_notes, manual_payments, profiles
+from billing import profiles
+from billing.invoices import credit_notes
 from billing.models import (
     BillingProfile,
     BillingSnapshot,
@@ -27,7 +28,8 @@ from billing.models import (
     ProviderEvent,
 )
 from billing.money import rupees
-from billing.provider import ProviderUnreachable
+from billing.payments import bank_transfers
+from billing.payments.provider import ProviderUnreachable
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.clock import now
 from tenants.staff.read_only_admin import ReadOnlyAdmin, action, dialog, display, tenant_link
@@ -188,7 +190,7 @@ class InvoiceAdmin(OfTenant):
     def payment(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
         taken = _attempted(
             request,
-            lambda: manual_payments.record(
+            lambda: bank_transfers.record(
                 invoice_id=UUID(object_id),
                 amount_paise=int(form.cleaned_data["amount"] * 100),
                 reference=form.cleaned_data["reference"],

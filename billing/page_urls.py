@@ -2,7 +2,8 @@
 
 from django.urls import path
 
-from billing import pages, webhook_views
+from billing import pages
+from billing.payments import webhook_views
 
 urlpatterns = [
     path("internal/razorpay/webhook", webhook_views.razorpay, name="razorpay-webhook"),

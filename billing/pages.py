@@ -9,11 +9,12 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from billing import charging, letters
+from billing import mails
 from billing.models import Invoice
 from billing.money import rupees
+from billing.payments import charging
+from billing.payments.provider import ProviderRefused, ProviderUnreachable
 from billing.periods import ist_date
-from billing.provider import ProviderRefused, ProviderUnreachable
 from gateway.clock import now
 
 _PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not settings.PRODUCTION else []
@@ -25,7 +26,7 @@ _PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not set
 @never_cache
 def pay(request: HttpRequest, token: str) -> HttpResponse:
     """What is due, and a button that makes the payment link when it is pressed."""
-    key = letters.invoice_behind(token)
+    key = mails.invoice_behind(token)
     invoice = Invoice.objects.filter(pk=key).first() if key and settings.BILLING_ENABLED else None
     if invoice is None:
         return render(request, "billing/pay_unknown.html", status=404)

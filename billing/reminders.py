@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from billing import letters
+from billing import mails
 from billing.models import Invoice
 
 DAYS = (0, 3, 7, 14, 21)
@@ -30,5 +30,5 @@ def _send(invoice_id: UUID, at: datetime) -> bool:
             return False
         invoice.reminders_sent = due
         invoice.save(update_fields=["reminders_sent"])
-        letters.payment_due(invoice, last=due == len(DAYS))
+        mails.payment_due(invoice, last=due == len(DAYS))
     return True

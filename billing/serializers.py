@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from rest_framework import serializers
 
-from billing.mandates import DEFAULT_CAP_PAISE
 from billing.models import Mandate
+from billing.payments.mandates import DEFAULT_CAP_PAISE
 from tenants.signup.tax_ids import ADDRESS_STATES
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}

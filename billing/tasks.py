@@ -5,7 +5,8 @@ from typing import Any
 from celery import shared_task
 from django.conf import settings
 
-from billing import notices, run
+from billing import billing_run
+from billing.payments import notices
 from gateway.clock import now
 
 
@@ -13,7 +14,7 @@ from gateway.clock import now
 def run_billing(**_: Any) -> None:
     """Every ten minutes: do what is due."""
     if settings.BILLING_ENABLED:
-        run.run(now())
+        billing_run.run(now())
 
 
 @shared_task

@@ -12,8 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import ViewSet
 
-from billing import bodies, charging, mandates, paper, profiles
+from billing import answers, profiles
+from billing.invoices import invoice_page
 from billing.models import INVOICE, Invoice
+from billing.payments import charging, mandates
 from billing.serializers import (
     BillingOut,
     InvoiceOut,
@@ -59,7 +61,7 @@ class BillingView(BillingViewSet):
 
     @extend_schema(operation_id="get_billing", tags=["Billing"], responses=BillingOut)
     def retrieve(self, request: Request) -> Response:
-        return Response(bodies.overview(_tenant(request), now()))
+        return Response(answers.overview(_tenant(request), now()))
 
     @extend_schema(
         operation_id="update_billing_profile", tags=["Billing"], request=ProfileIn, responses=ProfileOut
@@ -72,7 +74,7 @@ class BillingView(BillingViewSet):
             actor_user_id=caller_of(request).user_id,
         )
         missing = profiles.missing(profile, tenant)
-        return Response({**bodies.profile_body(tenant), "complete": not missing, "missing": missing})
+        return Response({**answers.profile_body(tenant), "complete": not missing, "missing": missing})
 
     @extend_schema(
         operation_id="create_mandate", tags=["Billing"], request=MandateIn, responses={201: NewMandateOut}
@@ -80,7 +82,7 @@ class BillingView(BillingViewSet):
     def create_mandate(self, request: Request) -> Response:
         body = checked(MandateIn(data=request.data))
         mandate = mandates.ask_for(tenant_id=tenant_of(request).id, at=now(), **body)
-        return Response(bodies.new_mandate(mandate), status=201)
+        return Response(answers.new_mandate(mandate), status=201)
 
 
 class InvoicesView(BillingViewSet):
@@ -90,7 +92,7 @@ class InvoicesView(BillingViewSet):
     def list(self, request: Request) -> Response:
         pages = NewestFirst()
         rows = pages.paginate_queryset(Invoice.objects.for_tenant(tenant_of(request).id), request)
-        return pages.get_paginated_response([bodies.summary(invoice) for invoice in rows])
+        return pages.get_paginated_response([answers.summary(invoice) for invoice in rows])
 
     @extend_schema(
         operation_id="get_invoice",
@@ -105,10 +107,12 @@ class InvoicesView(BillingViewSet):
         invoice = _invoice(request, invoice_id)
         response: HttpResponseBase
         if request._request.get_preferred_type(["text/html", "application/json"]) == "application/json":
-            response = Response(bodies.full(invoice))
+            response = Response(answers.full(invoice))
         else:
-            response = HttpResponse(render_to_string("billing/invoice.html", paper.context_of(invoice)))
-            response["Content-Security-Policy"] = paper.CONTENT_SECURITY_POLICY
+            response = HttpResponse(
+                render_to_string("billing/invoice.html", invoice_page.context_of(invoice))
+            )
+            response["Content-Security-Policy"] = invoice_page.CONTENT_SECURITY_POLICY
         patch_vary_headers(response, ["Accept"])
         return response
 
@@ -117,7 +121,7 @@ class InvoicesView(BillingViewSet):
         invoice = _invoice(request, invoice_id)
         body = checked(ReturnUrlIn(data=request.data))
         attempt = charging.pay_now(invoice=invoice, at=now(), **body)
-        return Response(bodies.payment(invoice, attempt))
+        return Response(answers.payment(invoice, attempt))
 
 
 def _tenant(request: Request) -> Tenant:

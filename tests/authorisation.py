@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from django.urls import get_resolver
 
-from billing import invoicing
+from billing.invoices import issuing
 from billing.models import BillingSnapshot
 from gateway import ids as public_ids
 from gateway.api.authentication import AppCaller, ConsoleCaller, StaffCaller, TenantCaller
@@ -147,7 +147,7 @@ def _invoice(world: World) -> Ids:
         total_paise=59_000,
         taken_at=now(),
     )
-    invoicing.issue_due(now())
+    issuing.issue_due(now())
     return {"invoice_id": snapshot.invoice.public_id}
 
 

@@ -6,9 +6,10 @@ from django.contrib.auth.models import Group
 from django.test import Client
 from django.urls import reverse
 
-from billing import charging, profiles
+from billing import profiles
+from billing.billing_run import run
 from billing.models import BillingProfile, CreditNote, Invoice, ProviderEvent
-from billing.run import run
+from billing.payments import charging
 from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
 from billing.tests.test_payments import set_up_mandate
 from tenants.models import AuditEntry, Tenant, User

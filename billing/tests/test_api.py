@@ -7,9 +7,10 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import letters, paper, profiles
+from billing import mails, profiles
+from billing.billing_run import run
+from billing.invoices import invoice_page
 from billing.models import BillingProfile, Invoice
-from billing.run import run
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import answer, deliver
 from gateway.clock import now
@@ -303,7 +304,7 @@ def test_the_page_holds_what_rule_46_asks_for(api: Api, invoice: Invoice) -> Non
     ):
         assert text in page
     assert "<script" not in page
-    assert f"<style>{paper.STYLE}</style>" in page, "the policy's hash is of these very bytes"
+    assert f"<style>{invoice_page.STYLE}</style>" in page, "the policy's hash is of these very bytes"
 
 
 def test_a_name_cannot_break_out_of_the_page(api: Api, payer: Tenant) -> None:
@@ -334,7 +335,7 @@ def test_paying_now(api: Api, provider: RunningSimulator, payer: Tenant, invoice
 
 def test_the_mailed_page_leads_to_the_provider(provider: RunningSimulator, invoice: Invoice) -> None:
     browser = Client()
-    path = letters.pay_page_url(invoice).partition("127.0.0.1:8000")[2] or "/pay/x"
+    path = mails.pay_page_url(invoice).partition("127.0.0.1:8000")[2] or "/pay/x"
     assert "₹1,180.00" in browser.get(path).content.decode()
     answered = browser.post(path)
     assert answered.status_code == 303

@@ -9,9 +9,11 @@ import requests
 from django.db import connection
 from django.test import Client
 
-from billing import charging, credit_notes, mandates, notices, profiles
+from billing import profiles
+from billing.billing_run import run
+from billing.invoices import credit_notes
 from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt, ProviderEvent
-from billing.run import run
+from billing.payments import charging, mandates, notices
 from billing.tests.conftest import PROFILE, connected, ist, only_invoice
 from gateway.api.errors import Conflict, InvalidRequest
 from tenants.models import AuditEntry, OutboundMail, Tenant

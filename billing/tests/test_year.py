@@ -13,10 +13,11 @@ import pytest
 from django.db.models import Sum
 from pytest_django import Settings
 
-from billing import charging, credit_notes, notices
+from billing.billing_run import run
+from billing.invoices import credit_notes
 from billing.models import BillingSnapshot, CreditNote, Invoice, PaymentAttempt, ProviderEvent
+from billing.payments import charging, notices
 from billing.periods import Period, financial_year
-from billing.run import run
 from billing.tests.conftest import connected, ist
 from billing.tests.test_payments import answer, post, set_up_mandate
 from tenants.models import Tenant

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
-from billing.run import run
+from billing.billing_run import run
 from gateway.clock import now
 from tenants.tenants import IST
 

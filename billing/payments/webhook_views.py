@@ -3,7 +3,7 @@
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from billing import notices
+from billing.payments import notices
 from gateway.api import bodies
 from gateway.api.errors import MethodNotAllowed, PayloadTooLarge, answering_errors
 

@@ -12,9 +12,9 @@ from uuid import UUID
 
 from django.db import transaction
 
-from billing import standing
+from billing import restriction
 from billing.models import Invoice, PaymentAttempt
-from billing.provider import Payment
+from billing.payments.provider import Payment
 
 _ATTEMPT, _INVOICE = PaymentAttempt.Status, Invoice.Status
 
@@ -60,7 +60,7 @@ def fail(
             invoice.status = _INVOICE.FAILED
             invoice.overdue_since = invoice.overdue_since or at
             invoice.save(update_fields=["status", "overdue_since"])
-            standing.refresh(tenant_id=invoice.tenant_id, at=at)
+            restriction.refresh(tenant_id=invoice.tenant_id, at=at)
 
 
 def _captured(attempt_id: UUID, payment_id: str, amount_paise: int, at: datetime) -> None:
@@ -77,7 +77,7 @@ def _captured(attempt_id: UUID, payment_id: str, amount_paise: int, at: datetime
         invoice.amount_paid_paise += more
         close_if_settled(invoice, at)
         invoice.save(update_fields=["amount_paid_paise", "status", "paid_at"])
-        standing.refresh(tenant_id=invoice.tenant_id, at=at)
+        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
 
 
 def close_if_settled(invoice: Invoice, at: datetime) -> None:

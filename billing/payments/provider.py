@@ -152,6 +152,6 @@ class PaymentProvider(Protocol):
 
 def provider() -> PaymentProvider:
     """The provider that money goes through."""
-    from billing.razorpay import Razorpay
+    from billing.payments.razorpay import Razorpay
 
     return Razorpay()

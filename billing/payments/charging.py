@@ -12,10 +12,11 @@ import structlog
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from billing import letters, profiles, settlement
+from billing import mails, profiles
 from billing.models import Invoice, Mandate, PaymentAttempt
-from billing.payment_models import ATTEMPT
-from billing.provider import Link, Payer, ProviderRefused, ProviderUnreachable, provider
+from billing.payments import settlement
+from billing.payments.models import ATTEMPT
+from billing.payments.provider import Link, Payer, ProviderRefused, ProviderUnreachable, provider
 from gateway import ids
 from gateway.api.errors import Conflict
 from gateway.ids import uuid7
@@ -269,7 +270,7 @@ def _make_link(attempt: PaymentAttempt) -> Link:
             reference=attempt.receipt,
             description=f"Invoice {attempt.invoice.number}",
             expires_at=attempt.expires_at,
-            return_url=attempt.return_url or letters.pay_page_url(attempt.invoice),
+            return_url=attempt.return_url or mails.pay_page_url(attempt.invoice),
         )
     except ProviderRefused:
         if found := pay.find_link(attempt.receipt):

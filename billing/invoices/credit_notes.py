@@ -10,10 +10,11 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from billing import charging, plan, settlement, standing
+from billing import plan, restriction
+from billing.invoices.invoice_numbers import take_number
 from billing.models import CreditNote, Invoice, PaymentAttempt
 from billing.money import rounded_share
-from billing.series import take_number
+from billing.payments import charging, settlement
 from gateway.api.errors import Conflict, InvalidRequest
 from tenants import audit
 
@@ -49,7 +50,7 @@ def issue(
         invoice.credited_paise += total_paise
         settlement.close_if_settled(invoice, at)
         invoice.save(update_fields=["credited_paise", "status", "paid_at"])
-        standing.refresh(tenant_id=invoice.tenant_id, at=at)
+        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
         audit.record(
             action="billing.credit",
             target_type="invoice",

@@ -3,8 +3,10 @@
 from datetime import datetime
 from typing import Any
 
-from billing import gst, mandates, plan, profiles
+from billing import plan, profiles
+from billing.invoices import gst
 from billing.models import Invoice, Mandate, PaymentAttempt
+from billing.payments import mandates
 from billing.periods import Period, ist_date
 from billing.usage import active_numbers, billed_from
 from tenants.models import Tenant

@@ -7,7 +7,9 @@ nothing more. Trouble with the provider leaves an attempt waiting, never a step 
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from billing import charging, invoicing, mandates, notices, reminders, snapshots, standing
+from billing import reminders, restriction, snapshots
+from billing.invoices import issuing
+from billing.payments import charging, mandates, notices
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,10 @@ def run(at: datetime) -> Report:
     """Do everything that is due at `at`."""
     trials_ended = snapshots.end_trials(at)
     taken = snapshots.take(at)
-    issued = invoicing.issue_due(at)
+    issued = issuing.issue_due(at)
     applied = notices.apply_waiting(at)
     mandates.reconcile(at)
     looked_up = charging.reconcile(at)
     debits = charging.charge_due(at)
-    overdue = standing.mark_overdue(at)
+    overdue = restriction.mark_overdue(at)
     return Report(trials_ended, taken, issued, applied, looked_up, debits, overdue, reminders.send_due(at))

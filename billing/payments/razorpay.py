@@ -14,7 +14,7 @@ import orjson
 import requests
 from django.conf import settings
 
-from billing.provider import (
+from billing.payments.provider import (
     Link,
     MandateState,
     Notice,

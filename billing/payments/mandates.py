@@ -12,9 +12,9 @@ import structlog
 from django.db import transaction
 from django.db.models import Q
 
-from billing import letters, profiles
+from billing import mails, profiles
 from billing.models import Mandate
-from billing.provider import MandateState, Payer, ProviderRefused, ProviderUnreachable, provider
+from billing.payments.provider import MandateState, Payer, ProviderRefused, ProviderUnreachable, provider
 from gateway.api.errors import InvalidRequest
 from tenants.models import Tenant
 
@@ -135,7 +135,7 @@ def _store(seen: Mandate, state: MandateState) -> None:
         mandate.instrument, mandate.expires_at = state.instrument, state.expires_at
         mandate.save(update_fields=["status", "provider_token_id", "instrument", "expires_at"])
         if before == Status.ACTIVE and mandate.status != Status.ACTIVE:
-            letters.mandate_stopped(mandate)
+            mails.mandate_stopped(mandate)
 
 
 def cancel_replaced(tenant_id: UUID | None = None) -> None:

@@ -12,9 +12,9 @@ from django.db import transaction
 from django.db.models import Q
 from kombu.exceptions import OperationalError
 
-from billing import charging, mandates
 from billing.models import Mandate, PaymentAttempt, ProviderEvent
-from billing.provider import ProviderRefused, ProviderUnreachable, provider
+from billing.payments import charging, mandates
+from billing.payments.provider import ProviderRefused, ProviderUnreachable, provider
 from gateway.api.errors import InvalidRequest, Unauthorized
 from gateway.valkey import UNAVAILABLE
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
-from billing import bodies
+from billing import answers
 from billing.models import Invoice
 from billing.money import rupees
 from billing.periods import Period, ist_date
@@ -42,7 +42,7 @@ def context_of(invoice: Invoice) -> dict[str, Any]:
         ],
         "taxes": [
             {**row, "amount": rupees(int(str(row["amount_paise"])))}
-            for row in bodies.taxes_of(invoice).rows()
+            for row in answers.taxes_of(invoice).rows()
         ],
         "subtotal": rupees(invoice.subtotal_paise),
         "round_off": rupees(invoice.round_off_paise) if invoice.round_off_paise else None,

@@ -5,9 +5,10 @@ from uuid import UUID
 
 from django.db import transaction
 
-from billing import charging, settlement, standing
+from billing import restriction
 from billing.models import Invoice, PaymentAttempt
-from billing.payment_models import ATTEMPT
+from billing.payments import charging, settlement
+from billing.payments.models import ATTEMPT
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.ids import uuid7
@@ -45,7 +46,7 @@ def record(
         invoice.amount_paid_paise += amount_paise
         settlement.close_if_settled(invoice, at)
         invoice.save(update_fields=["amount_paid_paise", "status", "paid_at"])
-        standing.refresh(tenant_id=invoice.tenant_id, at=at)
+        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
         audit.record(
             action="billing.payment",
             target_type="invoice",

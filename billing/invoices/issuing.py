@@ -11,9 +11,10 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from billing import gst, letters, plan, profiles
+from billing import mails, plan, profiles
+from billing.invoices import gst
+from billing.invoices.invoice_numbers import take_number
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
-from billing.series import take_number
 from billing.words import in_words
 from tenants.signup import tax_ids
 from tenants.signup.tax_ids import STATES
@@ -80,7 +81,7 @@ def _issue(snapshot_id: UUID, at: datetime) -> bool:
             )
             for line in charge.lines
         )
-        letters.invoice_issued(invoice)
+        mails.invoice_issued(invoice)
     return True
 
 
