@@ -7,24 +7,13 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from simulator import (
-    control,
-    control_accounts,
-    conversations,
-    graph_accounts,
-    graph_media,
-    graph_messages,
-    graph_numbers,
-    graph_oauth,
-    graph_profile,
-    graph_templates,
-    graph_uploads,
-    inbox,
-    pages,
-)
+from simulator import conversations, pages
 from simulator.config import Config
-from simulator.core import SIMULATOR, Simulator
-from simulator.graph import Graph, Table
+from simulator.control import accounts, views
+from simulator.graph import accounts, media, messages, numbers, oauth, profile, templates, uploads
+from simulator.graph.dispatch import Graph, Table
+from simulator.inbox import views
+from simulator.parts import SIMULATOR, Simulator
 from simulator.payments import app as payments
 
 _MAX_BODY = 32 * 1024 * 1024
@@ -40,23 +29,23 @@ def make_app(config: Config) -> web.Application:
 
     table = Table()
     for module in (
-        graph_messages,
-        graph_oauth,
-        graph_accounts,
-        graph_numbers,
-        graph_profile,
-        graph_media,
-        graph_templates,
-        graph_uploads,
+        messages,
+        oauth,
+        accounts,
+        numbers,
+        profile,
+        media,
+        templates,
+        uploads,
     ):
         module.register(table)
     app.router.add_route("*", r"/{version:v\d+\.\d+}/{rest:.*}", Graph(sim, table).handle)
-    control.add_routes(app)
-    control_accounts.add_routes(app)
+    views.add_routes(app)
+    accounts.add_routes(app)
     conversations.add_routes(app)
-    graph_media.add_routes(app)
-    graph_uploads.add_routes(app)
-    inbox.add_routes(app)
+    media.add_routes(app)
+    uploads.add_routes(app)
+    views.add_routes(app)
     pages.add_routes(app)
     payments.add_routes(app)
     return app

@@ -7,11 +7,11 @@ from typing import Any
 
 from aiohttp import web
 
-from simulator.control import answer, read, refusals
-from simulator.core import SIMULATOR, Simulator
+from simulator.control.views import answer, read, refusals
 from simulator.customers import contact
-from simulator.graph_media import send_bytes
+from simulator.graph.media import send_bytes
 from simulator.inbound import receive
+from simulator.parts import SIMULATOR, Simulator
 from simulator.records import Message
 
 

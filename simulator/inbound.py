@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from simulator.core import Simulator
 from simulator.customers import contact, names, remember
 from simulator.errors import status_error
-from simulator.graph_media import INBOUND_DAYS, media_url
+from simulator.graph.media import INBOUND_DAYS, media_url
+from simulator.graph.message_checks import MEDIA_TYPES
 from simulator.identifiers import customer_name, message_id
-from simulator.message_checks import MEDIA_TYPES
+from simulator.parts import Simulator
 from simulator.records import Account, Message, Number
 from simulator.samples import sample
 

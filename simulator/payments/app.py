@@ -12,8 +12,8 @@ import orjson
 from aiohttp import web
 
 from simulator.config import Config
-from simulator.control import answer, read, refusals
-from simulator.core import SIMULATOR
+from simulator.control.views import answer, read, refusals
+from simulator.parts import SIMULATOR
 from simulator.payments.book import SCENARIOS, Book, RefusedError, Row
 from simulator.payments.hooks import Hooks
 

@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from simulator.app import make_app
 from simulator.config import Config
-from simulator.core import SIMULATOR, Simulator
+from simulator.parts import SIMULATOR, Simulator
 
 WABA = "100200300400500"
 NUMBER = "200300400500600"

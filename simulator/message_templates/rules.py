@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from simulator.errors import GraphError, invalid_parameter
+from simulator.message_templates.checks import variables
 from simulator.state import State
-from simulator.template_checks import variables
 
 CATEGORIES = ("AUTHENTICATION", "MARKETING", "UTILITY")
 _NAME = re.compile(r"[a-z0-9_]{1,512}")

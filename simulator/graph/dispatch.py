@@ -13,8 +13,8 @@ import orjson
 from aiohttp import web
 
 from simulator import faults
-from simulator.core import Simulator
 from simulator.errors import GraphError, invalid_parameter, no_such_object, trace_id
+from simulator.parts import Simulator
 from simulator.records import Account, Number, Token
 
 JSON_TYPE = "application/json; charset=UTF-8"

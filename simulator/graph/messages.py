@@ -11,11 +11,11 @@ import orjson
 
 from simulator.customers import resolve
 from simulator.errors import GraphError
-from simulator.graph import Call, Table
+from simulator.graph.dispatch import Call, Table
+from simulator.graph.message_checks import bad, check, missing
 from simulator.identifiers import message_id
-from simulator.message_checks import bad, check, missing
+from simulator.message_templates.checks import check_parameters, find_template
 from simulator.records import Account, Message, Number
-from simulator.template_checks import check_parameters, find_template
 
 # Recipients whose number ends so fail in a fixed way (docs/simulator.md): before the 200, or after it.
 MAGIC_REFUSED = {"0030": 131030, "0429": 130429}

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from simulator.errors import GraphError, invalid_parameter
-from simulator.graph import Call
+from simulator.graph.dispatch import Call
 
 T = TypeVar("T")
 MAX_PAGE = 1000

@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 from simulator.errors import GraphError, invalid_parameter, no_such_object
-from simulator.graph import Call, Table, text_of
-from simulator.graph_fields import select
-from simulator.graph_oauth import verify_callback
+from simulator.graph.dispatch import Call, Table, text_of
+from simulator.graph.fields import select
+from simulator.graph.oauth import verify_callback
 from simulator.identifiers import graph_time
 from simulator.records import Number
 

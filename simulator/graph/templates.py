@@ -7,13 +7,13 @@ from typing import Any
 
 import orjson
 
-from simulator import template_library
 from simulator.errors import GraphError, invalid_parameter, no_such_object
-from simulator.graph import Call, Table, text_of
-from simulator.graph_fields import page, select
+from simulator.graph.dispatch import Call, Table, text_of
+from simulator.graph.fields import page, select
 from simulator.identifiers import new_id
+from simulator.message_templates import library
+from simulator.message_templates.rules import check_category, check_components, check_name, check_ttl, refuse
 from simulator.records import Account, Template
-from simulator.template_rules import check_category, check_components, check_name, check_ttl, refuse
 
 _DEFAULT = ("name", "parameter_format", "components", "language", "status", "category", "id")
 _EXISTS, _LIMIT, _BEING_DELETED = 2388024, 2388019, 2388023
@@ -151,7 +151,7 @@ def _check_room(call: Call, account: Account, name: str, language: str) -> None:
 
 
 def _from_library(name: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    entry = template_library.by_name(name)
+    entry = library.by_name(name)
     if entry is None:
         raise invalid_parameter(f"The library has no template {name}")
     inputs = body.get("library_template_button_inputs") or []
@@ -249,7 +249,7 @@ async def list_library(call: Call) -> dict[str, Any]:
     """GET /message_template_library, at the root or below an account."""
     if call.edge:
         call.account()
-    entries = template_library.search(dict(call.request.query))
+    entries = library.search(dict(call.request.query))
     return page(call, entries, lambda entry: str(entry["id"]), lambda entry: entry)
 
 

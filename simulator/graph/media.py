@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from aiohttp import BodyPartReader, web
 
-from simulator.core import SIMULATOR, Simulator
 from simulator.errors import GraphError, invalid_parameter, no_such_object, trace_id
-from simulator.graph import Call, Table, find_token
+from simulator.graph.dispatch import Call, Table, find_token
+from simulator.parts import SIMULATOR, Simulator
 from simulator.records import Media
 
 URL_SECONDS = 300

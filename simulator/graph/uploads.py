@@ -8,9 +8,9 @@ from typing import Any
 
 from aiohttp import web
 
-from simulator.core import SIMULATOR
 from simulator.errors import GraphError, invalid_parameter, no_such_object
-from simulator.graph import Call, Table, require_app, text_of
+from simulator.graph.dispatch import Call, Table, require_app, text_of
+from simulator.parts import SIMULATOR
 from simulator.records import Upload
 
 TYPES = ("application/pdf", "image/jpeg", "image/jpg", "image/png", "video/mp4")

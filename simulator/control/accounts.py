@@ -5,9 +5,9 @@ from typing import Any
 
 from aiohttp import web
 
-from simulator.control import answer, read, refusals
-from simulator.core import SIMULATOR, Simulator
+from simulator.control.views import answer, read, refusals
 from simulator.identifiers import digits_of
+from simulator.parts import SIMULATOR, Simulator
 from simulator.records import Account, Number, Token
 from simulator.state import CODE_SECONDS
 

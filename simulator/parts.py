@@ -9,13 +9,13 @@ from typing import Any
 from aiohttp import web
 
 from simulator.config import Config
+from simulator.event_stream import Channel
 from simulator.faults import Rule
-from simulator.inbox_store import Inboxes
-from simulator.live import Channel
+from simulator.inbox.store import Inboxes
+from simulator.message_templates.reviews import Reviews
 from simulator.notifier import Notifier
 from simulator.records import Message
 from simulator.request_log import RequestLog
-from simulator.reviews import Reviews
 from simulator.settings import Settings
 from simulator.snapshot import Snapshot
 from simulator.state import State

@@ -13,12 +13,12 @@ import time
 import orjson
 from aiohttp import web
 
-from simulator.control import answer as as_json
-from simulator.control import read, refusals
-from simulator.core import SIMULATOR
+from simulator.control.views import answer as as_json
+from simulator.control.views import read, refusals
+from simulator.event_stream import Channel
 from simulator.faults import hang, reset
-from simulator.inbox_store import Delivery, Inbox, check_signature
-from simulator.live import Channel
+from simulator.inbox.store import Delivery, Inbox, check_signature
+from simulator.parts import SIMULATOR
 
 _DRIP_SECONDS = 120
 _BIG_BYTES = 100 * 1024 * 1024

@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from simulator.core import SIMULATOR
 from simulator.faults import Rule
 from simulator.notifier import wire_bytes
+from simulator.parts import SIMULATOR
 
 ControlHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

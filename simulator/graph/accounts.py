@@ -5,10 +5,10 @@
 from typing import Any
 
 from simulator.errors import GraphError, invalid_parameter
-from simulator.graph import Call, Table, text_of
-from simulator.graph_fields import page, select
-from simulator.graph_numbers import LIST_FIELDS, number_fields
-from simulator.graph_oauth import verify_callback
+from simulator.graph.dispatch import Call, Table, text_of
+from simulator.graph.fields import page, select
+from simulator.graph.numbers import LIST_FIELDS, number_fields
+from simulator.graph.oauth import verify_callback
 from simulator.identifiers import digits_of
 from simulator.records import Account, Number
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from simulator.errors import invalid_parameter
-from simulator.graph import Call, Table
-from simulator.graph_fields import parse_fields
+from simulator.graph.dispatch import Call, Table
+from simulator.graph.fields import parse_fields
 
 _PROFILE_LIMITS = {"about": 139, "address": 256, "description": 512, "email": 128}
 _VERTICALS = frozenset(
