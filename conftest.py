@@ -1,9 +1,9 @@
 """What every test stands on: a Postgres and a Valkey of its own, and Django set up against them.
 
-The servers of `gateway/local_run/embedded_servers.py` start in a temporary directory before Django reads its settings: this
-file is imported before any other conftest and before any app, and therefore it, not pytest's configuration,
-names the settings module. A caller's `DATABASE_URL` or `REDIS_URL` is used instead (managed servers in CI).
-Every test begins with an empty Valkey.
+The servers of `gateway/local_run/embedded_servers.py` start in a temporary directory before Django reads its
+settings: this file is imported before any other conftest and before any app, and therefore it, not pytest's
+configuration, names the settings module. A caller's `DATABASE_URL` or `REDIS_URL` is used instead (managed servers
+in CI). Every test begins with an empty Valkey.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""Reminders of overdue invoices, 0, 3, 7, 14 and 21 days after they became overdue. Called by `run.py`."""
+"""Reminders of overdue invoices, 0, 3, 7, 14 and 21 days after they became overdue. Called by `billing_run.py`."""
 
 from datetime import datetime, timedelta
 from uuid import UUID

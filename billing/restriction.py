@@ -1,7 +1,7 @@
 """How a tenant stands: `active` or `past_due`, and restricted once an invoice has been overdue for three weeks.
 
-Drawn from its invoices whenever one changes (`settlement.py`, `credit_notes.py`) and by every run. The restriction
-is asked for in `tenants/billing_restriction.py`.
+Drawn from its invoices whenever one changes (`payments/settlement.py`, `invoices/credit_notes.py`) and by every
+run. The restriction is asked for in `tenants/billing_restriction.py`.
 """
 
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Shapes of `/v1/billing*`: In shapes check, Out shapes describe what `bodies.py` makes."""
+"""Shapes of `/v1/billing*`: In shapes check, Out shapes describe what `answers.py` makes."""
 
 import re
 from typing import Any

@@ -1,7 +1,7 @@
 """The month's usage, fixed once it is over: trials that ended, then one snapshot per tenant and month.
 
-Called by `run.py`. Running it twice, or two at once, changes nothing: a snapshot is unique per tenant and month,
-and what it counts is past.
+Called by `billing_run.py`. Running it twice, or two at once, changes nothing: a snapshot is unique per tenant and
+month, and what it counts is past.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """HTTP/1.1 for the two flows that are too busy for a general client; answers are parsed by llhttp (httptools).
 
-`gateway.outbound.connection` speaks it to customers' receivers on an event loop, `gateway.upstream.blocking_pool` to the upstream in
-threads. Both need little of it: a request in one piece, and the answer to it.
+`gateway.outbound.connection` speaks it to customers' receivers on an event loop, `gateway.upstream.blocking_pool` to
+the upstream in threads. Both need little of it: a request in one piece, and the answer to it.
 """
 
 import ssl

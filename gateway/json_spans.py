@@ -1,7 +1,8 @@
 """Where the values of a JSON text stand, so that bytes can be kept, left out or added without rewriting the rest.
 
-Used to cut a notification by tenant (`gateway/upstream/notifications/split_by_tenant.py`) and to turn a caller's body into the
-upstream's (`messaging/upstream_body.py`). For texts that a parser has accepted already; there is no recursion.
+Used to cut a notification by tenant (`gateway/upstream/notifications/split_by_tenant.py`)
+and to turn a caller's body into the upstream's (`messaging/upstream_body.py`). For texts that a parser has accepted
+already; there is no recursion.
 """
 
 import json

@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from gateway import ids
-from messaging.message_templates import admin as template_admin
+from messaging.message_templates import admin as template_admin  # noqa: F401 - registers its pages
 from messaging.models import Batch, KeptNotification
 from tenants.staff.read_only_admin import HistoryAdmin, Period, display
 

@@ -65,8 +65,8 @@ class BatchQuerySet(models.QuerySet["Batch"]):
 class Batch(models.Model):
     """Messages that are sent one after another at the number's pace (section 2, Batch).
 
-    Written by `batches.py` (creation, cancel) and, while a runner holds it, by `batch_items.py`. It is open until
-    `completed_at` is set; `lease_token` names the runner that holds it.
+    Written by `batches/lifecycle.py` (creation, cancel) and, while a runner holds it, by `batches/lease.py`. It is
+    open until `completed_at` is set; `lease_token` names the runner that holds it.
     """
 
     class Status(models.TextChoices):

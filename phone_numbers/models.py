@@ -185,7 +185,7 @@ class ConnectSessionQuerySet(models.QuerySet["ConnectSession"]):
 
 
 class ConnectSession(models.Model):
-    """A hosted connect page for one customer (section 2). Written by `connect_sessions.py`."""
+    """A hosted connect page for one customer (section 2). Written by `hosted_connect/sessions.py`."""
 
     class Status(models.TextChoices):
         OPEN = "open"

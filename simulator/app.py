@@ -9,10 +9,11 @@ from aiohttp import web
 
 from simulator import conversations, pages
 from simulator.config import Config
-from simulator.control import accounts, views
+from simulator.control import accounts as control_accounts
+from simulator.control import views as control
 from simulator.graph import accounts, media, messages, numbers, oauth, profile, templates, uploads
 from simulator.graph.dispatch import Graph, Table
-from simulator.inbox import views
+from simulator.inbox import views as inbox
 from simulator.parts import SIMULATOR, Simulator
 from simulator.payments import app as payments
 
@@ -40,12 +41,12 @@ def make_app(config: Config) -> web.Application:
     ):
         module.register(table)
     app.router.add_route("*", r"/{version:v\d+\.\d+}/{rest:.*}", Graph(sim, table).handle)
-    views.add_routes(app)
-    accounts.add_routes(app)
+    control.add_routes(app)
+    control_accounts.add_routes(app)
     conversations.add_routes(app)
     media.add_routes(app)
     uploads.add_routes(app)
-    views.add_routes(app)
+    inbox.add_routes(app)
     pages.add_routes(app)
     payments.add_routes(app)
     return app

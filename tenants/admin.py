@@ -1,4 +1,4 @@
-"""The staff admin of this app besides the queue (`approval_admin.py`): platform apps, keys, people, audit."""
+"""The staff admin of this app besides the queue (`staff/approval_admin.py`): platform apps, keys, people, audit."""
 
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from unfold.widgets import (
 
 from tenants import audit, platform_apps
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
-from tenants.staff import approval_admin
+from tenants.staff import approval_admin as approval_admin
 from tenants.staff.read_only_admin import HistoryAdmin, ReadOnlyAdmin, action, dialog, display, tenant_link
 
 

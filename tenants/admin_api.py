@@ -1,6 +1,6 @@
 """`/v1/admin/*` of the tenants app: console session tokens of staff only.
 
-Every staff role may read; deciding about tenants and making apps need the role's permission (`roles.py`).
+Every staff role may read; deciding about tenants and making apps need the role's permission (`staff/roles.py`).
 """
 
 from uuid import UUID

@@ -9,15 +9,15 @@ class TenantsConfig(AppConfig):
     verbose_name = "Tenants"
 
     def ready(self) -> None:
-        from tenants import key_cache
-        from tenants.console import accounts
+        from tenants import key_cache  # noqa: F401 - adds its section to the health report
+        from tenants.console import accounts  # noqa: F401 - lists its secrets for `rotate_encryption`
         from tenants.staff import roles
 
         post_migrate.connect(roles.sync, dispatch_uid="roles")
 
 
 class StaffAdminConfig(admin.AdminConfig):
-    """Django's admin with the service's own site (`staff_site.py`)."""
+    """Django's admin with the service's own site (`staff/site.py`)."""
 
     default = False
     default_site = "tenants.staff.site.StaffSite"

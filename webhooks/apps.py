@@ -6,5 +6,5 @@ class WebhooksConfig(AppConfig):
     verbose_name = "Webhooks"
 
     def ready(self) -> None:
-        from webhooks import tables
-        from webhooks.delivery import monitoring  # noqa: F401 - registers figures and partitioned tables
+        from webhooks import tables  # noqa: F401 - registers the partitioned tables
+        from webhooks.delivery import monitoring  # noqa: F401 - registers health figures and metrics

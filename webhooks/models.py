@@ -1,7 +1,7 @@
 """The event log and its delivery: endpoints, events with their bodies, deliveries.
 
 Events, bodies and deliveries are time-partitioned and carry no foreign keys: rows are written in bulk by
-`publish.py` and `dispatch.py` and leave by whole partitions (architecture.md).
+`events/publish.py` and `delivery/dispatcher.py` and leave by whole partitions (architecture.md).
 """
 
 from datetime import date, datetime, timedelta
@@ -26,7 +26,7 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
 
 
 class Endpoint(models.Model):
-    """A customer's webhook endpoint. Written by `endpoints.py`; its delivery figures by `dispatch.py`."""
+    """A customer's webhook endpoint. Written by `endpoints.py`; its delivery figures by `delivery/dispatcher.py`."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -158,7 +158,7 @@ class EventKey(models.Model):
 
 
 class RetentionMove(models.Model):
-    """How far a tenant's bodies are in the weeks that its retention gives them. Written by `retention.py`."""
+    """How far a tenant's bodies are in the weeks that its retention gives them. Written by `events/retention.py`."""
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="+")
     retention_days = models.PositiveSmallIntegerField()

@@ -1,7 +1,7 @@
 """From a snapshot to an issued tax invoice: everything on it is frozen, in one transaction with its number.
 
-Called by `run.py`. A month without numbers has no invoice. Two runs at once issue one: the snapshot is locked, and
-an invoice is unique per snapshot.
+Called by `billing_run.py`. A month without numbers has no invoice. Two runs at once issue one: the snapshot is
+locked, and an invoice is unique per snapshot.
 """
 
 from datetime import datetime, timedelta

@@ -1,6 +1,6 @@
 """Collecting an invoice: a debit of the mandate, or a payment link; and asking the provider what came of it.
 
-Called by `run.py` (debits, look-ups of what no notice told), by `POST …/pay` and the pay page (links), by
+Called by `billing_run.py` (debits, look-ups of what no notice told), by `POST …/pay` and the pay page (links), by
 `notices.py` (something happened). An attempt is committed before the provider hears of it, is alone in flight
 (partial unique index), and is found again by its receipt when an answer is lost: nothing is collected twice.
 """

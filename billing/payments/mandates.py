@@ -1,8 +1,8 @@
 """Autopay: a mandate is asked for, approved on the provider's page, and then followed wherever it goes.
 
-Called by `POST /v1/billing/mandate`, `notices.py` and `run.py`. The state is always read from the provider, so a
-notice that is lost, repeated or late changes nothing. A tenant has at most one mandate that stands; a new one that
-becomes active replaces it, and the old one is cancelled at the provider.
+Called by `POST /v1/billing/mandate`, `notices.py` and `billing_run.py`. The state is always read from the provider,
+so a notice that is lost, repeated or late changes nothing. A tenant has at most one mandate that stands; a new one
+that becomes active replaces it, and the old one is cancelled at the provider.
 """
 
 from datetime import datetime, timedelta

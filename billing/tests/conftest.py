@@ -41,8 +41,8 @@ def _billing_is_on(settings: Settings) -> None:
 def provider(simulator: RunningSimulator, settings: Settings) -> RunningSimulator:
     """The simulator as payment provider; its webhooks are kept, not posted."""
     settings.RAZORPAY_BASE_URL = f"{simulator.url}/v1"
-    simulator.control.views("POST", "payments/reset")
-    simulator.control.views("PUT", "payments", {"webhook_url": None})
+    simulator.control("POST", "payments/reset")
+    simulator.control("PUT", "payments", {"webhook_url": None})
     return simulator
 
 

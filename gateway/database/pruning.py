@@ -1,6 +1,7 @@
 """Forgetting old rows of plain tables, in small transactions, so that no lock is held long and a crash loses nothing.
 
-Called by the hourly tasks of the apps. The big tables leave by whole partitions instead (`gateway/database/partitions.py`).
+Called by the hourly tasks of the apps. The big tables leave by whole partitions instead
+(`partitions.py`).
 """
 
 from datetime import datetime

@@ -1,8 +1,8 @@
 """The processes of one run: start, log, watch, restart with back-off, stop.
 
-`gateway/local_run/supervisor.py` says which ones there are and `gateway/local_run/embedded_servers.py` starts the servers with it. A child
-that ends by itself again and again right after its start is a crash loop and ends the run; one that somebody
-killed is always restarted.
+`gateway/local_run/supervisor.py` says which ones there are and `gateway/local_run/embedded_servers.py` starts the
+servers with it. A child that ends by itself again and again right after its start is a crash loop and ends the run;
+one that somebody killed is always restarted.
 """
 
 import os
@@ -118,8 +118,8 @@ def _open_log(data_dir: Path, name: str) -> int:
 class Child:
     """One process of the run and its restarts.
 
-    `start` starts it and returns it; `stop` ends it in its own way (`gateway/local_run/embedded_servers.py` has those of the
-    servers). A child is watched by calling `tend` a few times a second.
+    `start` starts it and returns it; `stop` ends it in its own way (`gateway/local_run/embedded_servers.py` has
+    those of the servers). A child is watched by calling `tend` a few times a second.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A batch in the database while a runner holds it: lease, claim of items, results, end. Called by `batch_runner.py`.
+"""A batch in the database while a runner holds it: lease, claim of items, results, end. Called by `runner.py`.
 
 Every function that changes items locks the batch's row first, so runner, cancel and a second runner take turns. The
 lease's token is the fence: it is replaced only by the next holder, and an item is claimed once, before it is sent.

@@ -2,7 +2,7 @@
 
 Beat calls `start_due`, which claims accounts and hands each to a task of its own, so a slow or failing account holds
 up nobody else. The claim is the row's own next time, moved ahead: after a crash the account is due again. The caller's
-`POST /v1/templates/sync` reads at once; that another sync may be running does no harm (`template_mirror.py`).
+`POST /v1/templates/sync` reads at once; that another sync may be running does no harm (`tenants/key_cache.py`).
 """
 
 import random

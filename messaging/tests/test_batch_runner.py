@@ -68,7 +68,7 @@ def row(batch_id: str) -> Batch:
 
 def received(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str, Any]]:
     """The messages that the upstream received of a number, oldest first."""
-    rows = simulator.control.views("GET", f"requests?node={number.phone_number_id}&limit=20000")["data"]
+    rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=20000")["data"]
     return [row for row in reversed(rows) if row["path"].endswith("/messages")]
 
 
@@ -475,7 +475,7 @@ def test_a_token_that_fails_disconnects_the_number_and_the_rest_is_not_sent(
     api: Api, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
     batch_id = create(api, number, 200)
-    simulator.control.views("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
+    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
     runner.run()
     batch = row(batch_id)
     assert (batch.status, batch.failed) == ("completed", 200)

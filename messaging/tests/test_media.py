@@ -81,12 +81,12 @@ def test_inbound_media_is_found_without_from_among_several_numbers(
 ) -> None:
     other = connected_number(tenant, simulator.account())
     for each in (number, other):
-        simulator.control.views(
+        simulator.control(
             "POST",
             "inbound",
             {"phone_number_id": each.phone_number_id, "from": "919812345678", "type": "image"},
         )
-        rows = simulator.control.views("GET", f"messages?phone_number_id={each.phone_number_id}")["data"]
+        rows = simulator.control("GET", f"messages?phone_number_id={each.phone_number_id}")["data"]
         media_id = rows[0]["body"]["image"]["id"]
         for _ in range(2):
             answer = api.get(f"{PATH}/{media_id}")

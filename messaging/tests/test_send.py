@@ -34,7 +34,7 @@ def text(number: PhoneNumber, **more: Any) -> dict[str, Any]:
 
 def sent_bodies(simulator: RunningSimulator, number: PhoneNumber) -> list[str]:
     """What the upstream received as messages of the number, oldest first."""
-    rows = simulator.control.views("GET", f"requests?node={number.phone_number_id}&limit=1000")["data"]
+    rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=1000")["data"]
     return [row["body"] for row in reversed(rows) if row["path"].endswith("/messages")]
 
 
@@ -273,7 +273,7 @@ def test_of_two_at_once_one_sends_and_the_other_is_told(
 def test_read_marks_and_typing_pass_verbatim(
     api: Api, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    inbound = simulator.control.views(
+    inbound = simulator.control(
         "POST",
         "inbound",
         {

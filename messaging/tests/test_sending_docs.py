@@ -66,7 +66,7 @@ def test_the_example_is_accepted(
             "from": "919812345678",
             "text": "Do you have it?",
         }
-        made = simulator.control.views("POST", "inbound", customer)
+        made = simulator.control("POST", "inbound", customer)
         values["$WAMID"] = made.get("id") or made["message"]["id"]
     if "$MEDIA_ID" in body:
         form = {
@@ -84,7 +84,7 @@ def test_the_example_is_accepted(
 
 
 def _make_templates(account: SimulatedAccount, simulator: RunningSimulator) -> None:
-    simulator.control.views("PUT", "settings", {"templates": {"review_ms": 0}})
+    simulator.control("PUT", "settings", {"templates": {"review_ms": 0}})
     for template in TEMPLATES:
         answer = requests.post(
             f"{simulator.url}/v25.0/{account.waba_id}/message_templates",
@@ -93,5 +93,5 @@ def _make_templates(account: SimulatedAccount, simulator: RunningSimulator) -> N
             timeout=5,
         )
         assert answer.ok, answer.text
-        simulator.control.views("POST", f"templates/{answer.json()['id']}", {"event": "APPROVED"})
-    simulator.control.views("PUT", "settings", {"templates": {"review_ms": 2000}})
+        simulator.control("POST", f"templates/{answer.json()['id']}", {"event": "APPROVED"})
+    simulator.control("PUT", "settings", {"templates": {"review_ms": 2000}})

@@ -221,7 +221,7 @@ def test_two_syncs_at_once_do_no_harm(
     tenant: Tenant, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
     """Many at once, with commands and events between them: everything is there once, and nothing is an error."""
-    simulator.control.views("PUT", "settings", {"templates": {"review_ms": 600_000}})
+    simulator.control("PUT", "settings", {"templates": {"review_ms": 600_000}})
     api_bodies = [order_update(f"race_{index}") for index in range(3)]
     for body in api_bodies:
         operations.create(number.account, body=orjson.dumps(body), members=body)
@@ -239,5 +239,5 @@ def test_two_syncs_at_once_do_no_harm(
         in_threads(read, create(f"race_{10 + turn}"), read, read)
         assert MessageTemplate.objects.count() == 4 + turn
     sync.read(number.account)
-    listed = {row["id"] for row in simulator.control.views("GET", f"accounts/{account.waba_id}")["templates"]}
+    listed = {row["id"] for row in simulator.control("GET", f"accounts/{account.waba_id}")["templates"]}
     assert set(mirrored()) == listed

@@ -41,7 +41,7 @@ def created(api: Api, body: dict[str, Any]) -> str:
 
 
 def upstream_templates(simulator: RunningSimulator, account: SimulatedAccount) -> list[dict[str, Any]]:
-    return list(simulator.control.views("GET", f"accounts/{account.waba_id}")["templates"])
+    return list(simulator.control("GET", f"accounts/{account.waba_id}")["templates"])
 
 
 def made_elsewhere(simulator: RunningSimulator, account: SimulatedAccount, *bodies: dict[str, Any]) -> None:
@@ -100,7 +100,7 @@ def test_create_passes_the_callers_bytes_and_the_upstreams_answer(
     assert answer.json()["status"] == "PENDING"
     assert_service_headers(answer)
     assert "X-Service-Error-Source" not in answer
-    requests_ = simulator.control.views("GET", f"requests?node={account.waba_id}&limit=100")["data"]
+    requests_ = simulator.control("GET", f"requests?node={account.waba_id}&limit=100")["data"]
     sent = [row["body"] for row in requests_ if row["path"].endswith("/message_templates")]
     assert sent == [raw.decode()]
 
@@ -133,7 +133,7 @@ def test_the_account_is_named_in_the_query_or_in_the_body_and_never_sent_upstrea
         "second_name",
         "third_name",
     }
-    rows = simulator.control.views("GET", f"requests?node={second.account.waba_id}&limit=100")["data"]
+    rows = simulator.control("GET", f"requests?node={second.account.waba_id}&limit=100")["data"]
     assert not any('"from"' in row["body"] or "waba_id" in row["body"] for row in rows if row["body"])
 
 
@@ -204,7 +204,7 @@ def test_a_creation_without_an_answer_is_502_and_found_by_the_next_read(
 def test_hundreds_of_templates_are_read_page_by_page_and_listed_by_cursor(
     api: Api, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
-    simulator.control.views("PUT", "settings", {"throttling": {"management": False}})
+    simulator.control("PUT", "settings", {"throttling": {"management": False}})
     made_elsewhere(simulator, account, *(numbered(index) for index in range(230)))
     answer = api.post("/v1/templates/sync")
     assert answer.json() == {"synced": 230, "added": 230, "updated": 0, "removed": 0}
@@ -279,7 +279,7 @@ def test_get_is_the_upstreams_answer_and_brings_the_mirror_up_to_date(
     api: Api, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
     template_id = created(api, order_update())
-    simulator.control.views("POST", f"templates/{template_id}", {"event": "PAUSED"})
+    simulator.control("POST", f"templates/{template_id}", {"event": "PAUSED"})
     answer = api.get(f"/v1/templates/{template_id}")
     assert answer.status_code == 200
     assert (answer.json()["id"], answer.json()["status"]) == (template_id, "PAUSED")
@@ -300,7 +300,7 @@ def test_a_template_that_the_upstream_no_longer_has_leaves_the_list(
 
 def test_an_edit_passes_through_and_shows(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
     template_id = created(api, order_update())
-    simulator.control.views("POST", f"templates/{template_id}", {"event": "APPROVED"})
+    simulator.control("POST", f"templates/{template_id}", {"event": "APPROVED"})
     components = [{"type": "BODY", "text": "Your order {{1}} left.", "example": {"body_text": [["17"]]}}]
     answer = api.post(f"/v1/templates/{template_id}", {"components": components})
     assert answer.status_code == 200
@@ -328,7 +328,7 @@ def test_delete_takes_one_language_or_the_whole_name(
 
 def test_what_cannot_be_deleted_stays(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
     template_id = created(api, order_update())
-    simulator.control.views("POST", f"templates/{template_id}", {"event": "DISABLED"})
+    simulator.control("POST", f"templates/{template_id}", {"event": "DISABLED"})
     answer = api.delete(f"/v1/templates/{template_id}")
     assert (answer.status_code, answer.json()["source"]) == (400, "meta")
     assert len(names(api.get("/v1/templates"))) == 1
@@ -338,10 +338,10 @@ def test_what_cannot_be_deleted_stays(api: Api, number: PhoneNumber, simulator: 
 def test_an_unknown_template_is_404_without_asking_upstream(
     api: Api, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator, template_id: str
 ) -> None:
-    before = simulator.control.views("GET", "requests?limit=1")["data"]
+    before = simulator.control("GET", "requests?limit=1")["data"]
     for method, body in (("GET", None), ("POST", {}), ("DELETE", None)):
         assert_error(api.request(method, f"/v1/templates/{template_id}", body), 404, "not_found")
-    assert simulator.control.views("GET", "requests?limit=1")["data"] == before
+    assert simulator.control("GET", "requests?limit=1")["data"] == before
 
 
 def test_another_tenants_and_another_environments_templates_are_404(
@@ -376,7 +376,7 @@ def test_sync_tells_what_it_added_updated_and_removed(
     made_elsewhere(simulator, account, order_update(), order_update("second"), order_update("third"))
     assert api.post("/v1/templates/sync").json() == {"synced": 3, "added": 3, "updated": 0, "removed": 0}
     ids = {row["name"]: row["id"] for row in upstream_templates(simulator, account)}
-    simulator.control.views("POST", f"templates/{ids['second']}", {"event": "APPROVED"})
+    simulator.control("POST", f"templates/{ids['second']}", {"event": "APPROVED"})
     MessageTemplate.objects.filter(name="third").update(template_id="404")
     assert api.post("/v1/templates/sync").json() == {"synced": 3, "added": 1, "updated": 1, "removed": 1}
     assert names(api.get("/v1/templates?status=APPROVED")) == ["second"]

@@ -1,6 +1,6 @@
 """Connect sessions: a hosted link on which a tenant's customer connects an account by embedded sign-up.
 
-The API makes and shows them; the hosted page (`page_views.py`) finishes them through the same onboarding as
+The API makes and shows them; the hosted page (`pages.py`) finishes them through the same onboarding as
 `POST /v1/numbers/embedded-signup`. A session ends once: `connected` or `failed`; open ones expire after an hour. The
 link carries the session's id under a signature, so it can be shown again and cannot be guessed.
 """

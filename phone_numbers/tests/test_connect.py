@@ -51,8 +51,8 @@ def test_many_numbers_come_page_by_page(api: Api, simulator: RunningSimulator) -
 def test_a_second_call_takes_the_new_token_and_the_new_numbers(api: Api, simulator: RunningSimulator) -> None:
     account = simulator.account()
     api.post(PATH, {"waba_id": account.waba_id, "access_token": account.access_token})
-    simulator.control.views("POST", f"accounts/{account.waba_id}/phone_numbers", {})
-    fresh = simulator.control.views("POST", "tokens", {"waba_id": account.waba_id})["access_token"]
+    simulator.control("POST", f"accounts/{account.waba_id}/phone_numbers", {})
+    fresh = simulator.control("POST", "tokens", {"waba_id": account.waba_id})["access_token"]
     answer = api.post(PATH, {"waba_id": account.waba_id, "access_token": fresh})
     assert len(answer.json()["numbers"]) == 2
     assert BusinessAccount.objects.get().access_token == fresh

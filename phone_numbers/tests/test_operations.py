@@ -141,7 +141,7 @@ def test_subscribe_repairs(
         "connection_state": "connected",
         "connection_detail": None,
     }
-    assert simulator.control.views("GET", f"accounts/{account.waba_id}")["subscribed"] is True
+    assert simulator.control("GET", f"accounts/{account.waba_id}")["subscribed"] is True
 
 
 def test_refresh_reads_again_and_shows_the_snapshot(
@@ -183,7 +183,7 @@ def test_the_business_profile_passes_both_ways_verbatim(
     )
     answer = api.post(path(account, "business-profile"), sent)
     assert (answer.status_code, answer.json()) == (200, {"success": True})
-    received = simulator.control.views("GET", f"requests?node={account.phone_number_id}&limit=1")["data"][0]
+    received = simulator.control("GET", f"requests?node={account.phone_number_id}&limit=1")["data"][0]
     assert received["path"].endswith("/whatsapp_business_profile")
     profile = api.get(path(account, "business-profile")).json()["data"][0]
     assert profile["about"] == "café"
@@ -216,7 +216,7 @@ def test_a_token_that_the_upstream_refuses_is_401_and_told(
     api: Api, tenant: Tenant, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
     token = BusinessAccount.objects.get().access_token
-    simulator.control.views("PATCH", "tokens", {"access_token": token, "invalidated": True})
+    simulator.control("PATCH", "tokens", {"access_token": token, "invalidated": True})
     answer = api.get(path(account, "business-profile"))
     assert answer.status_code == 401
     assert (answer.json()["source"], answer.json()["error"]["code"]) == ("meta", 190)

@@ -58,7 +58,7 @@ def test_no_secret_leaves(
     BusinessAccount.objects.update(sync_lease_until=lease)
     sync.run(account_id=BusinessAccount.objects.get().pk, lease=lease)
     settings.META_GRAPH_URL = simulator.url
-    simulator.control.views("PATCH", "tokens", {"access_token": stored_token, "invalidated": True})
+    simulator.control("PATCH", "tokens", {"access_token": stored_token, "invalidated": True})
     answers.append(api.get(f"{path}/business-profile"))
     connection.token_failed(waba_id=account.waba_id)
 

@@ -192,13 +192,13 @@ def test_a_token_that_fails_the_daily_check_is_told_once_and_comes_back(
 ) -> None:
     account = connect(simulator, tenant)
     number = PhoneNumber.objects.get()
-    simulator.control.views("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
+    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
     BusinessAccount.objects.update(token_checked_at=now() - timedelta(days=1))
     for _ in range(2):
         sync_all(queued)
     assert state_of(number) == ("disconnected", "token_invalid")
     assert len(published(tenant, "token.invalid")) == 1
-    simulator.control.views("PATCH", "tokens", {"access_token": account.access_token, "invalidated": False})
+    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": False})
     sync_all(queued)
     assert state_of(number) == ("connected", None)
     assert [move[:2] for move in moves(tenant)] == [
@@ -226,7 +226,7 @@ def test_190_during_the_sync_marks_the_token(
     simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
 ) -> None:
     account = connect(simulator, tenant)
-    simulator.control.views("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
+    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
     sync_all(queued)
     assert BusinessAccount.objects.get().token_invalid_at is not None
     assert len(published(tenant, "token.invalid")) == 1
@@ -257,7 +257,7 @@ def test_the_end_of_a_token_is_told_seven_days_and_one_day_before(tenant: Tenant
 def test_a_new_token_is_warned_of_anew(simulator: RunningSimulator, tenant: Tenant) -> None:
     account = connect(simulator, tenant, variant="expiring")
     assert tokens.warn_of_ends() == 1
-    fresh = simulator.control.views("POST", "tokens", {"waba_id": account.waba_id, "variant": "60_days"})
+    fresh = simulator.control("POST", "tokens", {"waba_id": account.waba_id, "variant": "60_days"})
     onboarding.connect(
         tenant_id=tenant.id,
         environment="live",

@@ -2,7 +2,7 @@
 1.1.2).
 
 `graph_messages` calls `check`, which raises `GraphError` with Meta's codes: 100 wrong shape, 131008 missing,
-131009 bad value. Templates are checked against the stored template in `template_checks.py`.
+131009 bad value. Templates are checked against the stored template in `message_templates/checks.py`.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,5 +1,5 @@
-"""Message templates: list, create, get, edit, delete, library (upstream fact 1.3). `reviews.py` decides about
-them.
+"""Message templates: list, create, get, edit, delete, library (upstream fact 1.3). `message_templates/reviews.py`
+decides about them.
 """
 
 import time

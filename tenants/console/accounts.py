@@ -1,7 +1,7 @@
 """What the service changes in django-allauth: log-in, password reset and second factor of people.
 
-Sign-up is not allauth's (`signup.py`); the console session API shares the failure limits with the log-in page
-through `AccountAdapter.authenticate`.
+Sign-up is not allauth's (`signup/registration.py`); the console session API shares the failure limits with the
+log-in page through `AccountAdapter.authenticate`.
 """
 
 from typing import Any

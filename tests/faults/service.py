@@ -187,7 +187,7 @@ def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = 60) -> N
 
 def received(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str, Any]]:
     """The messages of a number that the upstream received, oldest first."""
-    rows = simulator.control.views("GET", f"requests?node={number.phone_number_id}&limit=20000")["data"]
+    rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=20000")["data"]
     return [row for row in reversed(rows) if row["path"].endswith("/messages")]
 
 

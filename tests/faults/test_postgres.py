@@ -89,9 +89,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
         connected_number(tenant, simulator.account([{"throughput": level}]), throughput_level=level)
         for level in ("HIGH", "STANDARD")
     )
-    simulator.control.views(
-        "PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}}
-    )
+    simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
     # So that the database goes away under sends that the upstream has taken already.
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 200})
     url, _ = service.web(workers=WEB_PROCESSES)

@@ -55,9 +55,9 @@ def _woken_by_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _every_recipient_is_ordinary(simulator: RunningSimulator) -> Iterator[None]:
-    simulator.control.views("PUT", "settings", {"recipients": {"magic": False}})
+    simulator.control("PUT", "settings", {"recipients": {"magic": False}})
     yield
-    simulator.control.views("PUT", "settings", {"recipients": {"magic": True}})
+    simulator.control("PUT", "settings", {"recipients": {"magic": True}})
 
 
 def fast_number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:

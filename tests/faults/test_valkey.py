@@ -48,9 +48,7 @@ def test_the_api_answers_all_the_time_and_every_event_arrives(
 ) -> None:
     account = simulator.account([{"throughput": "HIGH"}])
     number = connected_number(tenant, account, throughput_level="HIGH")
-    simulator.control.views(
-        "PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}}
-    )
+    simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
     url, _ = service.web(workers=WEB_PROCESSES)
     callers = Callers(url, key.key, number)
     made = requests.post(

@@ -29,7 +29,8 @@ IN_FLIGHT_SECONDS = 10
 COUNTED_ROWS = 10_000
 """Retries of one endpoint that are counted; a backlog beyond shows as this many."""
 
-# The busy endpoints by skipping through the index (webhooks/delivery/claim.py), then each one's due rows from the same index.
+# The busy endpoints by skipping through the index (webhooks/delivery/claim.py), then each one's due rows from the same
+# index.
 _DUE = """
 WITH RECURSIVE busy (endpoint_id) AS (
     (SELECT endpoint_id FROM webhook_deliveries WHERE status IN ('pending', 'failed')
