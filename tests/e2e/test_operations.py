@@ -19,7 +19,8 @@ pytestmark = pytest.mark.e2e
 
 READ = """
 from phone_numbers.models import BusinessAccount
-from webhooks import envelope, models
+from webhooks import models
+from webhooks.events import envelope
 [found] = envelope.load([models.Event.objects.get(wamid={wamid!r}, type='message.outbound').id]).values()
 assert {{account.access_token[:3] for account in BusinessAccount.objects.all()}} == {{'EAA'}}
 print(found.body().decode())

@@ -41,13 +41,13 @@ from pathlib import Path
 import django
 django.setup()
 from gateway.outbound.client import Outbound
-from webhooks import dispatch
+from webhooks.delivery import dispatcher
 Outbound.post.__kwdefaults__["total_timeout"] = float(sys.argv[1])
-dispatch.LINGER_SECONDS = 0.2
+dispatcher.LINGER_SECONDS = 0.2
 def largest():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 before = largest()
-dispatch.run()
+dispatcher.run()
 print(largest() - before)
 """
 

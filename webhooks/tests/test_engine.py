@@ -39,9 +39,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DISPATCHER = """
 import django
 django.setup()
-from webhooks import dispatch
-dispatch.LINGER_SECONDS = 0.2
-dispatch.run()
+from webhooks.delivery import dispatcher
+dispatcher.LINGER_SECONDS = 0.2
+dispatcher.run()
 """
 
 
@@ -351,8 +351,8 @@ def test_large_bodies_go_out_a_few_at_a_time(
 
 def test_a_worker_opens_as_many_files_as_it_may() -> None:
     code = (
-        "import resource as r; from webhooks import worker; hard = r.getrlimit(r.RLIMIT_NOFILE)[1];"
-        "r.setrlimit(r.RLIMIT_NOFILE, (256, hard)); worker.prepare();"
+        "import resource as r; from webhooks.delivery import process_limits; hard = r.getrlimit(r.RLIMIT_NOFILE)[1];"
+        "r.setrlimit(r.RLIMIT_NOFILE, (256, hard)); process_limits.prepare();"
         "soft = r.getrlimit(r.RLIMIT_NOFILE)[0]; print(soft == min(65536, hard) or hard == r.RLIM_INFINITY)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
