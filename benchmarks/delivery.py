@@ -75,7 +75,8 @@ def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
     """Publish so many inbound texts, `a_time` to a notification, the tenants in turn."""
     from django.db import transaction
 
-    from webhooks.events.publish import NewEvent, publish
+    from webhooks.events.members import NewEvent
+    from webhooks.events.publish import publish
 
     for first in range(0, count, a_time):
         tenant_id = tenants[first // a_time % len(tenants)]
@@ -85,9 +86,9 @@ def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
                 raw=b'{"object":"whatsapp_business_account","entry":[{"text":"%b"}]}' % _PAD,
                 events=[
                     NewEvent(
-                        "message.inbound",
-                        f"msg:{tenant_id}:{time.time_ns()}:{number}",
-                        b'{"messaging_product":"whatsapp","message":{"text":{"body":"%b"}}}' % _PAD,
+                        type="message.inbound",
+                        dedupe_key=f"msg:{tenant_id}:{time.time_ns()}:{number}",
+                        data=b'{"messaging_product":"whatsapp","message":{"text":{"body":"%b"}}}' % _PAD,
                         raw_path="entry[0].changes[0].value.messages[0]",
                         wamid=f"wamid.{number}",
                     )
@@ -166,11 +167,14 @@ def _warm_up(harness: Harness, sink: Sink, tenants: Sequence[Any]) -> None:
     """One delivery each, so that what is measured begins with the worker's connections open."""
     from django.db import transaction
 
-    from webhooks.events.publish import NewEvent, publish
+    from webhooks.events.members import NewEvent
+    from webhooks.events.publish import publish
 
     for tenant_id in tenants:
         with transaction.atomic():
-            publish(tenant_id=tenant_id, events=[NewEvent("meta.other", "warm-up", b"{}")])
+            publish(
+                tenant_id=tenant_id, events=[NewEvent(type="meta.other", dedupe_key="warm-up", data=b"{}")]
+            )
     harness.wait_until(lambda: sink.count >= len(tenants), harness.log("worker"))
 
 

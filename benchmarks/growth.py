@@ -108,13 +108,15 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
     from gateway import health
     from webhooks import replay
     from webhooks.delivery.claim import Room, claim
-    from webhooks.events.publish import NewEvent, publish
+    from webhooks.events.members import NewEvent
+    from webhooks.events.publish import publish
     from webhooks.models import Delivery, Event
 
     def deliver() -> None:
         before = sink.count
+        event = NewEvent(type="meta.other", dedupe_key=f"g{time.time_ns()}", data=b"{}")
         with transaction.atomic():
-            publish(tenant_id=tenants[0], events=[NewEvent("meta.other", f"g{time.time_ns()}", b"{}")])
+            publish(tenant_id=tenants[0], events=[event])
         deadline = time.monotonic() + 20
         while sink.count == before:
             if time.monotonic() > deadline:

@@ -55,13 +55,18 @@ def publish_at(tenants: Sequence[Any], *, rate: int, seconds: int) -> dict[str, 
     from django.db import transaction
 
     from gateway import ids
-    from webhooks.events.publish import NewEvent, publish
+    from webhooks.events.members import NewEvent
+    from webhooks.events.publish import publish
 
     committed = {}
     began = time.perf_counter()
     for number in range(rate * seconds):
         time.sleep(max(0.0, began + number / rate - time.perf_counter()))
-        event = NewEvent("message.inbound", f"paced:{time.time_ns()}", b'{"text":"Is my order on its way?"}')
+        event = NewEvent(
+            type="message.inbound",
+            dedupe_key=f"paced:{time.time_ns()}",
+            data=b'{"text":"Is my order on its way?"}',
+        )
         with transaction.atomic():
             (event_id,) = publish(tenant_id=tenants[number % len(tenants)], events=[event], raw=b"{}")
             at = time.time()  # just before the commit: what is reported is never too short
@@ -86,10 +91,13 @@ def backlog(tenant_id: Any, endpoint_id: Any, count: int) -> None:
     from django.db import transaction
 
     from gateway import ids
-    from webhooks.events.publish import NewEvent, publish
+    from webhooks.events.members import NewEvent
+    from webhooks.events.publish import publish
 
     with transaction.atomic():
-        (event_id,) = publish(tenant_id=tenant_id, events=[NewEvent("meta.other", "backlog", b"{}")])
+        (event_id,) = publish(
+            tenant_id=tenant_id, events=[NewEvent(type="meta.other", dedupe_key="backlog", data=b"{}")]
+        )
     with cursor() as database:
         database.execute("DELETE FROM webhook_deliveries WHERE event_id = %s", [event_id])
         for first in range(0, count, 10_000):

@@ -30,7 +30,8 @@ from messaging.idempotency import Claim
 from phone_numbers import connection as number_connection
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
-from webhooks.events.publish import NewEvent, publish
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import publish
 
 log = structlog.get_logger(__name__)
 

@@ -25,7 +25,8 @@ from phone_numbers.lookup import NumberRoute
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
 from tenants import checklist
 from tenants.models import Tenant
-from webhooks.events.publish import NewEvent, publish
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import publish
 from webhooks.models import Endpoint
 
 LAST_EVENT_GRAIN = timedelta(seconds=1)

@@ -20,7 +20,8 @@ from messaging.models import Batch
 from messaging.pacing import rate_of
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
-from webhooks.events.publish import NewEvent, publish
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import publish
 
 
 class LeaseLost(Exception):

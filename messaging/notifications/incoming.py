@@ -20,7 +20,8 @@ from messaging.models import KeptNotification
 from messaging.notifications import side_effects
 from messaging.notifications.routing import Owner, owners
 from phone_numbers import connection as number_connection
-from webhooks.events.publish import NewEvent, publish
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import publish
 
 log = structlog.get_logger(__name__)
 

@@ -17,7 +17,8 @@ from tenants.models import Tenant
 from tests.faults.service import LONG, Service, Valkey, database_url, wait_until
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks.events.publish import NewEvent, publish
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
@@ -52,7 +53,7 @@ def store(tenant: Tenant, count: int = COUNT // 5) -> set[str]:
     stored: set[str] = set()
     for first in range(0, count, 100):
         events = [
-            NewEvent("message.inbound", f"msg:{first + number}", b"{}")
+            NewEvent(type="message.inbound", dedupe_key=f"msg:{first + number}", data=b"{}")
             for number in range(min(100, count - first))
         ]
         with transaction.atomic():
@@ -107,7 +108,10 @@ def test_valkey_flushed_stopped_and_restarted_empty_loses_nothing(
     with transaction.atomic():
         more = publish(
             tenant_id=tenant.id,
-            events=[NewEvent("message.status", f"s:{number}", b"{}") for number in range(COUNT // 10)],
+            events=[
+                NewEvent(type="message.status", dedupe_key=f"s:{number}", data=b"{}")
+                for number in range(COUNT // 10)
+            ],
         )
     reconcile(receiver, events | {ids.encode("evt_", event) for event in more})
     service.assert_well()

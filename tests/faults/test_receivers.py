@@ -23,7 +23,8 @@ from tenants.models import Tenant
 from tests.faults.service import LONG, ROOT, database_url
 from tests.fixtures import Api
 from tests.raw_server import raw_server
-from webhooks.events.publish import NewEvent, publish
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
@@ -163,7 +164,10 @@ def test_receivers_that_misbehave_cost_bounded_time_and_memory_and_are_named(
     with transaction.atomic():
         publish(
             tenant_id=tenant.id,
-            events=[NewEvent("message.inbound", f"msg:{number}", b"{}") for number in range(EVENTS)],
+            events=[
+                NewEvent(type="message.inbound", dedupe_key=f"msg:{number}", data=b"{}")
+                for number in range(EVENTS)
+            ],
         )
     done = subprocess.run(
         [sys.executable, "-c", DISPATCHER, str(TIMEOUT_SECONDS)],

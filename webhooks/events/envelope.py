@@ -1,11 +1,12 @@
-"""The event envelope (section 6): assembled from stored bytes, the same bytes at each attempt.
+"""The event envelope (specification 6): assembled from stored bytes, the same bytes at each attempt.
 
-`data` and `raw` are spliced in byte for byte and never re-serialised; the members come in the specification's
-order with `raw` and `raw_path` last.
+`data` and `raw` are inserted byte for byte and never serialised again. `members.py` defines the members.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -14,12 +15,13 @@ from django.conf import settings
 from gateway import ids
 from gateway.clock import isoformat_of, now
 from gateway.database.statements import Statements, run, uuids
+from webhooks.events.members import COLUMNS, LISTED
 from webhooks.models import within_retention
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """An event's parts as stored; a notification's bytes are shared by all its events until they are joined."""
+    """The parts of an envelope as stored. All events of a notification share its bytes until `body()` joins them."""
 
     id: str
     """The event's public id."""
@@ -43,15 +45,15 @@ class Envelope:
         )
 
 
+_READ = (*COLUMNS, "tenant_id", "raw_id", "payload_expires_on")
 # By primary key in both tables: a partition and an index probe for each event.
-_EVENTS = """
-SELECT e.id, e.type, e.tenant_id, e.waba_id, e.phone_number_id, e.display_phone_number, e.wamid, e.wa_id,
-       e.user_id, e.dedupe_key, e.raw_path, e.raw_id, e.payload_expires_on, t.retention_days, p.body
+_EVENTS = f"""
+SELECT {", ".join(f"e.{name}" for name in _READ)}, t.retention_days, p.body
 FROM events e
 JOIN tenants_tenant t ON t.id = e.tenant_id
 LEFT JOIN event_payloads p ON p.expires_on = e.payload_expires_on AND p.id = e.id
 WHERE e.id = ANY(%s::uuid[])
-"""
+"""  # noqa: S608 - only column names are formatted in
 # Each notification once, however many of its events are asked for.
 _RAWS = """
 SELECT p.id, p.body FROM unnest(%s::date[], %s::uuid[]) AS wanted (expires_on, id)
@@ -67,7 +69,7 @@ def load(event_ids: Sequence[UUID]) -> dict[UUID, Envelope | None]:
 def loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]]:
     """The statements of `load`.
 
-    A body may move between the two (`retention.py`): what is not found is looked for once more.
+    A body may move between the two (`retention.py`), so a missing one is looked up once more.
     """
     envelopes = yield from _loading(event_ids)
     if missing := [event_id for event_id, found in envelopes.items() if found is None]:
@@ -77,50 +79,28 @@ def loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]
 
 def _loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]]:
     rows = yield _EVENTS, [uuids(event_ids)]
-    wanted = {row[11]: row[12] for row in rows if row[11] is not None}
+    events = [dict(zip((*_READ, "retention_days", "data"), row, strict=True)) for row in rows]
+    wanted = {event["raw_id"]: event["payload_expires_on"] for event in events if event["raw_id"]}
     raws: dict[UUID | None, bytes] = {None: b"null"}
     if wanted:
         raws |= dict((yield _RAWS, [list(wanted.values()), uuids(wanted)]))
     moment = now()
-    envelopes: dict[UUID, Envelope | None] = {}
-    for row in rows:
-        *columns, raw_path, raw_id, _, retention_days, data = row
-        kept = within_retention(row[0], retention_days, moment)
-        message_id = ids.encode(ids.EVENT, row[0])
-        envelopes[row[0]] = (
-            Envelope(message_id, _head(message_id, *columns), data, raws[raw_id], raw_path)
-            if kept and data is not None and raw_id in raws
-            else None
-        )
-    return envelopes
+    return {event["id"]: _envelope(event, raws, moment) for event in events}
 
 
-def _head(
-    message_id: str,
-    event_id: UUID,
-    kind: str,
-    tenant_id: UUID,
-    waba_id: str | None,
-    phone_number_id: str | None,
-    display_phone_number: str | None,
-    wamid: str | None,
-    wa_id: str | None,
-    user_id: str | None,
-    dedupe_key: str,
-) -> bytes:
-    return orjson.dumps(
-        {
-            "id": message_id,
-            "type": kind,
-            "api_version": settings.API_VERSION,
-            "created_at": isoformat_of(ids.milliseconds(event_id)),
-            "tenant_id": tenant_id,
-            "waba_id": waba_id,
-            "phone_number_id": phone_number_id,
-            "display_phone_number": display_phone_number,
-            "wamid": wamid,
-            "wa_id": wa_id,
-            "user_id": user_id,
-            "dedupe_key": dedupe_key,
-        }
-    )
+def _envelope(
+    event: Mapping[str, Any], raws: Mapping[UUID | None, bytes], moment: datetime
+) -> Envelope | None:
+    event_id, data, raw = event["id"], event["data"], raws.get(event["raw_id"])
+    if data is None or raw is None or not within_retention(event_id, event["retention_days"], moment):
+        return None
+    public_id = ids.encode(ids.EVENT, event_id)
+    head = {
+        "id": public_id,
+        "type": event["type"],
+        "api_version": settings.API_VERSION,
+        "created_at": isoformat_of(ids.milliseconds(event_id)),
+        "tenant_id": event["tenant_id"],
+    }
+    head |= {name: event[name] for name in LISTED}
+    return Envelope(id=public_id, head=orjson.dumps(head), data=data, raw=raw, raw_path=event["raw_path"])

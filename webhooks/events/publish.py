@@ -1,11 +1,12 @@
-"""Publishing: events, their bodies and their deliveries, written together, each event once.
+"""Publishing: events, their bodies and their deliveries are written in one statement, each event once.
 
 Called by every flow that makes events, inside that flow's own transaction, so that an event exists exactly when
-its cause does. What was published before (same tenant, same dedupe key) is passed over silently.
+its cause does. An event that was published before (same tenant, same dedupe key) is skipped without an error.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -18,27 +19,8 @@ from gateway.database.statements import bulk_cursor
 from gateway.database.transactions import leave_database
 from gateway.threads.group_commit import Together
 from webhooks.delivery import wake_up
+from webhooks.events.members import COLUMNS, NewEvent
 from webhooks.events.types import ALL
-
-
-@dataclass(frozen=True, slots=True)
-class NewEvent:
-    """An event to publish: the envelope's members (section 6) without ids and times. `data` is JSON bytes.
-
-    `id` is for a caller that keeps the event's id beside its own row; otherwise publishing makes one.
-    """
-
-    type: str
-    dedupe_key: str
-    data: bytes
-    raw_path: str | None = None
-    waba_id: str | None = None
-    phone_number_id: str | None = None
-    display_phone_number: str | None = None
-    wamid: str | None = None
-    wa_id: str | None = None
-    user_id: str | None = None
-    id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +32,18 @@ class _Publication:
     raw: bytes | None
 
 
-# One round trip: the key decides what is new, and everything else is written for that alone. Keys are inserted in
-# their order, so two processes with overlapping notifications wait for each other instead of deadlocking; the
-# second then sees the first one's keys. Primary-key inserts only, plus small indexes: no scan anywhere.
+_MEMBERS = ", ".join(COLUMNS)
+_DRAFT_COLUMNS = ", ".join(f"{name} {'uuid' if name == 'id' else 'text'}" for name in COLUMNS)
+
+# One round trip: the key decides which events are new, and everything else is written for those alone. Keys are
+# inserted in their order, so two processes with overlapping notifications wait for each other instead of deadlocking;
+# the second then sees the first one's keys. Primary-key inserts only, plus small indexes: no scan anywhere.
 # A delivery's id is a UUIDv7 of its event's millisecond: Postgres before 18 cannot make one itself.
 # All bodies come as one value, of which each row names its slice: an array would be adapted element by element.
-_PUBLISH = """
+_PUBLISH = f"""
 WITH draft AS (
     SELECT * FROM json_to_recordset(%(events)s::json) AS d (
-        tenant_id uuid, created_on date, raw_id uuid, id uuid, type text, dedupe_key text, raw_path text,
-        waba_id text, phone_number_id text, display_phone_number text, wamid text, wa_id text, user_id text,
-        start int, length int
+        tenant_id uuid, created_on date, raw_id uuid, start int, length int, {_DRAFT_COLUMNS}
     )
 ), new_key AS (
     INSERT INTO event_keys (tenant_id, dedupe_key, created_at)
@@ -71,11 +54,8 @@ WITH draft AS (
     SELECT draft.*, draft.created_on + t.retention_days + 1 AS expires_on
     FROM draft JOIN new_key USING (tenant_id, dedupe_key) JOIN tenants_tenant t ON t.id = draft.tenant_id
 ), new_event AS (
-    INSERT INTO events (id, tenant_id, type, waba_id, phone_number_id, display_phone_number, wamid, wa_id,
-                        user_id, dedupe_key, raw_path, raw_id, payload_expires_on)
-    SELECT id, tenant_id, type, waba_id, phone_number_id, display_phone_number, wamid, wa_id, user_id,
-           dedupe_key, raw_path, raw_id, expires_on
-    FROM fresh
+    INSERT INTO events (tenant_id, raw_id, payload_expires_on, {_MEMBERS})
+    SELECT tenant_id, raw_id, expires_on, {_MEMBERS} FROM fresh
 ), new_payload AS (
     INSERT INTO event_payloads (expires_on, id, tenant_id, body)
     SELECT expires_on, id, tenant_id, substr(%(bodies)s::bytea, start, length) FROM fresh
@@ -93,7 +73,9 @@ WITH draft AS (
     RETURNING event_id
 )
 SELECT id, EXISTS (SELECT FROM new_delivery) FROM fresh
-"""
+"""  # noqa: S608 - only column names are formatted in
+
+_members = attrgetter(*COLUMNS)
 
 MOST_TOGETHER = 500
 """Events of one statement, unless a single notification has more."""
@@ -105,15 +87,15 @@ def publish(
     """Write events of one tenant with a delivery to every active endpoint that wants them.
 
     `raw` is the notification that the events' `raw_path` points into. Returns the ids of the events that are new.
-    Must run inside the transaction of the events' cause; deliveries are woken when it commits. `alone` says that the
-    events are all there is to write: then they are written in a transaction of their own, which is over when this
-    returns, and which they may share with what other threads publish at the same moment.
+    Must run inside the transaction of the events' cause; the dispatcher is woken when it commits. With `alone` the
+    events have no other writes beside them: they are committed when this returns, in one transaction with what other
+    threads publish at the same moment.
     """
     if not events:
         return []
     publication = _Publication(tenant_id, events, raw)
     if alone:
-        # Who waits for another thread must not keep the connection that this one may need.
+        # A thread that waits for another one must not hold the connection that the other may need.
         leave_database()
         return _together.do(publication)
     if not connection.in_atomic_block:
@@ -142,7 +124,12 @@ def _write(publications: Sequence[_Publication]) -> list[list[UUID]]:
         for event_id, event in zip(event_ids, publication.events, strict=True):
             key = publication.tenant_id, event.dedupe_key
             if key not in rows:
-                rows[key] = {**common, **_row(event_id, event), **bodies.add(event.data)}
+                rows[key] = {
+                    **common,
+                    **dict(zip(COLUMNS, _members(event), strict=True)),
+                    "id": event_id,
+                    **bodies.add(event.data),
+                }
                 places[event_id] = place
     with bulk_cursor(prepared=True) as cursor:
         cursor.execute(
@@ -164,14 +151,14 @@ def _write(publications: Sequence[_Publication]) -> list[list[UUID]]:
 
 
 class _Bodies:
-    """Bodies one behind the other."""
+    """Bodies joined into one value."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self._end = 1
 
     def add(self, body: bytes) -> dict[str, int]:
-        """Where a body stands, as SQL's `substr` counts."""
+        """Append a body; returns its place as SQL's `substr` counts."""
         start, self._end = self._end, self._end + len(body)
         self.parts.append(body)
         return {"start": start, "length": len(body)}
@@ -180,18 +167,3 @@ class _Bodies:
 _together: Together[_Publication, list[UUID]] = Together(
     _write, size=lambda publication: len(publication.events), most=MOST_TOGETHER, common=UNAVAILABLE
 )
-
-
-def _row(event_id: UUID, event: NewEvent) -> dict[str, UUID | str | None]:
-    return {
-        "id": event_id,
-        "type": event.type,
-        "dedupe_key": event.dedupe_key,
-        "raw_path": event.raw_path,
-        "waba_id": event.waba_id,
-        "phone_number_id": event.phone_number_id,
-        "display_phone_number": event.display_phone_number,
-        "wamid": event.wamid,
-        "wa_id": event.wa_id,
-        "user_id": event.user_id,
-    }

@@ -1,17 +1,18 @@
-"""What goes over the wire for the event log."""
+"""JSON answers of the event log: items of `/v1/events`, and one event with its envelope."""
 
 from typing import Any
 
 from django.conf import settings
 from rest_framework import serializers
 
+from webhooks.events.members import ENVELOPE
 from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Event
 from webhooks.serializers import DeliveryOut
 
 
 class DeliveryCounts(serializers.Serializer[dict[str, int]]):
-    """How many deliveries stand in each status."""
+    """How many deliveries have each status."""
 
     pending = serializers.IntegerField()
     delivered = serializers.IntegerField()
@@ -20,7 +21,7 @@ class DeliveryCounts(serializers.Serializer[dict[str, int]]):
 
 
 class EventOut(serializers.ModelSerializer[Event]):
-    """The envelope without `data` and `raw` (decisions on events), with what became of it."""
+    """The envelope without `data` and `raw`, with the state of its deliveries (decision "Events")."""
 
     id = serializers.CharField(source="public_id")
     type = serializers.ChoiceField(choices=EVENT_TYPES)
@@ -32,19 +33,7 @@ class EventOut(serializers.ModelSerializer[Event]):
     class Meta:
         model = Event
         fields = [
-            "id",
-            "type",
-            "api_version",
-            "created_at",
-            "tenant_id",
-            "waba_id",
-            "phone_number_id",
-            "display_phone_number",
-            "wamid",
-            "wa_id",
-            "user_id",
-            "dedupe_key",
-            "raw_path",
+            *(name for name in ENVELOPE if name not in {"data", "raw"}),
             "payload_available",
             "deliveries",
         ]
@@ -61,7 +50,7 @@ class EventOut(serializers.ModelSerializer[Event]):
 
 
 class EnvelopeOut(serializers.ModelSerializer[Event]):
-    """The envelope of section 6, as delivered."""
+    """The envelope as delivered (specification 6)."""
 
     id = serializers.CharField()
     type = serializers.ChoiceField(choices=EVENT_TYPES)
@@ -72,7 +61,7 @@ class EnvelopeOut(serializers.ModelSerializer[Event]):
 
     class Meta:
         model = Event
-        fields = [*EventOut.Meta.fields[:12], "data", "raw", "raw_path"]
+        fields = ENVELOPE
 
 
 class OneEventOut(serializers.Serializer[dict[str, Any]]):

@@ -6,7 +6,8 @@ from uuid import UUID
 from django.db import transaction
 
 from tenants.models import Tenant
-from webhooks.events.publish import NewEvent, publish
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import publish
 
 
 def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **members: Any) -> UUID:

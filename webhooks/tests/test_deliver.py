@@ -15,7 +15,8 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
-from webhooks.events.publish import NewEvent, publish
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint, Event
 from webhooks.tests.delivering import publish_one
 
@@ -114,7 +115,11 @@ def test_the_same_dedupe_key_is_one_event(
     with transaction.atomic():
         repeated = publish(
             tenant_id=tenant.id,
-            events=[NewEvent("message.inbound", "k1", b"{}"), NewEvent("message.inbound", "k2", b"{}")] * 2,
+            events=[
+                NewEvent(type="message.inbound", dedupe_key="k1", data=b"{}"),
+                NewEvent(type="message.inbound", dedupe_key="k2", data=b"{}"),
+            ]
+            * 2,
         )
     assert len(repeated) == 1
     assert Event.objects.count() == 2
@@ -203,4 +208,6 @@ def test_a_late_result_does_not_overwrite_a_newer_one(
 
 def test_publish_outside_a_transaction_is_refused(tenant: Tenant) -> None:
     with pytest.raises(transaction.TransactionManagementError):
-        publish(tenant_id=tenant.id, events=[NewEvent("meta.other", "k", orjson.dumps({}))])
+        publish(
+            tenant_id=tenant.id, events=[NewEvent(type="meta.other", dedupe_key="k", data=orjson.dumps({}))]
+        )

@@ -1,0 +1,34 @@
+"""The members of the event envelope, defined once: publishing, reading and the API's schema all follow `NewEvent`.
+
+A new member takes three edits: a field here, a column of `webhooks.models.Event`, and the flow that knows its value.
+"""
+
+from dataclasses import dataclass, fields
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """An event to publish: the envelope's members (specification 6) that its flow knows, in the envelope's order."""
+
+    id: UUID | None = None
+    """Given by a flow that stores the event's id in a row of its own; otherwise publishing makes one."""
+    type: str
+    waba_id: str | None = None
+    phone_number_id: str | None = None
+    display_phone_number: str | None = None
+    wamid: str | None = None
+    wa_id: str | None = None
+    user_id: str | None = None
+    dedupe_key: str
+    data: bytes
+    """JSON, delivered byte for byte."""
+    raw_path: str | None = None
+
+
+COLUMNS = tuple(field.name for field in fields(NewEvent) if field.name != "data")
+"""The members that an event's row holds; `data` and `raw` are bodies. All are text except the id."""
+LISTED = tuple(name for name in COLUMNS if name not in {"id", "type", "raw_path"})
+"""The members that the envelope shows between `tenant_id` and `data`."""
+ENVELOPE = ("id", "type", "api_version", "created_at", "tenant_id", *LISTED, "data", "raw", "raw_path")
+"""The envelope's members in the order in which a customer gets them."""
