@@ -9,7 +9,8 @@ from django.db import DatabaseError, connection, transaction
 
 from tenants.models import Tenant
 from webhooks.events import envelope
-from webhooks.events.publish import NewEvent, _Publication, _write, publish
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import _Publication, _write, publish
 from webhooks.models import Delivery, Endpoint, Event, EventPayload
 
 pytestmark = pytest.mark.django_db(transaction=True)
