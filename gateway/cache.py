@@ -12,7 +12,7 @@ import structlog
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.cache.backends.redis import RedisCache
 
-from gateway.valkey import UNAVAILABLE
+from gateway.valkey import VALKEY_UNAVAILABLE
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +31,7 @@ def _or_memory(name: str) -> Callable[..., Any]:
     def method(self: "ValkeyCache", *args: Any, **kwargs: Any) -> Any:
         try:
             return getattr(super(ValkeyCache, self), name)(*args, **kwargs)
-        except UNAVAILABLE as error:
+        except VALKEY_UNAVAILABLE as error:
             log.warning("cache_unavailable", error=type(error).__name__)
             return getattr(self.memory, name)(*args, **kwargs)
 

@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from gateway.valkey import UNAVAILABLE, valkey
+from gateway.valkey import VALKEY_UNAVAILABLE, valkey
 
 log = structlog.get_logger(__name__)
 
@@ -106,7 +106,7 @@ def flush() -> None:
             for name, amount in amounts.items():
                 pipeline.hincrbyfloat(KEY, name, amount)
             pipeline.execute()
-    except UNAVAILABLE:
+    except VALKEY_UNAVAILABLE:
         _note(amounts)
 
 
@@ -114,7 +114,7 @@ class _Everything(Collector):
     def collect(self) -> Iterable[Metric]:
         try:
             stored = {name.decode(): float(value) for name, value in valkey().hgetall(KEY).items()}
-        except UNAVAILABLE:
+        except VALKEY_UNAVAILABLE:
             stored = {}
         for counter in _counters:
             yield _counter(counter, stored)

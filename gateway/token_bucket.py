@@ -55,7 +55,7 @@ def take(key: str, *, rate: float, burst: int, owed: int = 0) -> Verdict:
     """Take a token from a bucket that refills at `rate` a second and holds `burst`.
 
     `owed` are tokens that were used and not yet taken: they go first, as far as the bucket has them. Waits are in
-    seconds. Raises `gateway.valkey.UNAVAILABLE` when Valkey cannot be reached: the caller decides.
+    seconds. Raises `gateway.valkey.VALKEY_UNAVAILABLE` when Valkey cannot be reached: the caller decides.
     """
     allowed, remaining, retry_us, reset_us = valkey().eval(
         _SCRIPT, 1, key, str(1_000_000 / rate), str(burst), str(owed)
@@ -67,7 +67,7 @@ def reserve(key: str, *, rate: float, tokens: int, at_most_ahead: float) -> floa
     """Take tokens that a bucket may not have yet: seconds until the first of them is due.
 
     Nobody is refused, but the bucket's debt never grows beyond `at_most_ahead` seconds. Raises
-    `gateway.valkey.UNAVAILABLE` when Valkey cannot be reached: the caller decides.
+    `gateway.valkey.VALKEY_UNAVAILABLE` when Valkey cannot be reached: the caller decides.
     """
     wait_us = valkey().eval(_RESERVE, 1, key, str(1_000_000 * tokens / rate), str(at_most_ahead * 1_000_000))
     return float(wait_us) / 1e6

@@ -6,7 +6,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
-UNAVAILABLE = (
+VALKEY_UNAVAILABLE = (
     redis.exceptions.ConnectionError,
     redis.exceptions.TimeoutError,
     redis.exceptions.ResponseError,

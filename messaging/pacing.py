@@ -13,7 +13,7 @@ import structlog
 
 from gateway import token_bucket
 from gateway.threads.debounce import Coalesced
-from gateway.valkey import UNAVAILABLE
+from gateway.valkey import VALKEY_UNAVAILABLE
 
 log = structlog.get_logger(__name__)
 
@@ -66,7 +66,7 @@ def count_collected() -> None:
                 token_bucket.reserve(
                     _key(phone_number_id), rate=rate, tokens=sends, at_most_ahead=LONGEST_DEBT_SECONDS
                 )
-        except UNAVAILABLE as error:
+        except VALKEY_UNAVAILABLE as error:
             log.warning("pace_unavailable", error=type(error).__name__)
 
 
@@ -126,7 +126,7 @@ class Pacer:
             return token_bucket.reserve(
                 _key(self.phone_number_id), rate=pace, tokens=count, at_most_ahead=3600.0
             )
-        except UNAVAILABLE as error:
+        except VALKEY_UNAVAILABLE as error:
             log.warning("pace_unavailable", error=type(error).__name__)
             self._alone_until = time.monotonic() + ALONE_SECONDS
             return 0.0

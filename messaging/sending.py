@@ -14,13 +14,8 @@ import structlog
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
 
-from gateway.api.errors import (
-    UNAVAILABLE,
-    InvalidRequest,
-    MetaUnreachable,
-    NumberNotConnected,
-    error_response,
-)
+from gateway.api.errors import InvalidRequest, MetaUnreachable, NumberNotConnected, error_response
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.upstream import client
 from gateway.upstream.blocking_pool import line
 from gateway.upstream.client import Answer, UpstreamUnreachable
@@ -205,7 +200,7 @@ def _record(
         try:
             _write(tenant_id, events, claim, response, together=together)
             return
-        except UNAVAILABLE as error:
+        except DATABASE_UNAVAILABLE as error:
             # By itself from now on: one that waits for another's attempt has fewer of its own.
             together = False
             connection.close()
@@ -243,7 +238,7 @@ def _unknown(claim: Claim | None, error: MetaUnreachable, request: HttpRequest) 
     if claim is not None:
         try:
             claim.complete(response)
-        except UNAVAILABLE as failure:
+        except DATABASE_UNAVAILABLE as failure:
             log.error("send_not_recorded", error=type(failure).__name__)
             connection.close()
     return response

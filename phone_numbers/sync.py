@@ -13,10 +13,10 @@ from uuid import UUID
 import structlog
 from django.db import transaction
 from django.db.models import Q
-from kombu.exceptions import OperationalError
 
 from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
+from gateway.task_queue import enqueue
 from gateway.upstream import reading
 from gateway.upstream.client import UpstreamUnreachable
 from phone_numbers import connection, tokens
@@ -77,15 +77,12 @@ def _claim(wanted: Q) -> list[tuple[UUID, datetime]]:
 
 
 def _start(claimed: Iterable[tuple[UUID, datetime]]) -> int:
-    from phone_numbers.tasks import sync_account
-
     started = 0
     for account_id, lease in claimed:
-        try:
-            sync_account.delay(account_id=str(account_id), lease=lease.isoformat())
-        except OperationalError as error:
-            log.warning("sync_not_queued", error=type(error).__name__)
-            return started
+        if not enqueue(
+            "phone_numbers.tasks.sync_account", account_id=str(account_id), lease=lease.isoformat()
+        ):
+            break
         started += 1
     return started
 

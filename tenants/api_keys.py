@@ -20,7 +20,7 @@ from django.db.models import QuerySet
 
 from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
-from gateway.valkey import UNAVAILABLE, valkey
+from gateway.valkey import VALKEY_UNAVAILABLE, valkey
 from tenants import audit, checklist, key_cache
 from tenants.models import ApiKey, PlatformApp, Tenant
 
@@ -153,7 +153,7 @@ def note_used(key_id: UUID) -> None:
         _noted[key_id] = moment + NOTE_EVERY_SECONDS
     try:
         valkey().hset(LAST_USED, str(key_id), str(time.time()))
-    except UNAVAILABLE as error:
+    except VALKEY_UNAVAILABLE as error:
         log.warning("last_used_missed", error=type(error).__name__)
 
 

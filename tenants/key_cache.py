@@ -20,7 +20,7 @@ import structlog
 from gateway import health
 from gateway.api.authentication import TenantFacts
 from gateway.clock import isoformat, now
-from gateway.valkey import UNAVAILABLE, valkey
+from gateway.valkey import VALKEY_UNAVAILABLE, valkey
 from tenants.models import ApiKey, Tenant
 
 log = structlog.get_logger(__name__)
@@ -87,13 +87,13 @@ class _Mirror(Generic[Facts]):
         self.cache.pop(name, None)
         try:
             valkey().set(self.prefix + name, entry, ex=KEPT_SECONDS)
-        except UNAVAILABLE as error:
+        except VALKEY_UNAVAILABLE as error:
             log.warning("mirror_write_missed", error=type(error).__name__)
 
     def _from_valkey(self, name: str) -> Facts | None:
         try:
             entry = valkey().get(self.prefix + name)
-        except UNAVAILABLE as error:
+        except VALKEY_UNAVAILABLE as error:
             log.warning("mirror_read_missed", error=type(error).__name__)
             return None
         if entry is None:
@@ -194,7 +194,7 @@ def reconcile() -> int:
     """Compare what Valkey holds with the database and rewrite what differs; returns how many were rewritten.
 
     Only live keys and the tenants behind them count; an absent entry is written as well, so a flushed Valkey is
-    warm again. The state is kept for `/v1/admin/health`. Raises `gateway.valkey.UNAVAILABLE`.
+    warm again. The state is kept for `/v1/admin/health`. Raises `gateway.valkey.VALKEY_UNAVAILABLE`.
     """
     live = ApiKey.objects.filter(revoked_at__isnull=True).exclude(expires_at__lt=now())
     rewritten = _rewrite(_keys, ((key.key_hash, key_facts(key)) for key in live.iterator(chunk_size=1000)))
@@ -241,7 +241,7 @@ def _drop_dead_keys() -> int:
 def _health() -> dict[str, Any]:
     try:
         state = valkey().hgetall(RECONCILE_STATE)
-    except UNAVAILABLE:
+    except VALKEY_UNAVAILABLE:
         state = {}
     return {
         "kv_reconcile": {

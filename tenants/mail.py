@@ -16,11 +16,10 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 from django.db import transaction
 from django.db.models import F, Q
 from django.template.loader import render_to_string
-from kombu.exceptions import OperationalError
 
 from gateway.clock import now
 from gateway.database.transactions import leave_database
-from gateway.valkey import UNAVAILABLE
+from gateway.task_queue import enqueue
 from tenants.models import OutboundMail, Tenant
 
 log = structlog.get_logger(__name__)
@@ -90,12 +89,7 @@ def _leave(mail_id: int) -> None:
     if settings.EMAIL_MODE == "console":
         deliver(mail_id)
         return
-    from tenants.tasks import send_mail
-
-    try:
-        send_mail.apply_async(kwargs={"mail_id": mail_id})
-    except (*UNAVAILABLE, OperationalError) as error:
-        log.warning("mail_waits_for_beat", error=type(error).__name__)
+    enqueue("tenants.tasks.send_mail", mail_id=mail_id)
 
 
 def deliver(mail_id: int) -> bool:

@@ -11,13 +11,12 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import transaction
 from django.db.models import Q
-from kombu.exceptions import OperationalError
 
 from billing.models import Mandate, PaymentAttempt, ProviderEvent
 from billing.payments import charging, mandates
 from billing.payments.provider import ProviderRefused, ProviderUnreachable, provider
 from gateway.api.errors import InvalidRequest, Unauthorized
-from gateway.valkey import UNAVAILABLE
+from gateway.task_queue import enqueue
 
 log = structlog.get_logger(__name__)
 
@@ -39,16 +38,7 @@ def accept(*, body: bytes, signature: str, event_id: str) -> None:
             provider=pay.name, event_id=key, defaults={"type": notice.type[:60], "body": body}
         )
         if new:
-            transaction.on_commit(lambda: _wake(event.pk))
-
-
-def _wake(event_id: int) -> None:
-    from billing.tasks import apply_notice
-
-    try:
-        apply_notice.apply_async(kwargs={"event_id": event_id})
-    except (*UNAVAILABLE, OperationalError) as error:
-        log.warning("notices_wait_for_beat", error=type(error).__name__)
+            transaction.on_commit(lambda: enqueue("billing.tasks.apply_notice", event_id=event.pk))
 
 
 def apply_waiting(at: datetime, *, only: int | None = None) -> int:

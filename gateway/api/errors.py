@@ -12,10 +12,10 @@ import orjson
 import structlog
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
-from psycopg_pool import PoolTimeout
 from rest_framework import exceptions as drf
+
+from gateway.database.outage import DATABASE_UNAVAILABLE
 
 log = structlog.get_logger(__name__)
 
@@ -150,10 +150,6 @@ class ServiceUnavailable(ServiceError):
         super().__init__(message, headers={"Retry-After": "1"})
 
 
-UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout)
-"""What Django and psycopg raise when the database cannot be reached."""
-
-
 def error_response(error: ServiceError, request: HttpRequest | None) -> HttpResponse:
     """The service error body of section 7 with its headers."""
     response = HttpResponse(
@@ -201,7 +197,7 @@ def as_service_error(exception: Exception) -> ServiceError:
             return PayloadTooLarge()
         case SuspiciousOperation():
             return InvalidRequest()
-        case _ if isinstance(exception, UNAVAILABLE):
+        case _ if isinstance(exception, DATABASE_UNAVAILABLE):
             log.warning("database_unreachable", error=type(exception).__name__)
             return ServiceUnavailable()
     log.error("unhandled_exception", exc_info=exception)
@@ -254,5 +250,5 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
 def server_error(request: HttpRequest, exception: BaseException | None = None) -> HttpResponse:
     """Django's handler500 for the API paths: a crash outside of a REST framework view."""
     return error_response(
-        ServiceUnavailable() if isinstance(exception, UNAVAILABLE) else ServiceError(), request
+        ServiceUnavailable() if isinstance(exception, DATABASE_UNAVAILABLE) else ServiceError(), request
     )

@@ -11,9 +11,8 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from gateway import ids
-from gateway.api import bodies
+from gateway.api import bodies, timing
 from gateway.api.errors import InvalidRequest, NotFound, ServiceError, error_response
-from gateway.upstream import timing
 
 log = structlog.get_logger("gateway.request")
 

@@ -15,7 +15,7 @@ from gateway import token_bucket
 from gateway.api.authentication import Caller
 from gateway.api.errors import RateLimited
 from gateway.token_bucket import Verdict
-from gateway.valkey import UNAVAILABLE
+from gateway.valkey import VALKEY_UNAVAILABLE
 
 log = structlog.get_logger(__name__)
 
@@ -95,7 +95,7 @@ class TenantRateThrottle(BaseThrottle):
             verdict = allowance.take(
                 f"rate:{caller.rate_key}", rate=settings.API_RATE_PER_SECOND, burst=settings.API_RATE_BURST
             )
-        except UNAVAILABLE as error:
+        except VALKEY_UNAVAILABLE as error:
             log.warning("rate_limit_unavailable", error=type(error).__name__)
             return True
         headers = {

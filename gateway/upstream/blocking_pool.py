@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from gateway.api import timing
 from gateway.database.transactions import leave_database
 from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
-from gateway.upstream import timing
 from gateway.upstream.client import Answer, Call, unreachable
 
 CONNECT_SECONDS = 5.0

@@ -22,8 +22,8 @@ from django.conf import settings
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
+from gateway.api import timing
 from gateway.database.transactions import leave_database
-from gateway.upstream import timing
 
 log = structlog.get_logger(__name__)
 

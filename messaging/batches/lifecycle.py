@@ -9,11 +9,11 @@ from uuid import UUID
 
 import structlog
 from django.db import IntegrityError, connection, transaction
-from kombu.exceptions import OperationalError
 
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.json_spans import cut, items_at, root_members
+from gateway.task_queue import enqueue
 from messaging import sending, upstream_body
 from messaging.batches import lease
 from messaging.models import Batch
@@ -89,12 +89,7 @@ def cancel(*, tenant_id: UUID, environment: str, batch_id: str) -> Batch:
 
 def wake() -> None:
     """Have a worker look for batches to run."""
-    from messaging.tasks import run_batches
-
-    try:
-        run_batches.apply_async(expires=5)
-    except OperationalError as error:
-        log.warning("batch_wake_missed", error=type(error).__name__)
+    enqueue("messaging.tasks.run_batches", expires=5)
 
 
 def _client_ref(body: dict[str, Any]) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import structlog
 from django.db import close_old_connections, connection
 
-from gateway.api.errors import UNAVAILABLE
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.upstream.async_pool import Channel
 from messaging.batches import lease
 from messaging.batches.lease import Held
@@ -124,7 +124,7 @@ class Runner:
             return []
         try:
             return await self.in_database(0, lease.claim_batches, room)
-        except UNAVAILABLE as error:
+        except DATABASE_UNAVAILABLE as error:
             log.warning("batches_not_claimed", error=type(error).__name__)
             return []
 
@@ -158,6 +158,6 @@ def _with_fresh_connection(call: Callable[..., Value], *values: Any) -> Value:
     close_old_connections()
     try:
         return call(*values)
-    except UNAVAILABLE:
+    except DATABASE_UNAVAILABLE:
         connection.close()
         raise

@@ -14,8 +14,9 @@ import orjson
 import structlog
 from django.conf import settings
 
-from gateway.api.errors import UNAVAILABLE, MetaUnreachable
+from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.upstream.async_pool import Channel
 from gateway.upstream.client import UpstreamUnreachable
 from gateway.upstream.errors import THROUGHPUT, error_body, judge
@@ -237,7 +238,7 @@ class BatchRun:
         while True:
             try:
                 return await self.runner.in_database(self.lane, call, *values)
-            except UNAVAILABLE as error:
+            except DATABASE_UNAVAILABLE as error:
                 log.warning("batch_waits_for_database", error=type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)
 

@@ -1,6 +1,6 @@
 """The mirror of the upstream's message templates: one row an account, one row a template (docs/templates.md).
 
-Written by `tenants/key_cache.py` alone, which locks the account's row first, so writers of one account take turns.
+Written by `mirror.py` alone, which locks the account's row first, so writers of one account take turns.
 """
 
 from typing import ClassVar, Self

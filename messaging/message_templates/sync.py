@@ -2,7 +2,7 @@
 
 Beat calls `start_due`, which claims accounts and hands each to a task of its own, so a slow or failing account holds
 up nobody else. The claim is the row's own next time, moved ahead: after a crash the account is due again. The caller's
-`POST /v1/templates/sync` reads at once; that another sync may be running does no harm (`tenants/key_cache.py`).
+`POST /v1/templates/sync` reads at once; that another sync may be running does no harm (`mirror.py`).
 """
 
 import random
@@ -11,10 +11,10 @@ from uuid import UUID
 
 import structlog
 from django.db import transaction
-from kombu.exceptions import OperationalError
 
 from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
+from gateway.task_queue import enqueue
 from gateway.upstream import reading
 from gateway.upstream.client import UpstreamUnreachable
 from gateway.upstream.templates import TemplateGraph
@@ -47,16 +47,11 @@ def read(account: BusinessAccount) -> Changes:
 
 def start_due() -> int:
     """Claim what is due and enqueue a task for each account. Returns how many; called by beat."""
-    from messaging.tasks import sync_templates
-
     _begin_new_mirrors()
     started = 0
     for account_id, lease in _claim():
-        try:
-            sync_templates.delay(account_id=str(account_id), lease=lease.isoformat())
-        except OperationalError as error:
-            log.warning("template_sync_not_queued", error=type(error).__name__)
-            return started
+        if not enqueue("messaging.tasks.sync_templates", account_id=str(account_id), lease=lease.isoformat()):
+            break
         started += 1
     return started
 

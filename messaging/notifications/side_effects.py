@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import structlog
 from django.db import transaction
 
-from gateway.api.errors import UNAVAILABLE
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.upstream.notifications.normalise import Change
 from messaging.message_templates import events
 from messaging.notifications.routing import Owner
@@ -36,7 +36,7 @@ def apply(change: Change, owner: Owner) -> None:
     try:
         with transaction.atomic():
             EFFECTS[change.field](change, owner)
-    except UNAVAILABLE:
+    except DATABASE_UNAVAILABLE:
         raise
     except Exception:
         # The upstream would repeat the whole notification for days, for its tenant and all others in it.

@@ -31,7 +31,13 @@ Jobs = list[dict[str, str]]
 def queued(monkeypatch: pytest.MonkeyPatch) -> Jobs:
     """What was handed to the queue, in the place of a worker."""
     jobs: Jobs = []
-    monkeypatch.setattr("messaging.tasks.sync_templates.delay", lambda **job: jobs.append(job))
+
+    def enqueue(task: str, **job: str) -> bool:
+        assert task == tasks.sync_templates.name
+        jobs.append(job)
+        return True
+
+    monkeypatch.setattr(sync, "enqueue", enqueue)
     return jobs
 
 

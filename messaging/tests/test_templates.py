@@ -76,7 +76,13 @@ def upload(api: Api, content: bytes = PNG, *, mime_type: str = "image/png", **fi
 def sync_now(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """What beat and the workers do once every account is due."""
     jobs: list[dict[str, str]] = []
-    monkeypatch.setattr("messaging.tasks.sync_templates.delay", lambda **job: jobs.append(job))
+
+    def enqueue(task: str, **job: str) -> bool:
+        assert task == tasks.sync_templates.name
+        jobs.append(job)
+        return True
+
+    monkeypatch.setattr(sync, "enqueue", enqueue)
 
     def run() -> None:
         TemplateMirror.objects.update(next_sync_at=now())

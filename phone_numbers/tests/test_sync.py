@@ -8,7 +8,7 @@ import pytest
 
 from gateway import health
 from gateway.clock import now
-from phone_numbers import connection, onboarding, sync, tokens
+from phone_numbers import connection, onboarding, sync, tasks, tokens
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
 from phone_numbers.tests.reading import moves, published
 from phone_numbers.tests.test_connection import in_threads, make_account, make_number, state_of
@@ -25,10 +25,12 @@ def queued(monkeypatch: pytest.MonkeyPatch) -> list[tuple[UUID, datetime]]:
     """What was handed to the queue, in the place of a worker."""
     jobs: list[tuple[UUID, datetime]] = []
 
-    def delay(*, account_id: str, lease: str) -> None:
+    def enqueue(task: str, *, account_id: str, lease: str) -> bool:
+        assert task == tasks.sync_account.name
         jobs.append((UUID(account_id), datetime.fromisoformat(lease)))
+        return True
 
-    monkeypatch.setattr("phone_numbers.tasks.sync_account.delay", delay)
+    monkeypatch.setattr(sync, "enqueue", enqueue)
     return jobs
 
 

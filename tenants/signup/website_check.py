@@ -8,10 +8,9 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import transaction
-from kombu.exceptions import OperationalError
 
 from gateway.outbound import client
-from gateway.valkey import UNAVAILABLE
+from gateway.task_queue import enqueue
 from tenants.models import Tenant
 from tenants.signup import flags
 
@@ -23,16 +22,7 @@ _PARKED = (b"domain is for sale", b"buy this domain", b"parked free", b"domain p
 def after_commit(tenant: Tenant) -> None:
     """Check a tenant's website when the current transaction commits, where WEBSITE_CHECK is on."""
     if settings.WEBSITE_CHECK:
-        transaction.on_commit(lambda: _enqueue(tenant.id))
-
-
-def _enqueue(tenant_id: UUID) -> None:
-    from tenants.tasks import check_website
-
-    try:
-        check_website.apply_async(kwargs={"tenant_id": str(tenant_id)})
-    except (*UNAVAILABLE, OperationalError) as error:
-        log.warning("website_check_missed", error=type(error).__name__)
+        transaction.on_commit(lambda: enqueue("tenants.tasks.check_website", tenant_id=str(tenant.id)))
 
 
 def check(tenant_id: UUID) -> None:

@@ -22,12 +22,11 @@ from django.conf import settings
 from django.db import connection
 
 from gateway import ids, metrics
-from gateway.api.errors import UNAVAILABLE as DATABASE_UNAVAILABLE
 from gateway.clock import isoformat_of
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import LoopConnection
 from gateway.outbound.client import Outbound
-from gateway.valkey import UNAVAILABLE as VALKEY_UNAVAILABLE
-from gateway.valkey import valkey
+from gateway.valkey import VALKEY_UNAVAILABLE, valkey
 from webhooks.delivery import monitoring, wake_up
 from webhooks.delivery.claim import Claimed, Room, claiming, giving_back
 from webhooks.delivery.record import Outcome, disable, recording

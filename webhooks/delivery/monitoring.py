@@ -11,7 +11,7 @@ from django.db import connection
 from gateway import health, metrics
 from gateway.clock import isoformat, now
 from gateway.metrics import Counter, Histogram
-from gateway.valkey import UNAVAILABLE, valkey
+from gateway.valkey import VALKEY_UNAVAILABLE, valkey
 from webhooks.models import Endpoint
 
 CLAIMED = Counter("gateway_deliveries_claimed_total", "Deliveries claimed by dispatchers.")
@@ -94,7 +94,7 @@ def report_in_flight(worker: str, requests: int) -> None:
     """A dispatcher's requests in flight; forgotten when it says nothing more."""
     try:
         valkey().set(IN_FLIGHT_KEY + worker, requests, ex=IN_FLIGHT_SECONDS)
-    except UNAVAILABLE:
+    except VALKEY_UNAVAILABLE:
         return
 
 
@@ -102,7 +102,7 @@ def _in_flight() -> float:
     try:
         keys = list(valkey().scan_iter(IN_FLIGHT_KEY + "*"))
         return float(sum(int(value) for value in valkey().mget(keys) if value)) if keys else 0.0
-    except UNAVAILABLE:
+    except VALKEY_UNAVAILABLE:
         return 0.0
 
 

@@ -4,11 +4,11 @@ Losing a signal costs at most a second: beat calls `deliver_due` every second wh
 """
 
 import structlog
-from kombu.exceptions import OperationalError
 
 from gateway.database import transactions
+from gateway.task_queue import enqueue
 from gateway.threads.debounce import Coalesced
-from gateway.valkey import UNAVAILABLE, valkey
+from gateway.valkey import VALKEY_UNAVAILABLE, valkey
 
 log = structlog.get_logger(__name__)
 
@@ -40,12 +40,12 @@ def after_commit() -> None:
 def wake() -> None:
     """Signal that deliveries are due; starts a dispatcher when none is running."""
     try:
-        if valkey().eval(_WAKE, 3, SIGNAL, ALIVE, CALLED, CALL_MILLISECONDS):
-            from webhooks.tasks import deliver_due
-
-            deliver_due.apply_async(expires=5)
-    except (*UNAVAILABLE, OperationalError) as error:
+        needed = valkey().eval(_WAKE, 3, SIGNAL, ALIVE, CALLED, CALL_MILLISECONDS)
+    except VALKEY_UNAVAILABLE as error:
         log.warning("wake_missed", error=type(error).__name__)
+        return
+    if needed:
+        enqueue("webhooks.tasks.deliver_due", expires=5)
 
 
 _wake = Coalesced(wake, seconds=WAKE_SECONDS)

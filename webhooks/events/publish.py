@@ -14,7 +14,7 @@ import orjson
 from django.db import connection, transaction
 
 from gateway import ids
-from gateway.api.errors import UNAVAILABLE
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import bulk_cursor
 from gateway.database.transactions import leave_database
 from gateway.threads.group_commit import Together
@@ -165,5 +165,5 @@ class _Bodies:
 
 
 _together: Together[_Publication, list[UUID]] = Together(
-    _write, size=lambda publication: len(publication.events), most=MOST_TOGETHER, common=UNAVAILABLE
+    _write, size=lambda publication: len(publication.events), most=MOST_TOGETHER, common=DATABASE_UNAVAILABLE
 )
