@@ -130,7 +130,7 @@ def check(*, environment: str, token: str, waba_id: str) -> Grant:
     """The connect rule: valid, of our app, both scopes, and the account in its granular scopes.
 
     Newer tokens carry `whatsapp_business_manage_events` in the place of the management scope: those count when
-    the account's numbers can be read with them (upstream fact 8). Otherwise 400 with `details.granular_scopes`.
+    the account's numbers can be read with them (upstream fact 0.8). Otherwise 400 with `details.granular_scopes`.
     """
     facts = oauth.token_facts(accepted(oauth.debug_token(environment=environment, token=token)))
     if not facts.valid:

@@ -26,7 +26,7 @@ from simulator.state import State
 
 logger = logging.getLogger(__name__)
 
-# Management fields carry `entry[].time`, the sending time; `messages` does not (upstream fact 12).
+# Management fields carry `entry[].time`, the sending time; `messages` does not (upstream fact 0.12).
 _WITHOUT_TIME = {"messages"}
 _OVERRIDABLE = {"messages", "message_echoes", "smb_message_echoes"}
 MAX_BATCH = 1000

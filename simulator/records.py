@@ -129,7 +129,7 @@ class Token:
 
     @property
     def may_manage(self) -> bool:
-        """Whether management calls work: also with the scope that newer tokens carry (upstream fact 8)."""
+        """Whether management calls work: also with the scope that newer tokens carry (upstream fact 0.8)."""
         return MANAGEMENT in self.scopes or MANAGE_EVENTS in self.scopes
 
 

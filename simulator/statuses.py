@@ -89,7 +89,7 @@ class Statuses:
             return
         account, number, entry = item
         if status in {"sent", "delivered"}:
-            # Delivered service messages are charged since October 2026 (upstream fact 7).
+            # Delivered service messages are charged since October 2026 (upstream fact 0.7).
             entry["pricing"] = {
                 "billable": True,
                 "pricing_model": "PMP",

@@ -5,11 +5,18 @@ from pathlib import Path
 from textwrap import dedent
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = [str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]]
 
 
 def page(name: str) -> str:
     """The text of a page, e.g. `docs/webhooks.md`."""
     return (ROOT / name).read_text()
+
+
+def headings(name: str) -> list[str]:
+    """The headings of a page in their order, without those inside code blocks."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page(name), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^#+ (.*)$", text, re.MULTILINE)
 
 
 def blocks(name: str, language: str) -> list[str]:

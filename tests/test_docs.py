@@ -22,10 +22,9 @@ from messaging.batches import lifecycle
 from phone_numbers.hosted_connect import sessions
 from tenants import api_keys
 from tenants.models import Tenant
-from tests.pages import ROOT, blocks, page
+from tests.pages import PAGES, ROOT, blocks, page
 from webhooks import endpoints
 
-PAGES = [str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]]
 UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
 
 

@@ -173,7 +173,7 @@ def registered(view: Mapping[str, Any]) -> bool | None:
 def number_columns(view: Mapping[str, Any]) -> dict[str, Any]:
     """The upstream's view of a number as columns of ours; fields that the view lacks are left out.
 
-    The messaging limit is the number's old field or the portfolio's new one (upstream fact 18).
+    The messaging limit is the number's old field or the portfolio's new one (upstream fact 0.18).
     """
     throughput = view.get("throughput")
     display = view.get("display_phone_number")

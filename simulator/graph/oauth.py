@@ -135,7 +135,7 @@ async def debug_token(call: Call) -> dict[str, Any]:
 
 
 def _granular(token: Token, scope: str) -> dict[str, Any]:
-    # A scope without targets means all assets (upstream fact 8).
+    # A scope without targets means all assets (upstream fact 0.8).
     return {"scope": scope} if token.waba_ids is None else {"scope": scope, "target_ids": token.waba_ids}
 
 

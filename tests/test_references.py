@@ -1,0 +1,91 @@
+"""References to the specification, the upstream facts and the decisions: each one resolves, in one of four forms."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.pages import PAGES, ROOT, headings, page
+
+THIS = Path(__file__).resolve()
+SECTION = r"\d+(?:\.\d+)*"
+LIST = rf"({SECTION}(?:(?:,| and| to|, and) {SECTION})*)"
+FORMS = {
+    "specification": rf"\bspecification {LIST}",
+    "send rule": rf"\bsend rules? {LIST}",
+    "upstream fact": rf"\bupstream facts? {LIST}",
+    "decision": r'\bdecision \\?"([^"\\]+)\\?"',
+}
+
+
+def sources() -> Iterator[Path]:
+    """Every file of code, and every page."""
+    for folder in ROOT.iterdir():
+        if folder.is_dir() and folder.name[0] != "." and folder.name != "docs":
+            yield from (path for path in folder.rglob("*.py") if "node_modules" not in path.parts)
+    yield from (path for path in ROOT.glob("*.py"))
+    yield from (ROOT / name for name in PAGES)
+
+
+@cache
+def targets(form: str) -> set[str]:
+    if form == "decision":
+        return set(headings("docs/decisions.md"))
+    if form == "upstream fact":
+        text = page("docs/upstream-facts.md")
+        listed = text.split("\n## 0. ")[1].split("\n## ")[0]
+        items = {f"0.{item}" for item in re.findall(r"^(\d+)\. ", listed, re.MULTILINE)}
+        return items | set(re.findall(rf"^#+ ({SECTION})[. ]", text, re.MULTILINE))
+    text = page("docs/specification.md")
+    if form == "send rule":
+        rules = text.split("\n### Send rules\n")[1].split("\n## ")[0]
+        return set(re.findall(r"^(\d+)\. ", rules, re.MULTILINE))
+    numbers = re.findall(r"^## (\d+)\. ", text, re.MULTILINE)
+    return {*numbers, *re.findall(r"^- \*\*(\d+\.\d+)\*\*", text, re.MULTILINE)}
+
+
+def prose(path: Path) -> str:
+    """A file as one line, so that a reference may be wrapped over two lines of a comment."""
+    return re.sub(r"\s*\n\s*(?:# )?", " ", path.read_text())
+
+
+def references(text: str) -> Iterator[tuple[str, str]]:
+    for form, pattern in FORMS.items():
+        for named in re.findall(pattern, text, re.IGNORECASE):
+            if form == "decision":
+                yield form, named
+            else:
+                yield from ((form, number) for number in re.findall(SECTION, named))
+
+
+def test_every_reference_resolves() -> None:
+    found = [
+        (path, *reference) for path in sources() if path != THIS for reference in references(prose(path))
+    ]
+    assert {form for _, form, _ in found} == set(FORMS)
+    unknown = [
+        f"{path.relative_to(ROOT)}: {form} {name}" for path, form, name in found if name not in targets(form)
+    ]
+    assert unknown == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(specification 4.12; send rule 5)", [("specification", "4.12"), ("send rule", "5")]),
+        ("(send rules 1 to 3)", [("send rule", "1"), ("send rule", "3")]),
+        ("(upstream facts 1.5 and 1.6).", [("upstream fact", "1.5"), ("upstream fact", "1.6")]),
+        ('(decision "Webhooks to customers")', [("decision", "Webhooks to customers")]),
+        ("the specification of 2026", []),
+    ],
+)
+def test_references_are_found_in_prose(text: str, expected: list[tuple[str, str]]) -> None:
+    assert list(references(text)) == expected
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_heading_is_twice_on_a_page(name: str) -> None:
+    assert [heading for heading, times in Counter(headings(name)).items() if times > 1] == []
