@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from gateway.database.statements import bulk_cursor
+from gateway.database.statements import Statements, bulk_cursor, run
 from gateway.encryption import decrypt
 from phone_numbers.models import PhoneNumber
 
@@ -45,16 +45,19 @@ class Sender:
 def sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender | None:
     """The tenant's number named by `from`: a phone_number_id, or E.164 with or without `+`. One query.
 
-    None when there is none in that environment (send rule 4: 400). Of several numbers with the same digits (a
+    None when there is none in that environment (send rule 4). Of several numbers with the same digits (a
     migrated one keeps its old row) the connected one is taken, then the newest.
     """
+    return run(finding_sender(tenant_id=tenant_id, environment=environment, from_=from_), prepared=True)
+
+
+def finding_sender(*, tenant_id: UUID, environment: str, from_: str) -> Statements[Sender | None]:
+    """The statement of `sender`."""
     if not _FROM.fullmatch(from_):
         return None
     digits = from_.removeprefix("+")
     phone_number_id = "" if from_.startswith("+") else digits
-    with bulk_cursor(prepared=True) as cursor:
-        cursor.execute(_SENDER, [tenant_id, environment, digits, phone_number_id])
-        rows = cursor.fetchall()
+    rows = yield _SENDER, [tenant_id, environment, digits, phone_number_id]
     found = [
         Sender(row[0], row[1], decrypt(row[2], purpose="upstream_token") if row[2] else "", *row[3:])
         for row in rows

@@ -15,6 +15,7 @@ from django.core.exceptions import PermissionDenied, RequestDataTooBig, Suspicio
 from django.http import Http404, HttpRequest, HttpResponse
 from rest_framework import exceptions as drf
 
+from gateway.api.reply import Reply
 from gateway.database.outage import DATABASE_UNAVAILABLE
 
 log = structlog.get_logger(__name__)
@@ -150,22 +151,24 @@ class ServiceUnavailable(ServiceError):
         super().__init__(message, headers={"Retry-After": "1"})
 
 
+def error_reply(error: ServiceError, request_id: str | None) -> Reply:
+    """The service error body with its headers (specification 7)."""
+    body = {
+        "source": settings.SERVICE_NAME,
+        "error": {"code": error.code, "message": error.text, "details": error.details},
+        "request_id": request_id,
+    }
+    headers = {
+        "Content-Type": "application/json",
+        "X-Service-Error-Source": settings.SERVICE_NAME,
+        **error.headers,
+    }
+    return Reply(error.status, headers, orjson.dumps(body))
+
+
 def error_response(error: ServiceError, request: HttpRequest | None) -> HttpResponse:
-    """The service error body of section 7 with its headers."""
-    response = HttpResponse(
-        orjson.dumps(
-            {
-                "source": settings.SERVICE_NAME,
-                "error": {"code": error.code, "message": error.text, "details": error.details},
-                "request_id": getattr(request, "request_id", None),
-            }
-        ),
-        status=error.status,
-        content_type="application/json",
-        headers=error.headers,
-    )
-    response["X-Service-Error-Source"] = settings.SERVICE_NAME
-    return response
+    """The same as Django's answer to a request."""
+    return error_reply(error, getattr(request, "request_id", None)).as_response()
 
 
 def exception_handler(exception: Exception, context: Mapping[str, Any]) -> HttpResponse:

@@ -77,9 +77,9 @@ def uuids(values: Iterable[UUID]) -> str:
     return f"{{{','.join([value.hex for value in values])}}}"
 
 
-def run(statements: Statements[Result]) -> Result:
+def run(statements: Statements[Result], *, prepared: bool = False) -> Result:
     """Run statements on Django's connection, inside its transaction if there is one."""
-    with bulk_cursor() as cursor:
+    with bulk_cursor(prepared=prepared) as cursor:
         try:
             step = next(statements)
             while True:

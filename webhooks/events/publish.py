@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from gateway import ids
 from gateway.database.outage import DATABASE_UNAVAILABLE
-from gateway.database.statements import bulk_cursor
+from gateway.database.statements import Statements, run
 from gateway.database.transactions import leave_database
 from gateway.threads.group_commit import Together
 from webhooks.delivery import wake_up
@@ -24,12 +24,20 @@ from webhooks.events.types import ALL
 
 
 @dataclass(frozen=True, slots=True)
-class _Publication:
+class Publication:
     """Events of one tenant, and the notification that their `raw_path` points into."""
 
     tenant_id: UUID
     events: Sequence[NewEvent]
-    raw: bytes | None
+    raw: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The ids of the events that are new, by publication, and whether any endpoint wants one."""
+
+    fresh: list[list[UUID]]
+    has_deliveries: bool
 
 
 _MEMBERS = ", ".join(COLUMNS)
@@ -93,7 +101,7 @@ def publish(
     """
     if not events:
         return []
-    publication = _Publication(tenant_id, events, raw)
+    publication = Publication(tenant_id, events, raw)
     if alone:
         # A thread that waits for another one must not hold the connection that the other may need.
         leave_database()
@@ -104,8 +112,19 @@ def publish(
     return fresh
 
 
-def _write(publications: Sequence[_Publication]) -> list[list[UUID]]:
-    """One statement for all of them; the ids of each one's new events. Of equal keys the first counts."""
+def _write(publications: Sequence[Publication]) -> list[list[UUID]]:
+    """Write publications on Django's connection; the ids of each one's new events."""
+    published = run(publishing(publications), prepared=True)
+    if published.has_deliveries:
+        wake_up.after_commit()
+    return published.fresh
+
+
+def publishing(publications: Sequence[Publication]) -> Statements[Published]:
+    """One statement for all publications. Of equal keys the first counts.
+
+    Whoever runs it calls `wake_up.after_commit()` when deliveries came of it.
+    """
     rows: dict[tuple[UUID, str], dict[str, Any]] = {}
     places: dict[UUID, int] = {}
     raws: list[dict[str, Any]] = []
@@ -131,23 +150,19 @@ def _write(publications: Sequence[_Publication]) -> list[list[UUID]]:
                     **bodies.add(event.data),
                 }
                 places[event_id] = place
-    with bulk_cursor(prepared=True) as cursor:
-        cursor.execute(
-            _PUBLISH,
-            {
-                "all": ALL,
-                "events": orjson.dumps(list(rows.values())).decode(),
-                "raws": orjson.dumps(raws).decode(),
-                "bodies": b"".join(bodies.parts),
-            },
-        )
-        written = cursor.fetchall()
-    if any(has_delivery for _, has_delivery in written):
-        wake_up.after_commit()
+    written = yield (
+        _PUBLISH,
+        {
+            "all": ALL,
+            "events": orjson.dumps(list(rows.values())).decode(),
+            "raws": orjson.dumps(raws).decode(),
+            "bodies": b"".join(bodies.parts),
+        },
+    )
     fresh: list[list[UUID]] = [[] for _ in publications]
     for event_id, _ in written:
         fresh[places[event_id]].append(event_id)
-    return fresh
+    return Published(fresh, has_deliveries=any(has_delivery for _, has_delivery in written))
 
 
 class _Bodies:
@@ -164,6 +179,6 @@ class _Bodies:
         return {"start": start, "length": len(body)}
 
 
-_together: Together[_Publication, list[UUID]] = Together(
+_together: Together[Publication, list[UUID]] = Together(
     _write, size=lambda publication: len(publication.events), most=MOST_TOGETHER, common=DATABASE_UNAVAILABLE
 )

@@ -10,7 +10,7 @@ from django.db import DatabaseError, connection, transaction
 from tenants.models import Tenant
 from webhooks.events import envelope
 from webhooks.events.members import NewEvent
-from webhooks.events.publish import _Publication, _write, publish
+from webhooks.events.publish import Publication, _write, publish
 from webhooks.models import Delivery, Endpoint, Event, EventPayload
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,10 +52,10 @@ def test_publications_of_several_tenants_share_a_statement_and_nothing_else(
     with transaction.atomic():
         fresh = _write(
             [
-                _Publication(tenant.id, [an_event("a"), an_event("b")], b'{"raw":1}'),
-                _Publication(other_tenant.id, [an_event("a")], '{"raw":"zwei ☕"}'.encode()),
-                _Publication(tenant.id, [an_event("b", data=b'{"of":"repeated"}')], b'{"raw":3}'),
-                _Publication(tenant.id, [an_event("c", raw_path=None), an_event("d", raw_path=None)], None),
+                Publication(tenant.id, [an_event("a"), an_event("b")], b'{"raw":1}'),
+                Publication(other_tenant.id, [an_event("a")], '{"raw":"zwei ☕"}'.encode()),
+                Publication(tenant.id, [an_event("b", data=b'{"of":"repeated"}')], b'{"raw":3}'),
+                Publication(tenant.id, [an_event("c", raw_path=None), an_event("d", raw_path=None)], None),
             ]
         )
     assert [len(each) for each in fresh] == [2, 1, 0, 2]
