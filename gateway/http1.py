@@ -14,6 +14,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from requests.structures import CaseInsensitiveDict
 
 MAX_FIELDS = 128
+CHUNK_BYTES = 32
+"""What the size line and the line breaks of one chunk may take."""
 
 
 class Origin(NamedTuple):
@@ -26,8 +28,15 @@ class Origin(NamedTuple):
 
 @cache
 def tls_context() -> ssl.SSLContext:
+    """The TLS settings of this process's calls: making them anew takes tens of milliseconds."""
+    return new_tls_context()
+
+
+def new_tls_context() -> ssl.SSLContext:
     """Verification against the system's certificates (SSL_CERT_FILE counts) and certifi's."""
     context = ssl.create_default_context()
+    # A certificate's names are its subject alternative names (RFC 9525, 2): the common name may be any text.
+    context.hostname_checks_common_name = False
     context.load_verify_locations(certifi.where())
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -45,7 +54,7 @@ def request_head(
 
 
 class AnswerTooLargeError(Exception):
-    """A status line or headers beyond the bounds."""
+    """A status line, headers, chunk extensions or trailers beyond the bounds."""
 
 
 class BrokenOffError(Exception):
@@ -56,7 +65,8 @@ class AnswerReader:
     """The answers that come over one connection, one at a time.
 
     `expect` begins one; `feed` takes what comes; then `status`, `fields` and `body` are what has come of it.
-    `is_complete` when its end was read, `can_keep` when the connection may then serve another request.
+    `is_complete` when its body was read to the end, `can_keep` when the connection may then serve another request.
+    Every byte that is not body counts against one bound, whatever part of the answer it belongs to.
     """
 
     def __init__(self, *, most_head_bytes: int) -> None:
@@ -75,7 +85,8 @@ class AnswerReader:
         self.has_begun = self.is_complete = self.can_keep = False
         self._room = most_body_bytes
         self._is_framed = False
-        self._head_bytes = self._field_bytes = 0
+        self._is_chunk_open = self._has_trailer = False
+        self._other_bytes = self._field_bytes = 0
 
     @property
     def is_enough(self) -> bool:
@@ -96,8 +107,8 @@ class AnswerReader:
     def feed(self, data: bytes) -> None:
         """Read some bytes. Raises `BrokenOffError` and `AnswerTooLargeError`."""
         self.has_begun = True
-        if self.status is None:
-            self._head_bytes += len(data)
+        self._other_bytes += len(data)
+        was_chunk_open = self._is_chunk_open
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
@@ -108,10 +119,14 @@ class AnswerReader:
                 raise AnswerTooLargeError from None
             if not self.is_complete:
                 raise BrokenOffError from error
-        if self.status is None and self._head_bytes > self._most_head_bytes:
+        # The parser does not tell the size of a chunk. One that other bytes than its data follow was the last one.
+        if self._is_chunk_open and (was_chunk_open or self._has_trailer or not data.endswith(b"\n")):
+            # Nobody needs the trailers, and a receiver may send them without end: the connection is not kept.
+            self.is_complete = True
+        if not self.is_enough and self._other_bytes > self._most_head_bytes:
             raise AnswerTooLargeError
 
-    # --- What the parser tells
+    # --- Callbacks of the parser
 
     def on_message_begin(self) -> None:
         """An answer begins, an interim one or the answer."""
@@ -123,9 +138,12 @@ class AnswerReader:
         self._count(len(reason))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field; of interest here are those that tell where the body ends."""
-        self.fields.append((name, value))
+        """A field. Those that tell where the body ends matter here; a trailer is dropped."""
+        if self.status is not None:
+            self._has_trailer = True
+            return
         self._count(len(name) + len(value))
+        self.fields.append((name, value))
         match name.lower():
             case b"content-length":
                 self._is_framed = True
@@ -138,19 +156,31 @@ class AnswerReader:
         if status == 101 or not 100 <= status < 200:
             self.status = status
 
+    def on_chunk_header(self) -> None:
+        """A chunk's size has come; the last chunk has none of the data that follows others."""
+        if self.status is not None:
+            self._is_chunk_open = True
+            self._other_bytes -= CHUNK_BYTES
+
     def on_body(self, data: bytes) -> None:
-        """A part of the body."""
+        """A part of the body. An interim answer has none (RFC 9110, 15.2): what it sends as one is dropped."""
+        if self.status is None:
+            return
+        self._is_chunk_open = False
+        self._other_bytes -= len(data)
         if self._room > 0:
             self.body += data[: self._room]
             self._room -= len(data)
 
     def on_message_complete(self) -> None:
         """An answer has ended; after an interim one the next is awaited."""
+        self._is_chunk_open = False
         if self.status is not None:
             self.is_complete = True
             self.can_keep = self._parser.should_keep_alive()
         else:
-            self._head_bytes = self._field_bytes = 0
+            self._other_bytes = self._field_bytes = 0
+            self._is_framed = False
             self.fields.clear()
 
     def _count(self, size: int) -> None:

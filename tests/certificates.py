@@ -10,13 +10,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def self_signed(directory: Path) -> Path:
-    """A file with a self-signed certificate for 127.0.0.1 and receiver.test, and its key."""
+def self_signed(directory: Path, *, alternative_names: bool = True) -> Path:
+    """A file with a self-signed certificate for 127.0.0.1 and receiver.test, and its key.
+
+    Without `alternative_names` it names receiver.test in its subject alone.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "receiver.test")])
     now = datetime.datetime.now(datetime.UTC)
     names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("receiver.test")]
-    signed = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -24,10 +27,11 @@ def self_signed(directory: Path) -> Path:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
     )
+    if alternative_names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    signed = builder.sign(key, hashes.SHA256())
     path = directory / "receiver.pem"
     path.write_bytes(
         key.private_bytes(

@@ -95,7 +95,7 @@ class Outbound:
             for _, connection in kept:
                 connection.abort()
         self._idle.clear()
-        self._names.close()
+        await self._names.close()
 
     async def post(
         self,

@@ -1,66 +1,83 @@
-"""The addresses of host names: looked up once for all who ask at the same time, and kept for a while."""
+"""DNS for outbound calls: concurrent look-ups of a name are shared, and its addresses are cached for a while.
+
+Names are resolved by c-ares (aiodns), which asks the servers of `/etc/resolv.conf` and reads `/etc/hosts`. The system's
+`getaddrinfo` holds a thread for each name: with 32 threads, 40 names whose servers do not answer kept every other
+customer's name waiting for their time-outs.
+"""
 
 import asyncio
 import ipaddress
+import re
 import socket
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gateway.outbound.answer import UnknownNameError
+from aiodns import DNSResolver
+from aiodns.error import ARES_ETIMEOUT, DNSError
 
-_THREADS = 32
+from gateway.outbound.answer import UnknownNameError
+from gateway.outbound.urls import InvalidUrlError
+
+QUERY_SECONDS = 2.0
+"""How long the first query of a look-up waits for an answer; the second waits twice as long."""
+QUERIES = 2
+
+_NUMBER = re.compile("[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
 """As `socket.getaddrinfo` gives it."""
 Resolve = Callable[[str, int], Awaitable[list[AddressInfo]]]
-"""The addresses of a host and port; raises OSError when there are none."""
+"""The addresses of a host and port; raises `UnknownNameError` when there are none, TimeoutError without an answer."""
 
 
 class Names:
-    """What an event loop asks for addresses.
-
-    The system's resolver runs on threads of its own: names that hang must not use up the loop's few threads.
-    """
+    """Addresses of host names for one event loop."""
 
     def __init__(self, resolve: Resolve | None, keep_seconds: float) -> None:
-        self._resolve = resolve or self._by_the_system
+        self._resolve = resolve or self._query
         self._keep_seconds = keep_seconds
         self._found: dict[tuple[str, int], asyncio.Task[list[AddressInfo]]] = {}
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="outbound-dns")
+        self._resolver: DNSResolver | None = None
 
     async def addresses(self, host: str, port: int) -> list[AddressInfo]:
-        """Where a host is, at least one address; raises `UnknownNameError`."""
+        """The addresses of a host, at least one; raises `UnknownNameError` or TimeoutError."""
         if literal := _literal(host, port):
             return [literal]
         key = host, port
         found = self._found.get(key)
         if found is None:
             loop = asyncio.get_running_loop()
-            found = self._found[key] = loop.create_task(self._ask(host, port))
+            found = self._found[key] = loop.create_task(self._resolve_one(host, port))
             loop.call_later(self._keep_seconds, self._forget, key, found)
             found.add_done_callback(lambda task: self._forget_failure(key, task))
-        # Who stops waiting does not take the answer away from the others.
+        # A caller that is cancelled must not cancel the look-up for the others.
         return await asyncio.shield(found)
 
-    def close(self) -> None:
-        """Not waited for: a look-up that hangs must not hold up a caller whose deadline has passed."""
+    async def close(self) -> None:
+        """Cancel every look-up that is under way."""
         for found in self._found.values():
             found.cancel()
         self._found.clear()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._resolver is not None:
+            await self._resolver.close()
 
-    async def _ask(self, host: str, port: int) -> list[AddressInfo]:
-        try:
-            found = await self._resolve(host, port)
-        except OSError as error:
-            raise UnknownNameError from error
+    async def _resolve_one(self, host: str, port: int) -> list[AddressInfo]:
+        found = await self._resolve(host, port)
         if not found:
             raise UnknownNameError
         return found
 
-    async def _by_the_system(self, host: str, port: int) -> list[AddressInfo]:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, _look_up, host, port)
+    async def _query(self, host: str, port: int) -> list[AddressInfo]:
+        if self._resolver is None:
+            self._resolver = DNSResolver(timeout=QUERY_SECONDS, tries=QUERIES)
+        try:
+            result = await self._resolver.getaddrinfo(host, port=port, type=socket.SOCK_STREAM)
+        except DNSError as error:
+            raise (TimeoutError if error.args[0] == ARES_ETIMEOUT else UnknownNameError) from error
+        return [
+            (node.family, node.socktype, node.protocol, "", (node.addr[0].decode(), *node.addr[1:]))
+            for node in result.nodes
+        ]
 
     def _forget(self, key: tuple[str, int], found: asyncio.Task[list[AddressInfo]]) -> None:
         if self._found.get(key) is found:
@@ -72,19 +89,16 @@ class Names:
 
 
 def _literal(host: str, port: int) -> AddressInfo | None:
-    """An address that is written out needs no look-up."""
+    """An address that is written out needs no look-up. Raises `InvalidUrlError` for one in an ambiguous form."""
     host = host.rstrip(".")
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
+        # A host that ends in a number is an address and never a name. Resolvers read its other forms differently:
+        # 0177.0.0.1 is 127.0.0.1 for one and 177.0.0.1 for another.
+        if _NUMBER.fullmatch(host.rpartition(".")[2]):
+            raise InvalidUrlError("The host is an IP address in a form that is not followed.") from None
         return None
     if address.version == 4:
         return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port)
     return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port, 0, 0)
-
-
-def _look_up(host: str, port: int) -> list[AddressInfo]:
-    try:
-        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG))
-    except UnicodeError as error:
-        raise OSError("Not a host name") from error

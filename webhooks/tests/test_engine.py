@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ from gateway import clock, ids
 from gateway.celery import app as celery_app
 from gateway.clock import now
 from gateway.outbound import dns
+from gateway.outbound.answer import UnknownNameError
 from gateway.outbound.client import Outbound
 from tenants.models import Tenant
 from tests.fixtures import Api
@@ -317,10 +317,10 @@ def test_a_name_that_turns_to_a_private_address_is_not_called(
 def test_names_and_ports_that_do_not_answer(
     tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_such_name(host: str, port: int) -> Any:
-        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+    async def no_such_name(*_: Any) -> Any:
+        raise UnknownNameError
 
-    monkeypatch.setattr(dns, "_look_up", no_such_name)
+    monkeypatch.setattr(dns.Names, "_query", no_such_name)
     for url, error in (("http://shop.example/", "dns_error"), ("http://127.0.0.1:9/", "connection_error")):
         Endpoint.objects.update(url=url)
         event_id: UUID = publish_one(tenant, url)

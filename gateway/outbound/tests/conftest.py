@@ -1,0 +1,62 @@
+"""Fixtures of the outbound tests: receivers on loopback, and a client that may call them."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+
+import pytest
+
+from gateway.outbound import dns
+from gateway.outbound.client import Outbound
+from gateway.outbound.tests.name_server import name_server
+from gateway.outbound.tests.receivers import (
+    Behaviour,
+    Receiver,
+    Serve,
+)
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(
+            behaviour: Behaviour, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+        ) -> Receiver:
+            receiver = Receiver(behaviour)
+            tasks: set[asyncio.Task[None]] = set()
+
+            def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                task = asyncio.ensure_future(receiver.handle(reader, writer))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+
+            server = await asyncio.start_server(connected, host, port, ssl=tls)
+            receiver.port = server.sockets[0].getsockname()[1]
+
+            async def stop() -> None:
+                server.close()
+                for task in list(tasks):
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+            stack.push_async_callback(stop)
+            return receiver
+
+        yield start
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Outbound]:
+    async with Outbound(allow_private=True) as outbound:
+        yield outbound
+
+
+@pytest.fixture
+def dns_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Names are asked of the tests' own DNS server: `good*.test` is this machine, `slow*` gets no answer."""
+    with name_server() as address:
+        monkeypatch.setattr(dns, "DNSResolver", partial(dns.DNSResolver, nameservers=[address]))
+        yield

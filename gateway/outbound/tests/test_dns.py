@@ -1,0 +1,86 @@
+"""DNS of outbound calls: unknown names, names that do not answer, the cache."""
+
+import asyncio
+
+import pytest
+
+from gateway.outbound import dns
+from gateway.outbound.client import Outbound
+from gateway.outbound.tests.receivers import (
+    OK_AND_CLOSE,
+    KnownNames,
+    Serve,
+    answers_ok,
+    says,
+)
+
+
+async def test_an_unknown_name() -> None:
+    names = KnownNames()
+
+    async with Outbound(allow_private=True, resolve=names) as client:
+        answer = await client.post("https://nowhere.test/", b"", {})
+
+    assert (answer.status, answer.error) == (None, "dns_error")
+    assert names.asked == ["nowhere.test"]
+
+
+@pytest.mark.usefixtures("dns_server")
+@pytest.mark.parametrize("host", ["a" * 64 + ".test", "a..test", "nowhere.test"])
+async def test_a_name_that_does_not_exist(client: Outbound, host: str) -> None:
+    assert (await client.post(f"https://{host}/", b"", {})).error == "dns_error"
+
+
+@pytest.mark.usefixtures("dns_server")
+async def test_a_name_is_resolved_and_its_address_is_judged(serve: Serve, client: Outbound) -> None:
+    receiver = await serve(answers_ok)
+
+    assert (await client.post(receiver.url(host="good.test"), b"", {})).ok
+    async with Outbound(allow_private=False) as guarded:
+        assert (await guarded.post(receiver.url(host="good.test"), b"", {})).error == "blocked_address"
+
+    assert receiver.connections == 1
+
+
+async def test_looked_up_names_are_kept_for_a_while(serve: Serve) -> None:
+    receiver = await serve(says(OK_AND_CLOSE))
+    names = KnownNames(**{"kept.test": [["127.0.0.1"]]})
+
+    async with Outbound(allow_private=True, resolve=names) as client:
+        for _ in range(3):
+            assert (await client.post(receiver.url(host="kept.test"), b"", {})).ok
+
+    assert receiver.connections == 3
+    assert names.asked == ["kept.test"]
+
+
+async def test_a_url_that_cannot_be_called() -> None:
+    async with Outbound(allow_private=True, resolve=KnownNames()) as client:
+        assert (await client.post("https://receiver.test:99999/", b"", {})).error == "blocked_address"
+
+
+@pytest.mark.usefixtures("dns_server")
+async def test_names_that_hang_do_not_delay_others(serve: Serve, client: Outbound) -> None:
+    """More of them than a pool of threads for the system's resolver would have."""
+    receiver = await serve(answers_ok)
+    slow = [
+        asyncio.ensure_future(client.post(f"http://slow{number}.test/", b"", {}, total_timeout=1.5))
+        for number in range(64)
+    ]
+    await asyncio.sleep(0)
+
+    good = await client.post(receiver.url(host="good.test"), b"", {}, total_timeout=1)
+
+    assert good.ok
+    assert not any(task.done() for task in slow)
+    assert {answer.error for answer in await asyncio.gather(*slow)} == {"timeout"}
+
+
+@pytest.mark.usefixtures("dns_server")
+async def test_a_look_up_ends_by_itself(client: Outbound, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dns, "QUERY_SECONDS", 0.1)
+
+    answer = await client.post("http://slow.test/", b"", {}, connect_timeout=20, total_timeout=20)
+
+    assert answer.error == "timeout"
+    assert answer.ms < 5000
