@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 
 import pytest
+from aiodns import DNSResolver
 
 from gateway.outbound import dns
 from gateway.outbound.client import Outbound
@@ -58,5 +59,5 @@ async def client() -> AsyncIterator[Outbound]:
 def dns_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Names are asked of the tests' own DNS server: `good*.test` is this machine, `slow*` gets no answer."""
     with name_server() as address:
-        monkeypatch.setattr(dns, "DNSResolver", partial(dns.DNSResolver, nameservers=[address]))
+        monkeypatch.setattr(dns, "DNSResolver", partial(DNSResolver, nameservers=[address]))
         yield
