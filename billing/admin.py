@@ -1,4 +1,4 @@
-"""The staff admin of billing: to look at, with two actions: a credit note, and the SEZ switch of a profile."""
+"""Staff admin of billing: read-only lists, and the actions credit note, bank transfer and SEZ switch."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -179,16 +179,16 @@ class InvoiceAdmin(OfTenant):
         return request.user.has_perm("billing.add_paymentattempt")
 
     @action(
-        description="Take down a bank transfer",
+        description="Record a bank transfer",
         permissions=["payment"],
         icon="account_balance",
         variant=ActionVariant.SUCCESS,
         dialog=dialog(
-            "Take down a payment?", "Money that reached the bank account directly.", "Take down", PaymentForm
+            "Record a bank transfer?", "Money that reached the bank account directly.", "Record", PaymentForm
         ),
     )
     def payment(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
-        taken = _attempted(
+        recorded = _attempted(
             request,
             lambda: bank_transfers.record(
                 invoice_id=UUID(object_id),
@@ -198,8 +198,8 @@ class InvoiceAdmin(OfTenant):
                 actor_user_id=request.user.pk,
             ),
         )
-        if taken is not None:
-            messages.success(request, "The payment is taken down.")
+        if recorded is not None:
+            messages.success(request, "The bank transfer is recorded.")
         return _to(reverse("admin:billing_invoice_change", args=[object_id]))
 
 

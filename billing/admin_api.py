@@ -1,4 +1,4 @@
-"""`GET /v1/admin/billing`: how every tenant stands; also while billing is off."""
+"""`GET /v1/admin/billing`: the billing status of every tenant; also while billing is off."""
 
 from typing import Any
 
@@ -35,29 +35,6 @@ class AdminBillingView(ViewSet):
         snapshots = BillingSnapshot.objects.in_bulk(
             [row.last_snapshot_id for row in rows if row.last_snapshot_id]
         )
-        return Response(
-            {
-                "billing_enabled": settings.BILLING_ENABLED,
-                "tenants": [
-                    {
-                        "tenant_id": tenant.id,
-                        "name": tenant.name,
-                        "billing_status": tenant.billing_status,
-                        "past_due_since": tenant.past_due_since,
-                        "last_snapshot": _shown(snapshots.get(tenant.last_snapshot_id)),
-                        "open_invoices": tenant.open_invoices,
-                    }
-                    for tenant in rows
-                ],
-            }
-        )
-
-
-def _shown(snapshot: BillingSnapshot | None) -> dict[str, object] | None:
-    if snapshot is None:
-        return None
-    return {
-        "period": snapshot.period,
-        "active_numbers": snapshot.active_numbers,
-        "total_paise": snapshot.total_paise,
-    }
+        for row in rows:
+            row.last_snapshot = snapshots.get(row.last_snapshot_id)
+        return Response(AdminBillingOut({"billing_enabled": settings.BILLING_ENABLED, "tenants": rows}).data)

@@ -1,4 +1,4 @@
-"""The billing run: what the calendar asks for, in order. Beat calls it; `manage.py billing_run --as-of` does by hand.
+"""The billing run: every step that is due at a moment, in order. Called by beat and by `manage.py billing_run`.
 
 Every step looks for what is due at a moment and does it once; running it again, later, or twice at once changes
 nothing more. Trouble with the provider leaves an attempt waiting, never a step undone.

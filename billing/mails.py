@@ -1,37 +1,17 @@
-"""What billing mails: an invoice, a reminder, a mandate that stopped. Inside the transaction of the cause.
+"""Billing mails: an invoice, a reminder, a mandate that stopped. Written in the transaction of their cause.
 
-Mails carry a link of the service, never one of the provider: a page that starts a payment when it is wanted
-(`pages.py`), so the link does not age and no invoice has two payments going.
+Mails carry a pay link of the service, never a payment link of the provider: provider links expire, and a second one
+could collect the same invoice twice.
 """
 
 from typing import Any
-from uuid import UUID
 
-from django.conf import settings
-from django.core import signing
-
-from billing import profiles
-from billing.models import INVOICE, Invoice, Mandate
+from billing import pay_links, profiles
+from billing.models import Invoice, Mandate
 from billing.money import rupees
-from billing.periods import ist_date
-from gateway import ids
+from billing.periods import Period, ist_date
 from tenants import mail
 from tenants.models import Tenant
-
-_PAY_LINKS = signing.Signer(salt="pay-invoice", sep=".")
-
-
-def pay_page_url(invoice: Invoice) -> str:
-    """The address of the page on which an invoice can be paid."""
-    return f"{settings.APP_URL}/pay/{_PAY_LINKS.sign(invoice.public_id)}"
-
-
-def invoice_behind(token: str) -> UUID | None:
-    """The invoice of a pay page's address, or None when the address is not one of ours."""
-    try:
-        return ids.decode(INVOICE, _PAY_LINKS.unsign(token))
-    except signing.BadSignature:
-        return None
 
 
 def invoice_issued(invoice: Invoice) -> None:
@@ -60,8 +40,9 @@ def _facts(invoice: Invoice) -> dict[str, Any]:
         "invoice": invoice,
         "total": rupees(invoice.total_paise),
         "due": rupees(invoice.amount_due_paise),
+        "month": ist_date(Period.parse(invoice.period).start),
         "due_on": ist_date(invoice.due_at),
-        "pay_url": pay_page_url(invoice),
+        "pay_url": pay_links.url_of(invoice),
     }
 
 

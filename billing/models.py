@@ -1,7 +1,7 @@
-"""What is billed and what came of it: profile, snapshot, invoice, credit note; mandate, payment attempt, notices.
+"""Billing tables: profile, monthly snapshot, invoice with lines, credit note; payment tables are imported.
 
 Rows and their invariants only; money is paise. Snapshots, invoices, their lines and credit notes are history:
-database triggers forbid changing them (migration 0002), payment columns of invoices excepted.
+database triggers forbid changing them (migration 0002), except the payment columns of invoices.
 """
 
 from typing import ClassVar, Self
@@ -11,6 +11,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import F, Q
 
+from billing.invoices import gst
 from billing.payments.models import Mandate, PaymentAttempt, ProviderEvent
 from gateway import ids
 from gateway.ids import uuid7
@@ -61,7 +62,7 @@ class BillingSnapshot(models.Model):
     numbers = models.JSONField(encoder=DjangoJSONEncoder)
     """[{phone_number_id, display_phone_number, active_since, connected_seconds}]."""
     terms = models.JSONField()
-    """The plan as it was."""
+    """The plan's terms when the snapshot was taken."""
     subtotal_paise = models.BigIntegerField()
     tax_paise = models.BigIntegerField()
     total_paise = models.BigIntegerField()
@@ -98,7 +99,7 @@ class InvoiceQuerySet(models.QuerySet["Invoice"]):
         return self.filter(tenant_id=tenant_id)
 
     def unpaid(self) -> Self:
-        """Those that something is due on: open, processing or failed."""
+        """Invoices with something due: open, processing or failed."""
         return self.filter(status__in=Invoice.UNPAID)
 
 
@@ -140,7 +141,7 @@ class Invoice(models.Model):
     credited_paise = models.BigIntegerField(default=0)
     paid_at = models.DateTimeField(null=True, blank=True)
     overdue_since = models.DateTimeField(null=True, blank=True)
-    """When a payment of it first failed, or it was due: the first day of dunning."""
+    """First day of dunning: when a debit first failed, else the due date."""
     reminders_sent = models.PositiveSmallIntegerField(default=0)
     retries_started = models.PositiveSmallIntegerField(default=0)
     irn = models.CharField(max_length=64, null=True, blank=True)
@@ -190,8 +191,24 @@ class Invoice(models.Model):
 
     @property
     def surplus_paise(self) -> int:
-        """What was paid or credited beyond the total, e.g. by a late authorisation: staff pay it back."""
+        """What was paid or credited beyond the total, e.g. by a late authorisation; staff pay it back."""
         return max(0, self.amount_paid_paise + self.credited_paise - self.total_paise)
+
+    @property
+    def taxes(self) -> gst.Taxes:
+        return gst.Taxes(self.cgst_paise, self.sgst_paise, self.igst_paise)
+
+    @property
+    def lines_in_order(self) -> models.QuerySet["InvoiceLine"]:
+        return self.lines.order_by("id")
+
+    @property
+    def credit_notes_in_order(self) -> models.QuerySet["CreditNote"]:
+        return self.credit_notes.order_by("id")
+
+    @property
+    def attempts_newest_first(self) -> models.QuerySet[PaymentAttempt]:
+        return self.attempts.order_by("-id")
 
 
 class InvoiceLine(models.Model):

@@ -1,4 +1,8 @@
-"""Money as integer paise: rounding, shares and the Indian way of writing amounts. Pure."""
+"""Money as integer paise: rounded shares, and amounts in figures and in words as India writes them. Pure."""
+
+from decimal import Decimal
+
+from num2words import num2words
 
 
 def rounded_share(amount_paise: int, numerator: int, denominator: int) -> int:
@@ -17,3 +21,18 @@ def rupees(amount_paise: int) -> str:
         groups.insert(0, rest[-2:])
         rest = rest[:-2]
     return f"{sign}₹{','.join(groups)}.{paise:02d}"
+
+
+def in_words(amount_paise: int) -> str:
+    """`Rupees one thousand one hundred and eighty only`; lakh and crore, paise only where there are any."""
+    rupees, paise = divmod(amount_paise, 100)
+    words = f"Rupees {_words(rupees)}"
+    if paise:
+        words += f" and paise {_words(paise)}"
+    return f"{words} only"
+
+
+def _words(number: int) -> str:
+    # num2words' currency form reads an int as paise, its cardinal form does not. Decimal avoids floats. Its commas
+    # and hyphens are dropped, because amounts are not read out with them.
+    return str(num2words(Decimal(number), lang="en_IN")).replace(",", "").replace("-", " ")

@@ -1,4 +1,4 @@
-"""Billing outside of /v1: the provider's webhook and the page behind the links in mails."""
+"""Billing routes outside of /v1: the provider's webhook and the pay page."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""`/pay/<link>`: the page behind the links in billing mails; a button leads to the provider's payment page."""
+"""Pay page `/pay/<token>`: linked by billing mails; its button leads to the provider's payment page."""
 
 from urllib.parse import urlsplit
 
@@ -9,12 +9,12 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from billing import mails
+from billing import pay_links
 from billing.models import Invoice
 from billing.money import rupees
 from billing.payments import charging
 from billing.payments.provider import ProviderRefused, ProviderUnreachable
-from billing.periods import ist_date
+from billing.periods import Period, ist_date
 from gateway.clock import now
 
 _PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not settings.PRODUCTION else []
@@ -26,7 +26,7 @@ _PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not set
 @never_cache
 def pay(request: HttpRequest, token: str) -> HttpResponse:
     """What is due, and a button that makes the payment link when it is pressed."""
-    key = mails.invoice_behind(token)
+    key = pay_links.invoice_id_of(token)
     invoice = Invoice.objects.filter(pk=key).first() if key and settings.BILLING_ENABLED else None
     if invoice is None:
         return render(request, "billing/pay_unknown.html", status=404)
@@ -48,6 +48,7 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
             "invoice": invoice,
             "due": rupees(invoice.amount_due_paise),
             "due_on": ist_date(invoice.due_at),
+            "month": ist_date(Period.parse(invoice.period).start),
             "problem": problem,
         },
         status=409 if problem else 200,

@@ -49,7 +49,7 @@ class Period:
 
 
 def ist_date(moment: datetime) -> date:
-    """The day in India on which a moment falls: what documents and mails name."""
+    """The date in India of a moment, as documents and mails name it."""
     return moment.astimezone(IST).date()
 
 

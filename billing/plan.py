@@ -1,4 +1,4 @@
-"""The one plan: a flat monthly price per number, GST on top (section 1 of the specification, Billing). Pure.
+"""The plan: a flat monthly price per number, GST on top (specification 1). Pure.
 
 Prices are whole rupees, so half of the tax is a whole number of paise and nothing is lost in rounding.
 """

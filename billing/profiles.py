@@ -1,4 +1,4 @@
-"""Who a tenant's invoices are made out to: first what its sign-up said, then what it or staff change.
+"""Billing profiles: the buyer on a tenant's invoices, first from its sign-up, then as the tenant or staff change it.
 
 Called by the API (`GET /v1/billing`, `PATCH /v1/billing/profile`), by issuing and by setting up a mandate.
 """
@@ -50,10 +50,10 @@ def email_of(tenant: Tenant) -> str | None:
     return tenant.billing_email or tenant.contact_email
 
 
-def missing(profile: BillingProfile, tenant: Tenant) -> list[str]:
-    """What a mandate still needs; `billing_email` is set by `PATCH /v1/tenant`."""
+def missing(profile: BillingProfile) -> list[str]:
+    """The fields a mandate still needs; `billing_email` is set by `PATCH /v1/tenant`."""
     found = [name for name in REQUIRED if not getattr(profile, name)]
-    return found if email_of(tenant) else [*found, "billing_email"]
+    return found if email_of(profile.tenant) else [*found, "billing_email"]
 
 
 def gstin_state(profile: BillingProfile) -> str | None:
@@ -62,7 +62,7 @@ def gstin_state(profile: BillingProfile) -> str | None:
 
 
 def change(*, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | None = None) -> BillingProfile:
-    """Change the profile, audited. Raises InvalidRequest for a tax id that is none."""
+    """Change the profile, audited. Raises InvalidRequest for an invalid tax id."""
     changes = dict(changes)
     if "tax_id" in changes:
         try:

@@ -12,7 +12,7 @@ DAYS = (0, 3, 7, 14, 21)
 
 
 def send_due(at: datetime) -> int:
-    """Send each reminder that is due, once; what was missed meanwhile is one mail. Returns how many were sent."""
+    """Send each reminder that is due, once; several missed ones are one mail. Returns how many were sent."""
     overdue = Invoice.objects.unpaid().filter(overdue_since__isnull=False, reminders_sent__lt=len(DAYS))
     return sum(_send(invoice.pk, at) for invoice in list(overdue.only("id")))
 

@@ -1,7 +1,7 @@
-"""How a tenant stands: `active` or `past_due`, and restricted once an invoice has been overdue for three weeks.
+"""Billing status of a tenant: `active` or `past_due`, restricted once an invoice is overdue for three weeks.
 
-Drawn from its invoices whenever one changes (`payments/settlement.py`, `invoices/credit_notes.py`) and by every
-run. The restriction is asked for in `tenants/billing_restriction.py`.
+Computed from its invoices whenever one changes (`payments/settlement.py`, `invoices/credit_notes.py`) and by every
+run. The restriction is enforced by `tenants/billing_restriction.py`.
 """
 
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ _STATUS = Tenant.BillingStatus
 
 
 def refresh(*, tenant_id: UUID, at: datetime) -> None:
-    """Store the standing that follows from the tenant's invoices."""
+    """Store the billing status that follows from the tenant's invoices."""
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
         since: datetime | None = (

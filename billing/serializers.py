@@ -1,4 +1,4 @@
-"""Shapes of `/v1/billing*`: In shapes check, Out shapes describe what `answers.py` makes."""
+"""Serializers of `/v1/billing*`: In shapes check requests, Out shapes are the one definition of each answer."""
 
 import re
 from typing import Any
@@ -6,7 +6,18 @@ from urllib.parse import urlsplit
 
 from rest_framework import serializers
 
-from billing.models import Mandate
+from billing import plan, profiles
+from billing.invoices import gst
+from billing.models import (
+    BillingProfile,
+    BillingSnapshot,
+    CreditNote,
+    Invoice,
+    InvoiceLine,
+    Mandate,
+    PaymentAttempt,
+)
+from billing.overview import Overview
 from billing.payments.mandates import DEFAULT_CAP_PAISE
 from tenants.signup.tax_ids import ADDRESS_STATES
 
@@ -70,11 +81,11 @@ class NextChargeOut(serializers.Serializer[Any]):
     subtotal_paise = serializers.IntegerField()
     tax_paise = serializers.IntegerField()
     total_paise = serializers.IntegerField()
-    estimate = serializers.BooleanField()
+    estimate = serializers.BooleanField(default=True)
 
 
-class MandateOut(serializers.Serializer[Any]):
-    id = serializers.CharField()
+class MandateOut(serializers.Serializer[Mandate]):
+    id = serializers.CharField(source="public_id")
     status = serializers.CharField()
     method = serializers.ChoiceField(choices=Mandate.Method.choices)
     instrument = serializers.CharField(allow_null=True)
@@ -82,24 +93,50 @@ class MandateOut(serializers.Serializer[Any]):
     expires_at = serializers.DateTimeField(allow_null=True)
 
 
-class ProfileOut(serializers.Serializer[Any]):
-    legal_name = serializers.CharField(allow_null=True)
-    tax_id_type = serializers.CharField(allow_null=True)
-    tax_id = serializers.CharField(allow_null=True)
-    state_code = serializers.CharField(allow_null=True)
-    address = serializers.CharField(allow_null=True)
-    city = serializers.CharField(allow_null=True)
-    pin = serializers.CharField(allow_null=True)
-    phone = serializers.CharField(allow_null=True)
-    complete = serializers.BooleanField()
-    missing = serializers.ListField(child=serializers.CharField())
+class NewMandateOut(serializers.Serializer[Mandate]):
+    id = serializers.CharField(source="public_id")
+    status = serializers.CharField()
+    method = serializers.ChoiceField(choices=Mandate.Method.choices)
+    max_amount_paise = serializers.IntegerField()
+    authorization_url = serializers.CharField(allow_null=True)
+    authorization_expires_at = serializers.DateTimeField(allow_null=True)
+    replaces = serializers.CharField(source="replaces.public_id", allow_null=True, default=None)
 
 
-class BillingOut(serializers.Serializer[Any]):
-    billing_status = serializers.CharField(allow_null=True)
-    trial_ends_at = serializers.DateTimeField(allow_null=True)
-    past_due_since = serializers.DateTimeField(allow_null=True)
-    restricted = serializers.BooleanField()
+class EmptyAsNull(serializers.CharField):
+    """Text that is null in the answer when it is empty in the row."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_null=True, **options)
+
+    def to_representation(self, value: Any) -> Any:
+        return super().to_representation(value) or None
+
+
+class ProfileOut(serializers.Serializer[BillingProfile]):
+    legal_name = EmptyAsNull()
+    tax_id_type = EmptyAsNull()
+    tax_id = EmptyAsNull()
+    state_code = EmptyAsNull()
+    address = EmptyAsNull()
+    city = EmptyAsNull()
+    pin = EmptyAsNull()
+    phone = EmptyAsNull()
+    complete = serializers.SerializerMethodField()
+    missing = serializers.SerializerMethodField()
+
+    def get_complete(self, profile: BillingProfile) -> bool:
+        return not profiles.missing(profile)
+
+    def get_missing(self, profile: BillingProfile) -> list[str]:
+        return profiles.missing(profile)
+
+
+class BillingOut(serializers.Serializer[Overview]):
+    billing_status = serializers.CharField(source="tenant.billing_status", allow_null=True)
+    trial_ends_at = serializers.DateTimeField(source="tenant.trial_ends_at", allow_null=True)
+    past_due_since = serializers.DateTimeField(source="tenant.past_due_since", allow_null=True)
+    restricted = serializers.BooleanField(source="tenant.billing_restricted")
     plan = PlanOut()
     active_numbers = serializers.IntegerField()
     numbers = BilledNumberOut(many=True)
@@ -110,64 +147,116 @@ class BillingOut(serializers.Serializer[Any]):
     billing_profile = ProfileOut()
 
 
-class NewMandateOut(serializers.Serializer[Any]):
-    id = serializers.CharField()
-    status = serializers.CharField()
-    method = serializers.ChoiceField(choices=Mandate.Method.choices)
-    max_amount_paise = serializers.IntegerField()
-    authorization_url = serializers.CharField(allow_null=True)
-    authorization_expires_at = serializers.DateTimeField(allow_null=True)
-    replaces = serializers.CharField(allow_null=True)
-
-
-class InvoiceSummaryOut(serializers.Serializer[Any]):
-    id = serializers.CharField()
+class InvoiceSummaryOut(serializers.Serializer[Invoice]):
+    id = serializers.CharField(source="public_id")
     number = serializers.CharField()
     period = serializers.CharField()
     status = serializers.CharField()
     issued_at = serializers.DateTimeField()
     due_at = serializers.DateTimeField()
     paid_at = serializers.DateTimeField(allow_null=True)
-    currency = serializers.CharField()
+    currency = serializers.CharField(default=plan.CURRENCY)
     active_numbers = serializers.IntegerField()
     total_paise = serializers.IntegerField()
     amount_due_paise = serializers.IntegerField()
 
 
+class SellerOut(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    gstin = serializers.CharField()
+    address = serializers.CharField()
+    state_code = serializers.CharField()
+
+
+class BuyerOut(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    gstin = serializers.CharField(allow_null=True)
+    pan = serializers.CharField(allow_null=True)
+    address = serializers.CharField(allow_null=True)
+    state_code = serializers.CharField(allow_null=True)
+    state = serializers.CharField(allow_null=True)
+
+
+class InvoiceLineOut(serializers.Serializer[InvoiceLine]):
+    description = serializers.CharField()
+    sac = serializers.CharField()
+    quantity = serializers.IntegerField()
+    unit_paise = serializers.IntegerField()
+    amount_paise = serializers.IntegerField()
+
+
+class TaxOut(serializers.Serializer[gst.TaxRow]):
+    type = serializers.CharField()
+    percent = serializers.FloatField()
+    amount_paise = serializers.IntegerField()
+
+    def to_representation(self, row: gst.TaxRow) -> dict[str, Any]:
+        shown = super().to_representation(row)
+        return {**shown, "percent": row.percent}
+
+
+class InvoiceCreditOut(serializers.Serializer[CreditNote]):
+    number = serializers.CharField()
+    issued_at = serializers.DateTimeField()
+    total_paise = serializers.IntegerField()
+    reason = serializers.CharField()
+
+
+class AttemptErrorOut(serializers.Serializer[Any]):
+    code = serializers.CharField(allow_null=True, default=None)
+    reason = serializers.CharField(allow_null=True, default=None)
+    message = serializers.CharField(allow_null=True, default=None)
+
+
+class AttemptOut(serializers.Serializer[PaymentAttempt]):
+    id = serializers.CharField(source="public_id")
+    kind = serializers.CharField()
+    status = serializers.CharField()
+    scheduled_for = serializers.DateTimeField(allow_null=True)
+    completed_at = serializers.DateTimeField(allow_null=True)
+    error = AttemptErrorOut(allow_null=True)
+
+
 class InvoiceOut(InvoiceSummaryOut):
-    seller = serializers.DictField()
-    buyer = serializers.DictField()
+    seller = SellerOut()
+    buyer = BuyerOut()
     place_of_supply = serializers.CharField()
     supply_type = serializers.CharField()
-    reverse_charge = serializers.BooleanField()
-    lines = serializers.ListField(child=serializers.DictField())
+    reverse_charge = serializers.BooleanField(default=False)
+    lines = InvoiceLineOut(many=True, source="lines_in_order")
     subtotal_paise = serializers.IntegerField()
-    taxes = serializers.ListField(child=serializers.DictField())
+    taxes = TaxOut(many=True, source="taxes.rows")
     round_off_paise = serializers.IntegerField()
     total_in_words = serializers.CharField()
     amount_paid_paise = serializers.IntegerField()
     credited_paise = serializers.IntegerField()
-    credit_notes = serializers.ListField(child=serializers.DictField())
-    attempts = serializers.ListField(child=serializers.DictField())
+    credit_notes = InvoiceCreditOut(many=True, source="credit_notes_in_order")
+    attempts = AttemptOut(many=True, source="attempts_newest_first")
     irn = serializers.CharField(allow_null=True)
 
 
-class PaymentOut(serializers.Serializer[Any]):
-    id = serializers.CharField()
+class PaymentAttemptOut(serializers.Serializer[PaymentAttempt]):
+    id = serializers.CharField(source="public_id")
+    kind = serializers.CharField()
     status = serializers.CharField()
-    attempt = serializers.DictField()
+
+
+class PaymentOut(serializers.Serializer[PaymentAttempt]):
+    id = serializers.CharField(source="invoice.public_id")
+    status = serializers.CharField(source="invoice.status")
+    attempt = PaymentAttemptOut(source="*")
     payment_url = serializers.CharField()
     expires_at = serializers.DateTimeField()
 
 
-class LastSnapshotOut(serializers.Serializer[Any]):
+class LastSnapshotOut(serializers.Serializer[BillingSnapshot]):
     period = serializers.CharField()
     active_numbers = serializers.IntegerField()
     total_paise = serializers.IntegerField()
 
 
 class BilledTenantOut(serializers.Serializer[Any]):
-    tenant_id = serializers.UUIDField()
+    tenant_id = serializers.UUIDField(source="id")
     name = serializers.CharField()
     billing_status = serializers.CharField(allow_null=True)
     past_due_since = serializers.DateTimeField(allow_null=True)

@@ -1,7 +1,6 @@
-"""The month's usage, fixed once it is over: trials that ended, then one snapshot per tenant and month.
+"""Monthly snapshots: ends trials, then fixes each tenant's usage of a finished month, once.
 
-Called by `billing_run.py`. Running it twice, or two at once, changes nothing: a snapshot is unique per tenant and
-month, and what it counts is past.
+Called by `billing_run.py`. Two runs at once take one snapshot: it is unique per tenant and month.
 """
 
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from billing.usage import active_numbers, billed_from
 from tenants.models import Tenant
 
 AFTER_MIDNIGHT = timedelta(minutes=10)
-"""How long after a month's end its snapshot is taken (IST 00:10): transactions of its last moments are over."""
+"""How long after a month's end its snapshot is taken (IST 00:10): transactions of the last moment have committed by then."""
 
 _STATUS = Tenant.BillingStatus
 

@@ -1,6 +1,6 @@
-"""Which numbers are active in a month: those connected long enough in it (docs/billing.md).
+"""Active numbers of a month: those connected for long enough in it (docs/billing.md).
 
-Reads the state intervals that `phone_numbers` keeps; called by the snapshot and by the estimate of `GET /v1/billing`.
+Reads the state intervals that `phone_numbers` writes. Called by the snapshot and by the estimate of `GET /v1/billing`.
 """
 
 from dataclasses import asdict, dataclass
@@ -18,7 +18,7 @@ from tenants.models import ApiKey, Tenant
 
 @dataclass(slots=True)
 class ActiveNumber:
-    """A number and how long it was connected in the time looked at."""
+    """A number and how long it was connected in the month."""
 
     phone_number_id: str
     display_phone_number: str

@@ -1,4 +1,4 @@
-"""`/v1/billing*` (section 4 of the specification). Off: 503 `billing_disabled`, after authentication."""
+"""Views of `/v1/billing*` (specification 4). While billing is off: 503 `billing_disabled`, after authentication."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import ViewSet
 
-from billing import answers, profiles
+from billing import overview, profiles
 from billing.invoices import invoice_page
 from billing.models import INVOICE, Invoice
 from billing.payments import charging, mandates
@@ -48,7 +48,7 @@ class BillingDisabled(ServiceError):
 
 
 class BillingViewSet(ViewSet):
-    """A view that is there only while billing is on; who may not use it hears that first."""
+    """A view that answers 503 while billing is off; permissions are checked first."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -61,20 +61,18 @@ class BillingView(BillingViewSet):
 
     @extend_schema(operation_id="get_billing", tags=["Billing"], responses=BillingOut)
     def retrieve(self, request: Request) -> Response:
-        return Response(answers.overview(_tenant(request), now()))
+        return Response(BillingOut(overview.of(_tenant(request), now())).data)
 
     @extend_schema(
         operation_id="update_billing_profile", tags=["Billing"], request=ProfileIn, responses=ProfileOut
     )
     def update_profile(self, request: Request) -> Response:
-        tenant = _tenant(request)
         profile = profiles.change(
-            tenant_id=tenant.id,
+            tenant_id=tenant_of(request).id,
             changes=checked(ProfileIn(data=request.data)),
             actor_user_id=caller_of(request).user_id,
         )
-        missing = profiles.missing(profile, tenant)
-        return Response({**answers.profile_body(tenant), "complete": not missing, "missing": missing})
+        return Response(ProfileOut(profile).data)
 
     @extend_schema(
         operation_id="create_mandate", tags=["Billing"], request=MandateIn, responses={201: NewMandateOut}
@@ -82,7 +80,7 @@ class BillingView(BillingViewSet):
     def create_mandate(self, request: Request) -> Response:
         body = checked(MandateIn(data=request.data))
         mandate = mandates.ask_for(tenant_id=tenant_of(request).id, at=now(), **body)
-        return Response(answers.new_mandate(mandate), status=201)
+        return Response(NewMandateOut(mandate).data, status=201)
 
 
 class InvoicesView(BillingViewSet):
@@ -92,7 +90,7 @@ class InvoicesView(BillingViewSet):
     def list(self, request: Request) -> Response:
         pages = NewestFirst()
         rows = pages.paginate_queryset(Invoice.objects.for_tenant(tenant_of(request).id), request)
-        return pages.get_paginated_response([answers.summary(invoice) for invoice in rows])
+        return pages.get_paginated_response([InvoiceSummaryOut(invoice).data for invoice in rows])
 
     @extend_schema(
         operation_id="get_invoice",
@@ -107,7 +105,7 @@ class InvoicesView(BillingViewSet):
         invoice = _invoice(request, invoice_id)
         response: HttpResponseBase
         if request._request.get_preferred_type(["text/html", "application/json"]) == "application/json":
-            response = Response(answers.full(invoice))
+            response = Response(InvoiceOut(invoice).data)
         else:
             response = HttpResponse(
                 render_to_string("billing/invoice.html", invoice_page.context_of(invoice))
@@ -121,7 +119,7 @@ class InvoicesView(BillingViewSet):
         invoice = _invoice(request, invoice_id)
         body = checked(ReturnUrlIn(data=request.data))
         attempt = charging.pay_now(invoice=invoice, at=now(), **body)
-        return Response(answers.payment(invoice, attempt))
+        return Response(PaymentOut(attempt).data)
 
 
 def _tenant(request: Request) -> Tenant:

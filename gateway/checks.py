@@ -72,15 +72,6 @@ def check_production(**_: Any) -> list[CheckMessage]:
             not (settings.BASE_URL.startswith("https://") and settings.APP_URL.startswith("https://")),
             "BASE_URL and APP_URL must begin with https://.",
         ),
-        "gateway.E021": (
-            settings.BILLING_ENABLED
-            and (
-                settings.RAZORPAY_KEY_ID.startswith("rzp_sim_")
-                or settings.SIMULATOR_RAZORPAY_SECRET
-                in {settings.RAZORPAY_KEY_SECRET, *settings.RAZORPAY_WEBHOOK_SECRETS}
-            ),
-            "Billing is on with the simulator's payment keys: anyone could mark invoices paid.",
-        ),
         "gateway.E020": (
             not settings.META_GRAPH_URL.startswith("https://"),
             "META_GRAPH_URL must begin with https://.",

@@ -1,7 +1,7 @@
-"""Credit notes: how staff correct an issued invoice. The invoice itself never changes.
+"""Credit notes: staff correct an issued invoice with them; the invoice itself never changes.
 
-Called by the staff admin. Written with an audit entry in one transaction; refused while a debit is on its way, for
-it would collect what is no longer owed.
+Called by the staff admin. Written with an audit entry in one transaction. Refused while a debit is in flight, because
+the debit would collect what is no longer owed.
 """
 
 from datetime import datetime
@@ -22,9 +22,9 @@ from tenants import audit
 def issue(
     *, invoice_id: UUID, total_paise: int, reason: str, at: datetime, actor_user_id: int | None = None
 ) -> CreditNote:
-    """Credit a part of an invoice, or all of it; `total_paise` is with GST.
+    """Credit an invoice, in part or whole; `total_paise` is with GST.
 
-    Raises InvalidRequest beyond what is not credited yet, Conflict while a payment is on its way.
+    Raises InvalidRequest beyond what is not credited yet, Conflict while a payment is in flight.
     """
     charging.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
     with transaction.atomic():
@@ -34,7 +34,7 @@ def issue(
             raise InvalidRequest.of(total_paise=f"Must be from 1 to {left} paise.")
         in_flight = PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT)
         if in_flight.exists():
-            raise Conflict("A payment of this invoice is on its way: wait for its result.")
+            raise Conflict("A payment of this invoice is in flight: wait for its result.")
         taxable = _taxable_part(invoice, total_paise, everything=total_paise == left)
         number, _year = take_number(prefix=settings.BILLING_CREDIT_NOTE_PREFIX, at=at)
         note = CreditNote.objects.create(

@@ -1,7 +1,7 @@
 """GST on an invoice: place of supply, which taxes, and the form of invoice numbers. Pure.
 
 Sources: IGST Act section 12(2), CGST rules 46(b) and 46(f), CGST Act section 8 of the IGST Act for supplies to a
-special economic zone. What an accountant has to confirm stands in docs/billing.md.
+special economic zone. docs/billing.md lists what an accountant has to confirm.
 """
 
 import re
@@ -42,23 +42,29 @@ class Taxes:
     def total_paise(self) -> int:
         return self.cgst_paise + self.sgst_paise + self.igst_paise
 
-    def rows(self) -> list[dict[str, object]]:
-        """As bodies and invoices list them."""
+    def rows(self) -> list["TaxRow"]:
+        """Those that are charged, as answers and invoices list them."""
         half = GST_PERCENT / 2
         rows = (
-            ("CGST", half, self.cgst_paise),
-            ("SGST", half, self.sgst_paise),
-            ("IGST", GST_PERCENT, self.igst_paise),
+            TaxRow("CGST", half, self.cgst_paise),
+            TaxRow("SGST", half, self.sgst_paise),
+            TaxRow("IGST", GST_PERCENT, self.igst_paise),
         )
-        return [
-            {
-                "type": kind,
-                "percent": int(percent) if percent == int(percent) else percent,
-                "amount_paise": paise,
-            }
-            for kind, percent, paise in rows
-            if paise
-        ]
+        return [row for row in rows if row.amount_paise]
+
+
+@dataclass(frozen=True, slots=True)
+class TaxRow:
+    """One tax of a document."""
+
+    type: str
+    rate: float
+    amount_paise: int
+
+    @property
+    def percent(self) -> float:
+        """The rate, as an int where it is whole: 9, 18, 4.5."""
+        return int(self.rate) if self.rate == int(self.rate) else self.rate
 
 
 def supply(*, seller_state: str, gstin_state: str | None, address_state: str | None, is_sez: bool) -> Supply:

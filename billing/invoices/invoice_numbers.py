@@ -1,4 +1,4 @@
-"""Document numbers without gaps (rule 46(b)): the series' row stays locked until its document is committed."""
+"""Document numbers without gaps (CGST rule 46(b)): the series' row stays locked until the document commits."""
 
 from datetime import datetime
 

@@ -1,5 +1,5 @@
-"""What the printable invoice shows: one A4 page, the contents of CGST rule 46. Its style sheet is inline, so that the
-page prints the same when it was saved.
+"""HTML page of an invoice: one A4 page with the contents of CGST rule 46. The style sheet is inline, so that a saved
+page prints the same.
 """
 
 import base64
@@ -8,7 +8,6 @@ from typing import Any
 
 from django.conf import settings
 
-from billing import answers
 from billing.models import Invoice
 from billing.money import rupees
 from billing.periods import Period, ist_date
@@ -38,11 +37,11 @@ def context_of(invoice: Invoice) -> dict[str, Any]:
                 "unit": rupees(line.unit_paise),
                 "amount": rupees(line.amount_paise),
             }
-            for line in invoice.lines.order_by("id")
+            for line in invoice.lines_in_order
         ],
         "taxes": [
-            {**row, "amount": rupees(int(str(row["amount_paise"])))}
-            for row in answers.taxes_of(invoice).rows()
+            {"type": row.type, "percent": row.percent, "amount": rupees(row.amount_paise)}
+            for row in invoice.taxes.rows()
         ],
         "subtotal": rupees(invoice.subtotal_paise),
         "round_off": rupees(invoice.round_off_paise) if invoice.round_off_paise else None,
@@ -52,6 +51,6 @@ def context_of(invoice: Invoice) -> dict[str, Any]:
         "due": rupees(invoice.amount_due_paise),
         "credit_notes": [
             {"number": note.number, "total": rupees(note.total_paise), "reason": note.reason}
-            for note in invoice.credit_notes.order_by("id")
+            for note in invoice.credit_notes_in_order
         ],
     }

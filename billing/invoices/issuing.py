@@ -1,4 +1,4 @@
-"""From a snapshot to an issued tax invoice: everything on it is frozen, in one transaction with its number.
+"""Issuing tax invoices from snapshots: the contents are frozen in one transaction with the number.
 
 Called by `billing_run.py`. A month without numbers has no invoice. Two runs at once issue one: the snapshot is
 locked, and an invoice is unique per snapshot.
@@ -15,7 +15,7 @@ from billing import mails, plan, profiles
 from billing.invoices import gst
 from billing.invoices.invoice_numbers import take_number
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
-from billing.words import in_words
+from billing.money import in_words
 from tenants.signup import tax_ids
 from tenants.signup.tax_ids import STATES
 

@@ -1,4 +1,4 @@
-"""Payments that reach the bank account directly, taken down by staff in the admin, with an audit entry."""
+"""Bank transfers: payments that reach the bank account directly, recorded by staff with an audit entry."""
 
 from datetime import datetime
 from uuid import UUID
@@ -18,9 +18,9 @@ from tenants import audit
 def record(
     *, invoice_id: UUID, amount_paise: int, reference: str, at: datetime, actor_user_id: int | None = None
 ) -> PaymentAttempt:
-    """Take down a payment of an invoice, whole or in part; `reference` is the bank's (UTR).
+    """Record a payment of an invoice, whole or in part; `reference` is the bank's (UTR).
 
-    Raises InvalidRequest for more than is due, Conflict while another payment is on its way.
+    Raises InvalidRequest for more than is due, Conflict while another payment is in flight.
     """
     charging.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
     with transaction.atomic():
@@ -28,7 +28,7 @@ def record(
         if not 0 < amount_paise <= invoice.amount_due_paise:
             raise InvalidRequest.of(amount_paise=f"Must be from 1 to {invoice.amount_due_paise} paise.")
         if PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT).exists():
-            raise Conflict("A payment of this invoice is on its way: wait for its result.")
+            raise Conflict("A payment of this invoice is in flight: wait for its result.")
         key = uuid7()
         payment = PaymentAttempt.objects.create(
             id=key,

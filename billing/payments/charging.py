@@ -1,7 +1,7 @@
-"""Collecting an invoice: a debit of the mandate, or a payment link; and asking the provider what came of it.
+"""Collecting invoices: debits of the mandate, payment links, and look-ups of their results at the provider.
 
 Called by `billing_run.py` (debits, look-ups of what no notice told), by `POST …/pay` and the pay page (links), by
-`notices.py` (something happened). An attempt is committed before the provider hears of it, is alone in flight
+`notices.py` (a notice came). An attempt is committed before the provider is called, is the only one in flight
 (partial unique index), and is found again by its receipt when an answer is lost: nothing is collected twice.
 """
 
@@ -12,7 +12,7 @@ import structlog
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from billing import mails, profiles
+from billing import pay_links, profiles
 from billing.models import Invoice, Mandate, PaymentAttempt
 from billing.payments import settlement
 from billing.payments.models import ATTEMPT
@@ -45,7 +45,7 @@ LATE_FOR = timedelta(days=30)
 
 
 class InvoiceNotPayable(Conflict):
-    """Paid, void, or a debit is on its way."""
+    """The invoice is paid or void, or a debit is in flight."""
 
     code = "invoice_not_payable"
     message = "This invoice cannot be paid now."
@@ -174,7 +174,7 @@ def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) ->
 
 
 def refresh(attempt_id: UUID, at: datetime) -> None:
-    """Carry an attempt on from where it stands, or ask what came of it. Raises ProviderUnreachable."""
+    """Continue an attempt, or read its result from the provider. Raises ProviderUnreachable."""
     attempt = PaymentAttempt.objects.select_related("invoice__tenant", "mandate").get(pk=attempt_id)
     if attempt.status == Status.CAPTURED:
         return
@@ -270,7 +270,7 @@ def _make_link(attempt: PaymentAttempt) -> Link:
             reference=attempt.receipt,
             description=f"Invoice {attempt.invoice.number}",
             expires_at=attempt.expires_at,
-            return_url=attempt.return_url or mails.pay_page_url(attempt.invoice),
+            return_url=attempt.return_url or pay_links.url_of(attempt.invoice),
         )
     except ProviderRefused:
         if found := pay.find_link(attempt.receipt):
@@ -279,7 +279,7 @@ def _make_link(attempt: PaymentAttempt) -> Link:
 
 
 def end_link(*, invoice: Invoice, at: datetime) -> None:
-    """End an invoice's live link, so that its amount may change. If it was paid meanwhile, that is taken down."""
+    """End an invoice's live link, so that its amount may change. A payment made meanwhile is recorded."""
     attempt = PaymentAttempt.objects.filter(
         invoice=invoice, kind=Kind.LINK, status__in=PaymentAttempt.IN_FLIGHT
     ).first()

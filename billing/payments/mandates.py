@@ -1,7 +1,7 @@
-"""Autopay: a mandate is asked for, approved on the provider's page, and then followed wherever it goes.
+"""Autopay mandates: requested, approved on the provider's page, then synchronised with the provider.
 
 Called by `POST /v1/billing/mandate`, `notices.py` and `billing_run.py`. The state is always read from the provider,
-so a notice that is lost, repeated or late changes nothing. A tenant has at most one mandate that stands; a new one
+so a notice that is lost, repeated or late changes nothing. A tenant has at most one active or paused mandate; a new one
 that becomes active replaces it, and the old one is cancelled at the provider.
 """
 
@@ -27,7 +27,7 @@ DEFAULT_CAP_PAISE = 1_500_000
 LARGEST_CAP_PAISE = {Method.UPI: 1_500_000, Method.CARD: 1_500_000, Method.EMANDATE: 100_000_000}
 PENDING_FOR = timedelta(days=7)
 """How long the approval of a mandate is waited for."""
-_STANDING = (Status.ACTIVE, Status.PAUSED)
+_IN_FORCE = (Status.ACTIVE, Status.PAUSED)
 
 
 def ask_for(
@@ -40,7 +40,7 @@ def ask_for(
     """
     tenant = Tenant.objects.get(pk=tenant_id)
     profile = profiles.profile_of(tenant)
-    if missing := profiles.missing(profile, tenant):
+    if missing := profiles.missing(profile):
         raise InvalidRequest("The billing profile is not complete.", details={"missing": missing})
     if max_amount_paise > LARGEST_CAP_PAISE[Method(method)]:
         raise InvalidRequest.of(
@@ -66,7 +66,7 @@ def ask_for(
         max_amount_paise=max_amount_paise,
         return_url=return_url,
         created_at=at,
-        replaces=Mandate.objects.for_tenant(tenant_id).filter(status__in=_STANDING).first(),
+        replaces=Mandate.objects.for_tenant(tenant_id).filter(status__in=_IN_FORCE).first(),
     )
     try:
         registration = provider().register_mandate(
@@ -95,13 +95,13 @@ def ask_for(
 
 
 def current(tenant_id: UUID) -> Mandate | None:
-    """The mandate to show: the one that stands, else the newest one."""
+    """The mandate to show: the one in force, else the newest."""
     own = Mandate.objects.for_tenant(tenant_id).order_by("-id")
-    return own.filter(status__in=_STANDING).first() or own.first()
+    return own.filter(status__in=_IN_FORCE).first() or own.first()
 
 
 def sync(mandate_id: UUID, at: datetime) -> None:
-    """Ask the provider how a mandate stands and store it. Raises ProviderUnreachable, ProviderRefused."""
+    """Read a mandate's state from the provider and store it. Raises ProviderUnreachable, ProviderRefused."""
     mandate = Mandate.objects.get(pk=mandate_id)
     if not (mandate.provider_order_id and mandate.provider_customer_id):
         return
@@ -122,10 +122,10 @@ def _store(seen: Mandate, state: MandateState) -> None:
         Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=seen.tenant_id)
         mandate = Mandate.objects.select_related("tenant").get(pk=seen.pk)
         before = mandate.status
-        if before not in {Status.PENDING, *_STANDING}:
+        if before not in {Status.PENDING, *_IN_FORCE}:
             return
         if state.status == Status.ACTIVE and before == Status.PENDING:
-            Mandate.objects.for_tenant(mandate.tenant_id).filter(status__in=_STANDING).update(
+            Mandate.objects.for_tenant(mandate.tenant_id).filter(status__in=_IN_FORCE).update(
                 status=Status.CANCELLED, cancel_at_provider=True
             )
         # A token that is paused before it was ever active replaces nothing.
@@ -155,7 +155,7 @@ def cancel_replaced(tenant_id: UUID | None = None) -> None:
 
 def reconcile(at: datetime) -> int:
     """Ask about pending mandates, whose notice may be lost; returns how many."""
-    Mandate.objects.filter(status__in=_STANDING, expires_at__lte=at).update(status=Status.EXPIRED)
+    Mandate.objects.filter(status__in=_IN_FORCE, expires_at__lte=at).update(status=Status.EXPIRED)
     pending = Mandate.objects.filter(Q(status=Status.PENDING) & Q(provider_order_id__isnull=False))
     mandate_ids = list(pending.values_list("id", flat=True))
     for mandate_id in mandate_ids:

@@ -1,4 +1,4 @@
-"""How invoices are paid: mandates, attempts and the provider's notices. Rows and their invariants only."""
+"""Payment tables: mandates, payment attempts, the provider's notices. Rows and their invariants only."""
 
 from typing import ClassVar, Self
 from uuid import UUID
@@ -76,7 +76,7 @@ class Mandate(models.Model):
 
 
 class PaymentAttempt(models.Model):
-    """One try to collect an invoice. Written by `charging.py` and `settlement.py`; an invoice has one in flight."""
+    """One attempt to collect an invoice. Written by `charging.py` and `settlement.py`; an invoice has one in flight."""
 
     class Kind(models.TextChoices):
         AUTOPAY = "autopay"

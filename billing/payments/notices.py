@@ -1,7 +1,7 @@
-"""The provider's webhooks: kept before they are answered, applied by a task.
+"""Notices: the provider's webhooks, stored before they are answered, applied by a task.
 
-A notice says that something happened; what, is read from the provider (`charging.refresh`, `mandates.sync`). So the
-order of notices, a repeated one and a lost one make no difference. Called by `webhook_views.py`, the task,
+A notice only says that something happened. The state is read from the provider (`charging.refresh`, `mandates.sync`). So the
+order of notices, a repeated notice and a lost one make no difference. Called by `webhook_views.py`, the task,
 `billing_run.py`.
 """
 

@@ -1,6 +1,6 @@
-"""What billing asks of a payment provider: mandates, debits, payment links, and signed notices.
+"""Payment provider interface: mandates, debits, payment links, and signed notices.
 
-`razorpay.py` is the one that exists. Every call is made outside transactions; a call without an answer raises
+`razorpay.py` implements it. Every call is made outside transactions; a call without an answer raises
 `ProviderUnreachable` and its outcome is unknown, one that is refused raises `ProviderRefused`.
 """
 
@@ -23,7 +23,7 @@ class ProviderUnreachable(ServiceError):
 
 
 class ProviderRefused(ServiceError):
-    """The provider said no; `reason` is its own word for why."""
+    """The provider refused; `reason` is its own code."""
 
     status = 502
     code = "payment_provider_refused"
@@ -36,7 +36,7 @@ class ProviderRefused(ServiceError):
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Who pays, as the provider knows people."""
+    """The payer's name and addresses for the provider."""
 
     name: str
     email: str
@@ -55,7 +55,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class MandateState:
-    """What the provider says of a mandate; `status` in our words."""
+    """A mandate at the provider; `status` is a value of Mandate.Status."""
 
     token_id: str
     status: str
@@ -97,7 +97,7 @@ class Notice:
 
 
 class PaymentProvider(Protocol):
-    """One provider. Amounts are paise; `receipt` is ours and unique, so what got lost can be found again."""
+    """One provider. Amounts are paise; `receipt` is unique and chosen here, so a lost answer can be looked up."""
 
     name: str
 

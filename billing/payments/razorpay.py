@@ -43,7 +43,7 @@ _LINK_ENDED = {"expired", "cancelled"}
 
 
 class Razorpay:
-    """The client; it keeps nothing between calls."""
+    """The client; stateless."""
 
     name = "razorpay"
 
@@ -106,7 +106,7 @@ class Razorpay:
         return str(self._call("POST", "orders", body)["id"])
 
     def find_order(self, receipt: str) -> str | None:
-        """The order with our receipt, for when the answer to its creation was lost."""
+        """The order with a receipt, for when the answer to its creation was lost."""
         items = self._call("GET", "orders", query={"receipt": receipt})["items"]
         return str(items[0]["id"]) if items else None
 
@@ -163,7 +163,7 @@ class Razorpay:
         return self._link(self._call("POST", "payment_links", body))
 
     def find_link(self, reference: str) -> Link | None:
-        """The link with our reference."""
+        """The link with a reference."""
         found = self._call("GET", "payment_links", query={"reference_id": reference})["payment_links"]
         return self._link(found[0]) if found else None
 
@@ -172,7 +172,7 @@ class Razorpay:
         return self._link(self._call("GET", f"payment_links/{link_id}"))
 
     def cancel_link(self, link_id: str) -> None:
-        """End a link that nobody paid; refused when somebody did."""
+        """End an unpaid link; refused when it was paid."""
         self._call("POST", f"payment_links/{link_id}/cancel", {})
 
     def is_signed(self, body: bytes, signature: str) -> bool:

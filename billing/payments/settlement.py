@@ -1,8 +1,8 @@
-"""What a payment's result does: to the attempt, to its invoice, to the tenant. One transaction, forward only.
+"""Settlement: applies a payment's result to the attempt, its invoice and its tenant, in one transaction.
 
-The only writer of results. Locks in the order invoice, attempt, tenant. A result that comes twice, late or out of
-order changes nothing it should not: money that was captured stays captured, and a failed attempt may still be
-captured (a late authorisation), never the other way round.
+The only writer of results. Locks in the order invoice, attempt, tenant. Results only move forward, so a
+repeated, late or reordered one is harmless: captured money stays captured, and a failed attempt may still be captured
+(a late authorisation), never the other way round.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ def apply_payments(*, attempt_id: UUID, payments: list[Payment], at: datetime) -
 
 
 def note_processing(*, attempt_id: UUID, payment_id: str, at: datetime) -> None:
-    """The provider works on it; the result comes later."""
+    """The provider accepted the payment; the result comes later."""
     with transaction.atomic():
         invoice, attempt = _locked(attempt_id)
         if attempt.status not in PaymentAttempt.IN_FLIGHT:

@@ -1,4 +1,4 @@
-"""`/internal/razorpay/webhook`: what the provider calls. Plain Django: the raw bytes are signed."""
+"""Webhook route of the payment provider. Plain Django, because the raw bytes are signed."""
 
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
@@ -11,7 +11,7 @@ from gateway.api.errors import MethodNotAllowed, PayloadTooLarge, answering_erro
 @csrf_exempt
 @answering_errors
 def razorpay(request: HttpRequest) -> HttpResponse:
-    """POST keeps a notice and answers 200 after the commit; 401 for a wrong signature."""
+    """POST stores a notice and answers 200 after the commit; 401 for a wrong signature."""
     if request.method != "POST":
         raise MethodNotAllowed
     body = request.body

@@ -66,7 +66,7 @@ def test_staff_issue_a_credit_note(browser: Client, invoice: Invoice, staff: Use
     assert CreditNote.objects.count() == 1
 
 
-def test_staff_take_down_a_bank_transfer(browser: Client, invoice: Invoice) -> None:
+def test_staff_record_a_bank_transfer(browser: Client, invoice: Invoice) -> None:
     url = reverse("admin:billing_invoice_payment", args=[invoice.pk])
     browser.post(url, {**SUBMITTED, "amount": "590.01", "reference": "UTR1"})
     browser.post(url, {**SUBMITTED, "amount": "90.00", "reference": "UTR2"})

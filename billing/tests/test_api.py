@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import mails, profiles
+from billing import pay_links, profiles
 from billing.billing_run import run
 from billing.invoices import invoice_page
 from billing.models import BillingProfile, Invoice
@@ -335,7 +335,7 @@ def test_paying_now(api: Api, provider: RunningSimulator, payer: Tenant, invoice
 
 def test_the_mailed_page_leads_to_the_provider(provider: RunningSimulator, invoice: Invoice) -> None:
     browser = Client()
-    path = mails.pay_page_url(invoice).partition("127.0.0.1:8000")[2] or "/pay/x"
+    path = pay_links.url_of(invoice).partition("127.0.0.1:8000")[2] or "/pay/x"
     assert "₹1,180.00" in browser.get(path).content.decode()
     answered = browser.post(path)
     assert answered.status_code == 303

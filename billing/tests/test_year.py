@@ -119,7 +119,7 @@ def check_books(provider: RunningSimulator) -> None:
         for row in provider.control("GET", "payments")["payments"]
         if row["status"] == "captured" and row["amount"] > 100
     ]
-    assert captured <= sum(collected), "nothing is taken down that the provider does not have"
+    assert captured <= sum(collected), "nothing is recorded that the provider does not have"
 
 
 def test_a_year(provider: RunningSimulator, settings: Settings) -> None:

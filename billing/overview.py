@@ -1,0 +1,86 @@
+"""The billing overview of a tenant: numbers of this month, the estimate of the next invoice, mandate, open invoices.
+
+Called by `GET /v1/billing`; `serializers.BillingOut` gives it its shape.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any
+
+from billing import plan, profiles
+from billing.models import BillingProfile, Invoice, Mandate
+from billing.payments import mandates
+from billing.periods import Period, ist_date
+from billing.usage import ActiveNumber, active_numbers, billed_from
+from tenants.models import Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class NextCharge:
+    """The estimate of the next invoice, in paise."""
+
+    period: str
+    invoice_on: date
+    numbers: int
+    subtotal_paise: int
+    tax_paise: int
+    total_paise: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What `GET /v1/billing` shows."""
+
+    tenant: Tenant
+    numbers: Sequence[ActiveNumber]
+    next_charge: NextCharge | None
+    mandate: Mandate | None
+    unpaid: Sequence[Invoice]
+    billing_profile: BillingProfile
+    plan: dict[str, Any] = field(default_factory=lambda: plan.TERMS)
+
+    @property
+    def active_numbers(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def open_invoices(self) -> int:
+        return len(self.unpaid)
+
+    @property
+    def amount_due_paise(self) -> int:
+        return sum(invoice.amount_due_paise for invoice in self.unpaid)
+
+
+def of(tenant: Tenant, at: datetime) -> Overview:
+    """The overview at a moment."""
+    period = Period.of(at)
+    billed = not tenant.sandbox and tenant.billing_status in {
+        Tenant.BillingStatus.TRIALING,
+        Tenant.BillingStatus.ACTIVE,
+        Tenant.BillingStatus.PAST_DUE,
+    }
+    return Overview(
+        tenant=tenant,
+        numbers=active_numbers(tenant_id=tenant.id, start=period.start, end=period.end) if billed else [],
+        next_charge=_next_charge(tenant, period) if billed else None,
+        mandate=mandates.current(tenant.id),
+        unpaid=list(Invoice.objects.for_tenant(tenant.id).unpaid()),
+        billing_profile=profiles.profile_of(tenant),
+    )
+
+
+def _next_charge(tenant: Tenant, current: Period) -> NextCharge:
+    """The first month that is billed from now on, as if every number stayed as it is."""
+    period = max(current, Period.of(tenant.trial_ends_at)) if tenant.trial_ends_at else current
+    numbers = active_numbers(tenant_id=tenant.id, start=billed_from(tenant, period), end=period.end)
+    charge = plan.charge_for(len(numbers))
+    return NextCharge(
+        period=str(period),
+        invoice_on=ist_date(period.end),
+        numbers=charge.numbers,
+        subtotal_paise=charge.subtotal_paise,
+        tax_paise=charge.tax_paise,
+        total_paise=charge.total_paise,
+    )
