@@ -16,7 +16,7 @@ from billing.usage import active_numbers, billed_from
 from tenants.models import Tenant
 
 AFTER_MIDNIGHT = timedelta(minutes=10)
-"""How long after a month's end its snapshot is taken (IST 00:10): transactions of the last moment have committed by then."""
+"""How long after a month's end its snapshot is taken (IST 00:10): by then its last transactions have committed."""
 
 _STATUS = Tenant.BillingStatus
 

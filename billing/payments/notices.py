@@ -1,8 +1,8 @@
 """Notices: the provider's webhooks, stored before they are answered, applied by a task.
 
-A notice only says that something happened. The state is read from the provider (`charging.refresh`, `mandates.sync`). So the
-order of notices, a repeated notice and a lost one make no difference. Called by `webhook_views.py`, the task,
-`billing_run.py`.
+A notice only says that something happened. The state is read from the provider (`charging.refresh`,
+`mandates.sync`), so the order of notices, a repeated notice and a lost one make no difference.
+Called by `webhook_views.py`, the task, `billing_run.py`.
 """
 
 import hashlib
