@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 
-from billing.invoices import gst
+from billing import gst
 from billing.periods import Period
 from tenants.signup import tax_ids
 

@@ -11,7 +11,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import F, Q
 
-from billing.invoices import gst
+from billing import gst
 from billing.payments.models import Mandate, PaymentAttempt, ProviderEvent
 from gateway import ids
 from gateway.ids import uuid7

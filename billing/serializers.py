@@ -6,8 +6,7 @@ from urllib.parse import urlsplit
 
 from rest_framework import serializers
 
-from billing import plan, profiles
-from billing.invoices import gst
+from billing import gst, plan, profiles
 from billing.models import (
     BillingProfile,
     BillingSnapshot,

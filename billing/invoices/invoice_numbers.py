@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from billing.invoices import gst
+from billing import gst
 from billing.models import InvoiceSeries
 from billing.periods import financial_year
 

@@ -11,8 +11,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from billing import mails, plan, profiles
-from billing.invoices import gst
+from billing import gst, mails, plan, profiles
 from billing.invoices.invoice_numbers import take_number
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
 from billing.money import in_words

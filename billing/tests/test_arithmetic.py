@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.invoices import gst
+from billing import gst
 from billing.money import in_words, rounded_share, rupees
 from billing.periods import Period, financial_year
 from billing.plan import charge_for
