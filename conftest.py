@@ -18,6 +18,7 @@ import pytest
 import redis
 from django.conf import settings
 
+from gateway import embedded_addresses
 from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
 
@@ -27,17 +28,17 @@ def start_servers() -> None:
     data_dir = Path(tempfile.mkdtemp(prefix="gateway-tests-"))
     os.environ["DATA_DIR"] = str(data_dir)
     atexit.register(shutil.rmtree, data_dir, ignore_errors=True)
-    atexit.register(shutil.rmtree, embedded_servers.socket_dir(data_dir), ignore_errors=True)
+    atexit.register(shutil.rmtree, embedded_addresses.socket_dir(data_dir), ignore_errors=True)
     group = ProcessGroup()
     atexit.register(group.close)
     if "DATABASE_URL" not in os.environ:
         postgres = embedded_servers.start_postgres(data_dir, process_group=group.id, durable=False)
         atexit.register(embedded_servers.stop_postgres, postgres)
-        os.environ["DATABASE_URL"] = embedded_servers.database_url(data_dir)
+        os.environ["DATABASE_URL"] = embedded_addresses.database_url(data_dir)
     if "REDIS_URL" not in os.environ:
         valkey = embedded_servers.start_valkey(data_dir, process_group=group.id)
         atexit.register(embedded_servers.stop_valkey, valkey)
-        os.environ["REDIS_URL"] = embedded_servers.valkey_url(data_dir)
+        os.environ["REDIS_URL"] = embedded_addresses.valkey_url(data_dir)
 
 
 _CALLERS = {name: os.environ.get(name) for name in ("DATABASE_URL", "REDIS_URL")}

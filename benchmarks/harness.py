@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import aiohttp
 
+from gateway import embedded_addresses
 from gateway.local_run import embedded_servers, local_ports, processes
 from gateway.local_run.process_group import ProcessGroup
 
@@ -58,7 +59,7 @@ class Harness:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, self.data_dir, ignore_errors=True)
-            stack.callback(shutil.rmtree, embedded_servers.socket_dir(self.data_dir), ignore_errors=True)
+            stack.callback(shutil.rmtree, embedded_addresses.socket_dir(self.data_dir), ignore_errors=True)
             self._group = ProcessGroup()
             stack.callback(self._group.close)
             self.running["postgres"] = embedded_servers.start_postgres(
@@ -72,8 +73,8 @@ class Harness:
             self.environment = {
                 **{name: value for name, value in os.environ.items() if not name.startswith("SIMULATOR_")},
                 "DATA_DIR": str(self.data_dir),
-                "DATABASE_URL": embedded_servers.database_url(self.data_dir),
-                "REDIS_URL": embedded_servers.valkey_url(self.data_dir),
+                "DATABASE_URL": embedded_addresses.database_url(self.data_dir),
+                "REDIS_URL": embedded_addresses.valkey_url(self.data_dir),
                 "DJANGO_SETTINGS_MODULE": "gateway.settings",
                 "LOG_LEVEL": "WARNING",
                 "WEBHOOK_ALLOW_HTTP": "true",

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import environ
 
-from gateway.local_run import embedded_servers
+from gateway import embedded_addresses
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -209,7 +209,7 @@ TEMPLATES = [
     },
 ]
 
-DATABASES = {"default": env.db_url_config(env.str("DATABASE_URL", embedded_servers.database_url(DATA_DIR)))}
+DATABASES = {"default": env.db_url_config(env.str("DATABASE_URL", embedded_addresses.database_url(DATA_DIR)))}
 DATABASE_POOL_SIZE: int = env.int("DATABASE_POOL_SIZE", 0)
 """Connections of one web process (set by the web process itself); 0 is one persistent connection a thread."""
 DATABASES["default"]["OPTIONS"] = {
@@ -236,7 +236,7 @@ DATABASE_PREPARED_STATEMENTS: bool = env.bool("DATABASE_PREPARED_STATEMENTS", Tr
 """Whether the statements that every event takes are prepared; off for a pooler that cannot keep them apart."""
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-REDIS_URL: str = env.str("REDIS_URL", embedded_servers.valkey_url(DATA_DIR))
+REDIS_URL: str = env.str("REDIS_URL", embedded_addresses.valkey_url(DATA_DIR))
 CACHES = {
     "default": {
         "BACKEND": "gateway.cache.ValkeyCache",
@@ -381,7 +381,7 @@ SPECTACULAR_SETTINGS = {
 }
 
 # --- Celery ---------------------------------------------------------------------------------------------
-CELERY_BROKER_URL = embedded_servers.celery_broker_url(REDIS_URL)
+CELERY_BROKER_URL = embedded_addresses.celery_broker_url(REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # workers wait for Valkey however long it is away

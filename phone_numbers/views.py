@@ -19,16 +19,14 @@ from gateway.upstream.errors import passed_through, unreachable
 from phone_numbers import onboarding, operations
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
+from phone_numbers.hosted_connect.serializers import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
 from phone_numbers.models import PhoneNumber
 from phone_numbers.serializers import (
     ConnectedAccountOut,
     ConnectIn,
     ConnectionOut,
-    ConnectSessionIn,
-    ConnectSessionOut,
     EmbeddedSignupIn,
     MigrateIn,
-    NewConnectSessionOut,
     NumberOut,
     RefreshedNumberOut,
     RefreshIn,

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from simulator import conversations, pages
+from simulator import inbox_views as inbox
 from simulator.config import Config
 from simulator.control import accounts as control_accounts
 from simulator.control import views as control
 from simulator.graph import accounts, media, messages, numbers, oauth, profile, templates, uploads
 from simulator.graph.dispatch import Graph, Table
-from simulator.inbox import views as inbox
 from simulator.parts import SIMULATOR, Simulator
 from simulator.payments import app as payments
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from simulator.config import Config
 from simulator.event_stream import Channel
 from simulator.faults import Rule
-from simulator.inbox.store import Inboxes
+from simulator.inbox_store import Inboxes
 from simulator.message_templates.reviews import Reviews
 from simulator.notifier import Notifier
 from simulator.records import Message

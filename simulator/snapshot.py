@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from simulator.inbox.store import Inboxes
+from simulator.inbox_store import Inboxes
 from simulator.records import Account, Number, Template, Token
 from simulator.state import State
 

@@ -5,16 +5,15 @@ from uuid import UUID
 from django.http import HttpRequest
 
 from gateway.api.authentication import TENANT_HEADER, BearerTokens, Caller, Environment
-from tenants import api_keys, key_cache
-from tenants.console import sessions
+from tenants import api_keys, console_sessions, key_cache
 
 
 class BearerAuthentication(BearerTokens):
     """Section 5 of the specification: tenant keys, platform keys with X-Service-Tenant, console tokens."""
 
     def caller_for(self, token: str, request: HttpRequest) -> Caller | None:
-        if token.startswith(sessions.TOKEN_PREFIX):
-            return sessions.caller_for(token)
+        if token.startswith(console_sessions.TOKEN_PREFIX):
+            return console_sessions.caller_for(token)
         if not api_keys.looks_like_key(token):
             return None
         facts = key_cache.key_by_hash(api_keys.hash_of(token))

@@ -12,8 +12,7 @@ from django.test import Client, TestCase
 from gateway.api import throttling
 from gateway.upstream.blocking_pool import line
 from messaging.notifications import routing
-from tenants import api_keys, key_cache, platform_apps
-from tenants.console import sessions
+from tenants import api_keys, console_sessions, key_cache, platform_apps
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 from tests.contract import assert_in_contract
 
@@ -139,4 +138,4 @@ def staff(db: None) -> User:
 @pytest.fixture
 def staff_api(staff: User) -> Api:
     """`staff` calling with a console token."""
-    return Api(sessions.open_session(staff).token)
+    return Api(console_sessions.open_session(staff).token)

@@ -8,8 +8,7 @@ import responses
 from pytest_django import Settings
 
 from gateway.api.authentication import TENANT_HEADER
-from tenants import api_keys, platform_apps
-from tenants.console import sessions
+from tenants import api_keys, console_sessions, platform_apps
 from tenants.models import Tenant, User
 from tests.authorisation import ROWS, Route, Row, World, registered_routes
 from tests.fixtures import Api, assert_error
@@ -69,12 +68,12 @@ class Callers:
             platform_apps.create_app_key(app_id=another.id, name="k", environment="live").key
         )
         self.person = Api(
-            sessions.open_session(
+            console_sessions.open_session(
                 User.objects.create_user("a@traders.example", "pw", tenant=world.tenant)
             ).token
         )
         self.staff = Api(
-            sessions.open_session(User.objects.create_superuser("s@service.example", "pw")).token
+            console_sessions.open_session(User.objects.create_superuser("s@service.example", "pw")).token
         )
         self.by_status = {
             status: self.with_key(Tenant.objects.create(name=status, status=status))

@@ -12,7 +12,7 @@ from django.test import Client
 from gateway.clock import now
 from gateway.encryption import decrypt, encrypt
 from messaging.models import Batch
-from tenants.console import sessions
+from tenants import console_sessions
 from tenants.models import OutboundMail, Tenant, User
 from tests.fixtures import Api
 from tests.pages import marked_block
@@ -31,7 +31,7 @@ def test_at_each_step_of_a_rotation_both_halves_of_the_processes_read_each_other
 
 
 def test_a_new_secret_key_keeps_sessions_and_ends_console_tokens(settings: Any, staff: User) -> None:
-    first, second, token = Client(), Client(), sessions.open_session(staff).token
+    first, second, token = Client(), Client(), console_sessions.open_session(staff).token
     first.force_login(staff)
     second.force_login(staff)
     former, settings.SECRET_KEY = settings.SECRET_KEY, "x" * 60

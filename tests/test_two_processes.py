@@ -19,10 +19,10 @@ import redis
 import requests
 from django.db import connection
 
+from gateway import embedded_addresses
 from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
-from tenants import api_keys
-from tenants.console import sessions
+from tenants import api_keys, console_sessions
 from tenants.models import Tenant, User
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
@@ -59,7 +59,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
     environment = {
         **os.environ,
         "DATABASE_URL": urlunsplit(parts._replace(path="/" + quote(str(connection.settings_dict["NAME"])))),
-        "REDIS_URL": embedded_servers.valkey_url(tmp_path),
+        "REDIS_URL": embedded_addresses.valkey_url(tmp_path),
         "DATABASE_POOL_SIZE": "4",
     }
     ports = [_free_port(), _free_port()]
@@ -80,7 +80,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
     ]
     running = Web(
         urls=[f"http://127.0.0.1:{port}" for port in ports],
-        valkey_url=embedded_servers.valkey_url(tmp_path),
+        valkey_url=embedded_addresses.valkey_url(tmp_path),
         stop_valkey=lambda: embedded_servers.stop_valkey(valkey),
     )
     try:
@@ -114,7 +114,7 @@ def _until_it_answers(url: str, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.mark.parametrize("valkey", ["well", "flushed", "stopped"])
 def test_what_one_process_is_told_reaches_the_other_within_ten_seconds(web: Web, valkey: str) -> None:
-    staff = sessions.open_session(User.objects.create_superuser("staff@service.example", "pw")).token
+    staff = console_sessions.open_session(User.objects.create_superuser("staff@service.example", "pw")).token
     active = Tenant.objects.create(name="Will be suspended", status=Tenant.Status.ACTIVE)
     waiting = Tenant.objects.create(name="Will be approved")
     other = Tenant.objects.create(name="Loses a key", status=Tenant.Status.ACTIVE)

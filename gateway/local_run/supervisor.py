@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
-from gateway import settings
+from gateway import embedded_addresses, settings
 from gateway.local_run import embedded_servers, local_ports, processes
 from gateway.local_run.process_group import ProcessGroup
 from gateway.local_run.processes import Child, StartError, log_tail
@@ -91,7 +91,7 @@ def reset() -> None:
         raise StartError(f"{_shown(data_dir)} was not made by `make run`: nothing is deleted.")
     with locked(data_dir):
         shutil.rmtree(data_dir)
-        shutil.rmtree(embedded_servers.socket_dir(data_dir), ignore_errors=True)
+        shutil.rmtree(embedded_addresses.socket_dir(data_dir), ignore_errors=True)
     return _say(f"Deleted {_shown(data_dir)}.")
 
 

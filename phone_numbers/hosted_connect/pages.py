@@ -22,8 +22,8 @@ from gateway.api.json import parse_object
 from gateway.upstream.client import UpstreamUnreachable, platform
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
+from phone_numbers.hosted_connect.serializers import ConnectAnswerIn
 from phone_numbers.models import ConnectSession
-from phone_numbers.serializers import ConnectAnswerIn
 from tenants.models import Tenant
 
 log = structlog.get_logger(__name__)

@@ -8,7 +8,7 @@ import pytest
 from simulator.app import make_app
 from simulator.config import Config
 from simulator.faults import ACTIONS, MATCHES
-from simulator.inbox.store import MODES, VERIFY_MODES
+from simulator.inbox_store import MODES, VERIFY_MODES
 from simulator.settings import PRESETS, Settings
 from simulator.state import TOKEN_VARIANTS
 

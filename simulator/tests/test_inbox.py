@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from simulator.inbox.store import check_signature, created_at
+from simulator.inbox_store import check_signature, created_at
 from simulator.tests.conftest import Graph
 
 KEY = b"0123456789abcdef0123456789abcdef"

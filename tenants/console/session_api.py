@@ -17,8 +17,8 @@ from rest_framework.viewsets import ViewSet
 
 from gateway.api.authentication import ConsoleCaller
 from gateway.api.errors import Forbidden, RateLimited, Unauthorized
+from tenants import console_sessions
 from tenants.authentication import BearerAuthentication
-from tenants.console import sessions
 from tenants.console.accounts import check_second_factor, has_second_factor
 from tenants.models import ConsoleSession, User
 from tenants.serializers import ConsoleSessionIn, ConsoleSessionOut, NewConsoleSessionOut
@@ -44,7 +44,7 @@ class ConsoleSessionsView(ViewSet):
         body = ConsoleSessionIn(data=request.data)
         body.is_valid(raise_exception=True)
         user = _identify(request, **body.validated_data)
-        new = sessions.open_session(user)
+        new = console_sessions.open_session(user)
         return Response({"token": new.token, **_shown(new.row)}, status=201)
 
 
@@ -96,7 +96,7 @@ def _too_many() -> RateLimited:
 
 
 def _current(request: Request) -> ConsoleSession:
-    session = sessions.session_for(request.headers["Authorization"].partition(" ")[2].strip())
+    session = console_sessions.session_for(request.headers["Authorization"].partition(" ")[2].strip())
     if session is None:
         raise Unauthorized
     return session

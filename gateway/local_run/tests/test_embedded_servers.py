@@ -12,6 +12,7 @@ import psycopg
 import pytest
 import redis
 
+from gateway import embedded_addresses
 from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
 from gateway.local_run.processes import StartError
@@ -25,47 +26,47 @@ def group() -> Iterator[ProcessGroup]:
 
 
 def query_one(data_dir: Path, statement: str) -> object:
-    with psycopg.connect(embedded_servers.database_url(data_dir), autocommit=True) as connection:
+    with psycopg.connect(embedded_addresses.database_url(data_dir), autocommit=True) as connection:
         row = connection.execute(statement).fetchone()
     assert row is not None
     return row[0]
 
 
 def execute(data_dir: Path, statement: str) -> None:
-    with psycopg.connect(embedded_servers.database_url(data_dir), autocommit=True) as connection:
+    with psycopg.connect(embedded_addresses.database_url(data_dir), autocommit=True) as connection:
         connection.execute(statement)
 
 
 def test_addresses_are_computed_without_touching_the_disk(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    embedded_servers.database_url(data_dir)
-    embedded_servers.valkey_url(data_dir)
+    embedded_addresses.database_url(data_dir)
+    embedded_addresses.valkey_url(data_dir)
     assert not data_dir.exists()
 
 
 @pytest.mark.parametrize("depth", [0, 1, 5, 40])
 def test_sockets_fit_however_deep_the_data_directory_is(depth: int) -> None:
     data_dir = Path("/srv", *["a directory with ümlauts"] * depth, "data")
-    socket = embedded_servers.socket_dir(data_dir) / ".s.PGSQL.5432"
-    assert len(os.fsencode(socket)) <= embedded_servers.MAX_SOCKET_PATH
-    assert embedded_servers.socket_dir(data_dir) == embedded_servers.socket_dir(data_dir)
+    socket = embedded_addresses.socket_dir(data_dir) / ".s.PGSQL.5432"
+    assert len(os.fsencode(socket)) <= embedded_addresses.MAX_SOCKET_PATH
+    assert embedded_addresses.socket_dir(data_dir) == embedded_addresses.socket_dir(data_dir)
 
 
 def test_deep_data_directories_do_not_share_sockets() -> None:
     deep = Path("/srv", "x" * 120)
-    assert embedded_servers.socket_dir(deep / "one") != embedded_servers.socket_dir(deep / "two")
+    assert embedded_addresses.socket_dir(deep / "one") != embedded_addresses.socket_dir(deep / "two")
 
 
 def test_a_relative_data_directory_is_the_absolute_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert embedded_servers.database_url(Path("data")) == embedded_servers.database_url(tmp_path / "data")
+    assert embedded_addresses.database_url(Path("data")) == embedded_addresses.database_url(tmp_path / "data")
 
 
 def test_the_database_url_says_the_same_to_django_and_to_libpq() -> None:
     data_dir = Path("/srv/a b+c%d/data")
-    url = embedded_servers.database_url(data_dir)
+    url = embedded_addresses.database_url(data_dir)
     django = environ.Env.db_url_config(url)
     libpq = psycopg.conninfo.conninfo_to_dict(url)
     assert django["OPTIONS"]["host"] == libpq["host"] == str(data_dir / "run")
@@ -76,9 +77,9 @@ def test_the_database_url_says_the_same_to_django_and_to_libpq() -> None:
 def test_celery_and_redis_reach_the_same_database_of_valkey(tmp_path: Path, group: ProcessGroup) -> None:
     data_dir = tmp_path / "a b+c%d"
     process = embedded_servers.start_valkey(data_dir, process_group=group.id)
-    url = embedded_servers.valkey_url(data_dir).replace("db=0", "db=3")
+    url = embedded_addresses.valkey_url(data_dir).replace("db=0", "db=3")
     with (
-        kombu.Connection(embedded_servers.celery_broker_url(url)) as broker,
+        kombu.Connection(embedded_addresses.celery_broker_url(url)) as broker,
         broker.SimpleQueue("letters") as queue,
     ):
         queue.put("hello")
@@ -89,7 +90,7 @@ def test_celery_and_redis_reach_the_same_database_of_valkey(tmp_path: Path, grou
 
 def test_a_broker_url_of_a_managed_server_is_left_alone() -> None:
     url = "rediss://user:secret@valkey.example.com:6380/2?ssl_cert_reqs=required"
-    assert embedded_servers.celery_broker_url(url) == url
+    assert embedded_addresses.celery_broker_url(url) == url
 
 
 def test_two_data_directories_run_side_by_side_and_keep_their_data(
@@ -110,7 +111,7 @@ def test_two_data_directories_run_side_by_side_and_keep_their_data(
     assert [query_one(each, "SELECT number FROM kept") for each in directories] == [0, 1]
     for process in running:
         embedded_servers.stop_postgres(process)
-    embedded_servers.socket_dir(directories[1]).rmdir()
+    embedded_addresses.socket_dir(directories[1]).rmdir()
 
 
 def test_postgres_is_durable_and_set_to_utf8_and_utc(tmp_path: Path, group: ProcessGroup) -> None:
@@ -158,7 +159,7 @@ def test_postgres_starts_at_once_after_it_was_killed_under_busy_sessions(
 ) -> None:
     """A session outlives its server until it waits for something: this one never does."""
     process = embedded_servers.start_postgres(tmp_path, process_group=group.id, durable=False)
-    sessions = [psycopg.connect(embedded_servers.database_url(tmp_path)) for _ in range(5)]
+    sessions = [psycopg.connect(embedded_addresses.database_url(tmp_path)) for _ in range(5)]
     sessions[0].pgconn.send_query(b"DO 'BEGIN LOOP END LOOP; END'")
     running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %'"
     while not query_one(tmp_path, running):
@@ -200,7 +201,7 @@ def test_an_orphaned_postgres_is_stopped_before_the_next_start(tmp_path: Path, g
 
 def test_valkey_never_evicts_and_writes_nothing(tmp_path: Path, group: ProcessGroup) -> None:
     process = embedded_servers.start_valkey(tmp_path, process_group=group.id)
-    with redis.Redis.from_url(embedded_servers.valkey_url(tmp_path), decode_responses=True) as client:
+    with redis.Redis.from_url(embedded_addresses.valkey_url(tmp_path), decode_responses=True) as client:
         client.set("key", "value")
         settings = client.config_get("*")
     assert settings["maxmemory-policy"] == "noeviction"
@@ -218,7 +219,7 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path, g
 
 
 def test_a_socket_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    sockets = embedded_servers.socket_dir(tmp_path)
+    sockets = embedded_addresses.socket_dir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
     sockets.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StartError, match="belongs to another user"):

@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tenants.console import sessions
+from tenants import console_sessions
 from tenants.models import User
 
 
@@ -16,4 +16,4 @@ class Command(BaseCommand):
         user = User.objects.filter(email=options["email"].lower(), is_staff=True, is_active=True).first()
         if user is None:
             raise CommandError("There is no active staff member with this e-mail address.")
-        self.stdout.write(sessions.open_session(user).token)
+        self.stdout.write(console_sessions.open_session(user).token)

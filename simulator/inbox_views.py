@@ -17,7 +17,7 @@ from simulator.control.views import answer as as_json
 from simulator.control.views import read, refusals
 from simulator.event_stream import Channel
 from simulator.faults import hang, reset
-from simulator.inbox.store import Delivery, Inbox, check_signature
+from simulator.inbox_store import Delivery, Inbox, check_signature
 from simulator.parts import SIMULATOR
 
 _DRIP_SECONDS = 120
