@@ -7,15 +7,15 @@ from django.db.models import Count, OuterRef, Q, Subquery
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSet
 
 from billing.models import BillingSnapshot, Invoice
 from billing.serializers import AdminBillingOut
 from gateway.api.authentication import StaffCaller
+from gateway.api.viewsets import ResourceViewSet
 from tenants.models import Tenant
 
 
-class AdminBillingView(ViewSet):
+class AdminBillingView(ResourceViewSet):
     """All tenants that billing knows: those past due first, then by name."""
 
     permission_classes = [StaffCaller]

@@ -10,7 +10,6 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSet
 
 from billing import overview, profiles
 from billing.invoices import invoice_page
@@ -32,6 +31,7 @@ from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import NotFound, ServiceError
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
+from gateway.api.viewsets import ResourceViewSet
 from gateway.clock import now
 from tenants.models import Tenant
 
@@ -47,7 +47,7 @@ class BillingDisabled(ServiceError):
         super().__init__(details={"billing_enabled": False})
 
 
-class BillingViewSet(ViewSet):
+class BillingViewSet(ResourceViewSet):
     """A view that answers 503 while billing is off; permissions are checked first."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

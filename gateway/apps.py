@@ -9,6 +9,7 @@ class GatewayConfig(AppConfig):
 
     def ready(self) -> None:
         from gateway import checks, sentry  # noqa: F401 - checks registers the system checks
+        from gateway.api import paths  # noqa: F401 - registers the path converters
 
         sentry.start()
         post_migrate.connect(_maintain_partitions, dispatch_uid="partitions")

@@ -9,7 +9,7 @@ from django.urls import include, path
 from django.views import defaults
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
-from gateway.api import errors
+from gateway.api import errors, unknown_paths
 from gateway.api.middleware import API_PATHS
 from gateway.api.views import HealthView
 from gateway.metrics import metrics_page
@@ -50,15 +50,19 @@ Handler = Callable[..., HttpResponse]
 
 def _json_or_page(json_handler: Handler, page_handler: Handler) -> Handler:
     def handler(request: HttpRequest, exception: BaseException | None = None) -> HttpResponse:
-        if request.path.startswith(API_PATHS):
+        if request.path.startswith(API_PATHS) or not _from_browser(request):
             return json_handler(request, exception)
         return page_handler(request, exception) if exception else page_handler(request)
 
     return handler
 
 
+def _from_browser(request: HttpRequest) -> bool:
+    return "text/html" in request.headers.get("Accept", "")
+
+
 handler400 = _json_or_page(errors.bad_request, defaults.bad_request)
-handler404 = _json_or_page(errors.not_found, defaults.page_not_found)
+handler404 = _json_or_page(unknown_paths.answer, defaults.page_not_found)
 
 
 def handler500(request: HttpRequest) -> HttpResponse:

@@ -4,14 +4,14 @@ from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
-from rest_framework.viewsets import ViewSet
 
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.json import object_of
+from gateway.api.viewsets import ResourceViewSet
 from messaging import idempotency, sending
 
 
-class MessagesView(ViewSet):
+class MessagesView(ResourceViewSet):
     """Send one message, or mark one as read: bodies and answers are the upstream's own."""
 
     @extend_schema(

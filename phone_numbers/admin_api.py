@@ -3,14 +3,14 @@
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSet
 
 from gateway.api.authentication import StaffCaller
+from gateway.api.viewsets import ResourceViewSet
 from phone_numbers.models import PhoneNumber
 from phone_numbers.serializers import AdminNumberOut, AdminNumbersIn
 
 
-class AdminNumbersView(ViewSet):
+class AdminNumbersView(ResourceViewSet):
     """All numbers, newest first, optionally of one connection state."""
 
     permission_classes = [StaffCaller]

@@ -10,10 +10,10 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSet
 
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.validation import checked
+from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.errors import passed_through, unreachable
 from phone_numbers import onboarding, operations
@@ -40,7 +40,7 @@ from tenants.billing_restriction import require_new_numbers_allowed
 VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="The upstream's answer, verbatim.")
 
 
-class UpstreamCallsView(ViewSet):
+class UpstreamCallsView(ResourceViewSet):
     """A view whose flow calls the upstream: what it refuses passes through, no answer is 502."""
 
     def handle_exception(self, exc: Exception) -> Any:
@@ -169,7 +169,7 @@ class BusinessProfileView(UpstreamCallsView):
         return _verbatim(operations.set_business_profile(_number(request, phone_number_id), body=body))
 
 
-class ConnectSessionsView(ViewSet):
+class ConnectSessionsView(ResourceViewSet):
     """Hosted links on which a customer connects an account."""
 
     @extend_schema(

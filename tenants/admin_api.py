@@ -10,13 +10,13 @@ from django.db.models import Count
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSet
 
 from gateway import health
 from gateway.api.authentication import StaffCaller, caller_of
 from gateway.api.errors import Forbidden, NotFound
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
+from gateway.api.viewsets import ResourceViewSet
 from tenants import approval, mail, platform_apps
 from tenants.models import AuditEntry, OutboundMail, PlatformApp, Tenant, User
 from tenants.serializers import (
@@ -49,7 +49,7 @@ def _actor(request: Request, permission: str) -> int:
     return user.pk
 
 
-class AdminTenantsView(ViewSet):
+class AdminTenantsView(ResourceViewSet):
     """All tenants, and the four decisions about one."""
 
     permission_classes = [StaffCaller]
@@ -95,7 +95,7 @@ class AdminTenantsView(ViewSet):
         return Response(ReinstatedOut(approval.reinstate(tenant_id=tenant_id, actor_user_id=actor)).data)
 
 
-class AdminHealthView(ViewSet):
+class AdminHealthView(ResourceViewSet):
     """What every app reports of its own state (`gateway/health.py`)."""
 
     permission_classes = [StaffCaller]
@@ -105,7 +105,7 @@ class AdminHealthView(ViewSet):
         return Response(health.report())
 
 
-class AdminAuditView(ViewSet):
+class AdminAuditView(ResourceViewSet):
     """The audit log, newest first."""
 
     permission_classes = [StaffCaller]
@@ -123,7 +123,7 @@ class AdminAuditView(ViewSet):
         return pages.get_paginated_response(AuditEntryOut(rows, many=True).data)
 
 
-class AdminMailView(ViewSet):
+class AdminMailView(ResourceViewSet):
     """The last mail to an address: only where EMAIL_MODE is log."""
 
     permission_classes = [StaffCaller]
@@ -151,7 +151,7 @@ class AdminMailView(ViewSet):
         )
 
 
-class AdminAppsView(ViewSet):
+class AdminAppsView(ResourceViewSet):
     """Platform apps and their keys."""
 
     permission_classes = [StaffCaller]

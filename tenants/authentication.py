@@ -4,7 +4,7 @@ from uuid import UUID
 
 from django.http import HttpRequest
 
-from gateway.api.authentication import TENANT_HEADER, BearerTokens, Caller, Environment
+from gateway.api.authentication import TENANT_HEADER, BearerTokens, Caller, Environment, TenantFacts
 from tenants import api_keys, console_sessions, key_cache
 
 
@@ -26,9 +26,14 @@ class BearerAuthentication(BearerTokens):
             return Caller("tenant_key", environment, tenant=tenant, key_id=facts.id) if tenant else None
         chosen = _chosen_tenant(request)
         tenant = key_cache.tenant_by_id(chosen) if chosen else None
-        if tenant is not None and tenant.app_id != facts.app_id:
+        if tenant is not None and not _may_act_on(facts, tenant):
             tenant = None
         return Caller("app_key", environment, tenant=tenant, app_id=facts.app_id, key_id=facts.id)
+
+
+def _may_act_on(key: key_cache.KeyFacts, tenant: TenantFacts) -> bool:
+    """A platform key acts on its app's tenants; a test key on the sandbox tenants among them."""
+    return tenant.app_id == key.app_id and (tenant.sandbox or key.environment == "live")
 
 
 def _chosen_tenant(request: HttpRequest) -> UUID | None:

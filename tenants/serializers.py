@@ -43,7 +43,9 @@ class TenantChangeIn(serializers.Serializer[dict[str, Any]]):
 
 class TenantCreateIn(serializers.Serializer[dict[str, Any]]):
     name = serializers.CharField(max_length=200)
-    external_ref = serializers.CharField(required=False, allow_null=True, default=None, max_length=255)
+    external_ref = serializers.CharField(
+        required=False, allow_null=True, default=None, max_length=255, trim_whitespace=False
+    )
     retention_days = serializers.ChoiceField(
         required=False, default=Tenant.Retention.DAYS_90, choices=Tenant.Retention.choices
     )

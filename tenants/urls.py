@@ -13,10 +13,10 @@ from tenants.views import ApiKeysView, TenantsView, TenantView
 urlpatterns = [
     path("tenant", TenantView.as_view({"get": "retrieve", "patch": "partial_update"}), name="tenant"),
     path("tenants", TenantsView.as_view({"get": "list", "post": "create"}), name="tenants"),
-    path("tenants/<uuid:tenant_id>", TenantsView.as_view({"get": "retrieve"}), name="tenant-by-id"),
+    path("tenants/<id:tenant_id>", TenantsView.as_view({"get": "retrieve"}), name="tenant-by-id"),
     path("api-keys", ApiKeysView.as_view({"get": "list", "post": "create"}), name="api-keys"),
-    path("api-keys/<uuid:key_id>", ApiKeysView.as_view({"delete": "destroy"}), name="api-key"),
-    path("api-keys/<uuid:key_id>/rotate", ApiKeysView.as_view({"post": "rotate"}), name="api-key-rotate"),
+    path("api-keys/<id:key_id>", ApiKeysView.as_view({"delete": "destroy"}), name="api-key"),
+    path("api-keys/<id:key_id>/rotate", ApiKeysView.as_view({"post": "rotate"}), name="api-key-rotate"),
     path("console/sessions", ConsoleSessionsView.as_view({"post": "create"}), name="console-sessions"),
     path(
         "console/sessions/current",
@@ -26,7 +26,7 @@ urlpatterns = [
     path("admin/tenants", AdminTenantsView.as_view({"get": "list"}), name="admin-tenants"),
     *(
         path(
-            f"admin/tenants/<uuid:tenant_id>/{decision}",
+            f"admin/tenants/<id:tenant_id>/{decision}",
             AdminTenantsView.as_view({"post": decision}),
             name=f"admin-tenant-{decision}",
         )
@@ -36,7 +36,5 @@ urlpatterns = [
     path("admin/audit", AdminAuditView.as_view({"get": "list"}), name="admin-audit"),
     path("admin/mail/last", AdminMailView.as_view({"get": "retrieve"}), name="admin-mail-last"),
     path("admin/apps", AdminAppsView.as_view({"get": "list", "post": "create"}), name="admin-apps"),
-    path(
-        "admin/apps/<uuid:app_id>/keys", AdminAppsView.as_view({"post": "create_key"}), name="admin-app-keys"
-    ),
+    path("admin/apps/<id:app_id>/keys", AdminAppsView.as_view({"post": "create_key"}), name="admin-app-keys"),
 ]

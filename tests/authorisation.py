@@ -253,6 +253,8 @@ class Route:
     path: str
     kind: Kind
     view: Any
+    action: str | None
+    """The viewset's method that serves the route."""
 
     @property
     def name(self) -> str:
@@ -286,5 +288,9 @@ def _walk(resolver: Any, prefix: str) -> Iterator[Route]:
             actions = getattr(pattern.callback, "actions", None)
             for method in actions or [name for name in ("get", "post") if hasattr(view, name)]:
                 yield Route(
-                    method.upper(), "/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", path), KINDS[permissions], view
+                    method.upper(),
+                    "/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", path),
+                    KINDS[permissions],
+                    view,
+                    actions[method] if actions else None,
                 )

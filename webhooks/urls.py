@@ -6,20 +6,20 @@ from webhooks.views import DeliveriesView, EndpointsView
 urlpatterns = [
     path("webhooks", EndpointsView.as_view({"get": "list", "post": "create"}), name="webhooks"),
     path(
-        "webhooks/<uuid:endpoint_id>",
+        "webhooks/<id:endpoint_id>",
         EndpointsView.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
         name="webhook",
     ),
     path(
-        "webhooks/<uuid:endpoint_id>/verify", EndpointsView.as_view({"post": "verify"}), name="webhook-verify"
+        "webhooks/<id:endpoint_id>/verify", EndpointsView.as_view({"post": "verify"}), name="webhook-verify"
     ),
     path(
-        "webhooks/<uuid:endpoint_id>/rotate-secret",
+        "webhooks/<id:endpoint_id>/rotate-secret",
         EndpointsView.as_view({"post": "rotate_secret"}),
         name="webhook-rotate-secret",
     ),
     path(
-        "webhooks/<uuid:endpoint_id>/replay",
+        "webhooks/<id:endpoint_id>/replay",
         EndpointsView.as_view({"post": "replay"}),
         name="webhook-replay",
     ),

@@ -5,13 +5,13 @@ from uuid import UUID
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSet
 
 from gateway import ids
 from gateway.api import query
 from gateway.api.authentication import tenant_of
 from gateway.api.errors import NotFound
 from gateway.api.pagination import NewestFirst
+from gateway.api.viewsets import ResourceViewSet
 from webhooks import endpoints, replay
 from webhooks.events.types import ALL
 from webhooks.models import Delivery, Endpoint
@@ -32,7 +32,7 @@ from webhooks.serializers import (
 )
 
 
-class EndpointsView(ViewSet):
+class EndpointsView(ResourceViewSet):
     """A tenant's webhook endpoints."""
 
     @extend_schema(operation_id="list_webhooks", tags=["Webhooks"], responses=EndpointOut(many=True))
@@ -123,7 +123,7 @@ class EndpointsView(ViewSet):
         return Response({"queued": queued}, status=202)
 
 
-class DeliveriesView(ViewSet):
+class DeliveriesView(ResourceViewSet):
     """Deliveries: every event on its way to every endpoint, with what came of each attempt."""
 
     @extend_schema(

@@ -240,11 +240,6 @@ def answering_errors(view: Callable[..., HttpResponse]) -> Callable[..., HttpRes
     return wrapped
 
 
-def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """Django's handler404 for the API paths (unknown path)."""
-    return error_response(NotFound(f"There is nothing at {request.path}."), request)
-
-
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """Django's handler400 for the API paths."""
     return error_response(InvalidRequest(), request)

@@ -100,7 +100,7 @@ class ServiceSchema(AutoSchema):
 
     def _get_parameters(self) -> list[dict[str, Any]]:
         parameters: list[dict[str, Any]] = super()._get_parameters()
-        if self._is_page():
+        if self.is_page():
             known = {parameter["name"] for parameter in parameters}
             paging = NewestFirst().get_schema_operation_parameters(self.view)
             parameters += [parameter for parameter in paging if parameter["name"] not in known]
@@ -115,7 +115,7 @@ class ServiceSchema(AutoSchema):
             )
         return parameters
 
-    def _is_page(self) -> bool:
+    def is_page(self) -> bool:
         return getattr(self.view, "action", None) == "list" and self.get_operation_id() not in UNPAGED_LISTS
 
     def _get_response_bodies(self, direction: Literal["request", "response"] = "response") -> dict[str, Any]:
@@ -152,7 +152,7 @@ class ServiceSchema(AutoSchema):
 
     def _list_of(self, items: dict[str, Any]) -> dict[str, Any]:
         """Lists are objects: {data}, and `next_cursor` where they are paged (section 4)."""
-        if self._is_page():
+        if self.is_page():
             return NewestFirst().get_paginated_response_schema(items)
         return {"type": "object", "required": ["data"], "properties": {"data": items}}
 

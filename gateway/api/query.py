@@ -9,6 +9,7 @@ from rest_framework.request import Request
 
 from gateway import ids
 from gateway.api.errors import InvalidRequest
+from gateway.api.nearest import did_you_mean
 
 
 def moment(request: Request, name: str) -> datetime | None:
@@ -29,7 +30,9 @@ def choice(request: Request, name: str, allowed: Collection[str]) -> str | None:
     """One of a closed list of words."""
     text = request.query_params.get(name)
     if text is not None and text not in allowed:
-        raise InvalidRequest.of(**{name: f"Must be one of: {', '.join(allowed)}."})
+        raise InvalidRequest.of(
+            **{name: f"Must be one of: {', '.join(allowed)}.{did_you_mean(text, allowed)}"}
+        )
     return text
 
 
@@ -40,7 +43,8 @@ def choices(request: Request, name: str, allowed: Collection[str]) -> list[str] 
         return None
     words = [word.strip() for word in text.split(",")]
     if unknown := [word for word in words if word not in allowed]:
-        raise InvalidRequest.of(**{name: f"Unknown: {', '.join(unknown)[:200]}."})
+        problem = f"Unknown: {', '.join(unknown)[:200]}.{did_you_mean(unknown[0], allowed)}"
+        raise InvalidRequest.of(**{name: f"{problem} Must be one of: {', '.join(allowed)}."})
     return words
 
 
@@ -75,6 +79,6 @@ def public_id(request: Request, name: str, prefix: str) -> UUID | None:
 def text(request: Request, name: str, *, longest: int = 255) -> str | None:
     """A plain text."""
     value = request.query_params.get(name)
-    if value is not None and (len(value) > longest or "\0" in value):
+    if value is not None and len(value) > longest:
         raise InvalidRequest.of(**{name: f"Must be at most {longest} characters."})
     return value

@@ -27,7 +27,7 @@ def test_an_unknown_path_and_a_wrong_method_have_the_error_shape(api: Api) -> No
 
 
 def test_a_page_that_does_not_exist_is_a_page_with_the_headers() -> None:
-    answer = Client().get("/no-such-page")
+    answer = Client().get("/no-such-page", headers={"Accept": "text/html"})
     assert answer.status_code == 404
     assert answer["Content-Type"].startswith("text/html")
     assert_service_headers(answer)

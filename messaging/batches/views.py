@@ -10,6 +10,7 @@ from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.json import object_of
 from gateway.api.pagination import NewestFirst
+from gateway.api.viewsets import DeclaredQuery
 from messaging.batches import lifecycle
 from messaging.models import Batch, BatchItem
 from messaging.serializers import BatchItemOut, BatchOut
@@ -22,7 +23,7 @@ class InOrder(NewestFirst):
     descending = False
 
 
-class BatchesView(GenericViewSet[BatchItem]):
+class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     """Up to 10,000 messages that go out at the number's pace."""
 
     pagination_class = InOrder

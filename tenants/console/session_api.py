@@ -13,10 +13,10 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSet
 
 from gateway.api.authentication import ConsoleCaller
 from gateway.api.errors import Forbidden, RateLimited, Unauthorized
+from gateway.api.viewsets import ResourceViewSet
 from tenants import console_sessions
 from tenants.authentication import BearerAuthentication
 from tenants.console.accounts import check_second_factor, has_second_factor
@@ -26,7 +26,7 @@ from tenants.serializers import ConsoleSessionIn, ConsoleSessionOut, NewConsoleS
 FAILURE_WINDOW_SECONDS = 15 * 60
 
 
-class ConsoleSessionsView(ViewSet):
+class ConsoleSessionsView(ResourceViewSet):
     """Log in with e-mail and password, and a code where a second factor is on."""
 
     authentication_classes: list[Any] = []
@@ -48,7 +48,7 @@ class ConsoleSessionsView(ViewSet):
         return Response({"token": new.token, **_shown(new.row)}, status=201)
 
 
-class CurrentConsoleSessionView(ViewSet):
+class CurrentConsoleSessionView(ResourceViewSet):
     """The session behind the console token of the request."""
 
     authentication_classes = [BearerAuthentication]

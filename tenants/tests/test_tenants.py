@@ -187,3 +187,29 @@ def test_the_database_itself_refuses_to_change_the_audit_log(tenant: Tenant, key
         ):
             cursor.execute(change)
     assert AuditEntry.objects.filter(action="api_key.create").count() == 1
+
+
+def test_a_test_platform_key_sees_sandbox_tenants_alone(
+    platform_app: PlatformApp, app_key: api_keys.NewKey
+) -> None:
+    live = Api(app_key.key)
+    test = Api(platform_apps.create_app_key(app_id=platform_app.id, name="t", environment="test").key)
+    business = live.post("/v1/tenants", {"name": "Business"}).json()["id"]
+    sandbox = test.post("/v1/tenants", {"name": "Sandbox"}).json()["id"]
+    assert [row["id"] for row in test.get("/v1/tenants").json()["data"]] == [sandbox]
+    assert {row["id"] for row in live.get("/v1/tenants").json()["data"]} == {business, sandbox}
+    assert_error(test.get(f"/v1/tenants/{business}"), 404, "not_found")
+    assert_error(test.get("/v1/tenant", X_Service_Tenant=business), 404, "not_found")
+    assert test.get("/v1/tenant", X_Service_Tenant=sandbox).status_code == 200
+
+
+def test_an_external_ref_is_stored_as_given(app_key: api_keys.NewKey) -> None:
+    api = Api(app_key.key)
+    made = api.post("/v1/tenants", {"name": "Shop", "external_ref": " s-1 "}).json()
+    assert made["external_ref"] == " s-1 "
+    assert [row["id"] for row in api.get("/v1/tenants?external_ref=%20s-1%20").json()["data"]] == [made["id"]]
+    for refused in ("", "a\0b", "x" * 256):
+        error = assert_error(
+            api.post("/v1/tenants", {"name": "Shop", "external_ref": refused}), 400, "invalid_request"
+        )
+        assert list(error["details"]["fields"]) == ["external_ref"]

@@ -6,11 +6,11 @@ import orjson
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSet
 
 from gateway.api import query
 from gateway.api.authentication import tenant_of
 from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
+from gateway.api.viewsets import ResourceViewSet
 from webhooks.events import envelope, search
 from webhooks.events.serializers import EventOut, OneEventOut
 from webhooks.events.types import EVENT_TYPES
@@ -21,7 +21,7 @@ FILTERS = ("phone_number_id", "waba_id", "wamid", "wa_id")
 LONGEST_FILTER = 512
 
 
-class EventsView(ViewSet):
+class EventsView(ResourceViewSet):
     """Every event of a tenant, found again, and what became of its deliveries."""
 
     pagination_class: ClassVar = NewestFirst

@@ -1,0 +1,22 @@
+"""The nearest known word to a mistyped one, for error messages that repair themselves."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+SHORTEST_LIKENESS = 0.6
+LONGEST_COMPARED = 100
+"""Longer texts are no typing mistakes of a name, and comparing them would cost much."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like a word, or None when none is like it."""
+    if len(word) > LONGEST_COMPARED:
+        return None
+    found = get_close_matches(word.lower(), list(known), n=1, cutoff=SHORTEST_LIKENESS)
+    return found[0] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` Did you mean …?` for the nearest known word, otherwise nothing."""
+    found = nearest(word, known)
+    return f" Did you mean {found}?" if found else ""

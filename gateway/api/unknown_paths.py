@@ -1,0 +1,70 @@
+"""The answer to a path that no route has: 401 without credentials under `/v1`, otherwise 404 with the likely path."""
+
+import re
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import Resolver404, resolve
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from gateway.api.authentication import Caller
+from gateway.api.errors import NotFound, Unauthorized, error_response
+
+_GRAPH_PATH = re.compile(r"^/v\d{2}\.\d/")
+_GRAPH_MESSAGES = re.compile(r"^(?:/v\d{2}\.\d|/v1)?/\d+/messages/?$")
+
+
+def answer(request: HttpRequest, exception: BaseException | None = None) -> HttpResponse:
+    """Django's `handler404` for callers of the API."""
+    if request.path.startswith("/v1/"):
+        response: HttpResponse = UnknownPath.as_view()(request)
+        return response
+    return error_response(_not_found(request.path), request)
+
+
+class _AnyCaller(BasePermission):
+    """Whoever has valid credentials."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if not isinstance(request.user, Caller):
+            raise Unauthorized
+        return True
+
+
+class UnknownPath(APIView):
+    """A path under `/v1` that no route has: who is a stranger learns nothing of the routes."""
+
+    permission_classes = [_AnyCaller]
+
+    def http_method_not_allowed(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
+        raise _not_found(request.path)
+
+    def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
+        raise _not_found(request.path)
+
+
+def _not_found(path: str) -> NotFound:
+    likely = _likely(path)
+    text = f"There is nothing at {path[:200]}."
+    return NotFound(f"{text} Did you mean {likely}?" if likely else text)
+
+
+def _likely(path: str) -> str | None:
+    """The path that was probably meant, for the usual slips."""
+    if _GRAPH_MESSAGES.match(path):
+        return "POST /v1/messages with the number as `from`"
+    bare = path.rstrip("/")
+    for candidate in (bare, f"/v1{bare}", _GRAPH_PATH.sub("/v1/", bare)):
+        if candidate != path and candidate.startswith("/v1/") and _exists(candidate):
+            return candidate
+    return None
+
+
+def _exists(path: str) -> bool:
+    try:
+        resolve(path)
+    except Resolver404:
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""The base class of the API's viewsets: query parameters are held against what the operation declares.
+
+An operation declares its query parameters with `extend_schema(parameters=…)`; a paged list adds `limit` and `cursor`.
+The same declaration is in the OpenAPI document, so a parameter that is documented is one that is accepted.
+"""
+
+from functools import cache
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.fields import ListField
+from rest_framework.request import Request
+from rest_framework.serializers import Serializer
+from rest_framework.viewsets import ViewSet
+
+from gateway.api.errors import InvalidRequest
+from gateway.api.nearest import did_you_mean
+from gateway.api.openapi import ServiceSchema
+from gateway.api.pagination import NewestFirst
+
+Declared = dict[str, bool]
+"""The query parameters of an operation: name → whether it may be repeated."""
+
+
+class DeclaredQuery:
+    """Mixin: after the caller's permission, an unknown, repeated or empty query parameter is 400."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)  # type: ignore[misc]
+        action = getattr(self, "action", None)
+        if request.query_params and action is not None:
+            _refuse_undeclared(request, declared_query(type(self), action))
+
+
+class ResourceViewSet(DeclaredQuery, ViewSet):
+    """A viewset of `/v1`."""
+
+
+def _refuse_undeclared(request: Request, declared: Declared) -> None:
+    problems: dict[str, str] = {}
+    for name, values in request.query_params.lists():
+        if name not in declared:
+            known = (
+                f"The known ones are: {', '.join(sorted(declared))}."
+                if declared
+                else "This operation takes none."
+            )
+            problems[name] = f"This query parameter is unknown.{did_you_mean(name, declared)} {known}"
+        elif len(values) > 1 and not declared[name]:
+            problems[name] = "This query parameter may be given only once."
+        elif not all(values):
+            problems[name] = "This query parameter is empty: leave it out, or give it a value."
+        elif any("\0" in value for value in values):
+            problems[name] = "This query parameter holds the character U+0000."
+    if problems:
+        raise InvalidRequest.of(**problems)
+
+
+@cache
+def declared_query(view_class: type[Any], action: str) -> Declared:
+    """The query parameters that an action of a viewset takes."""
+    schema_class = getattr(getattr(view_class, action), "kwargs", {}).get("schema", ServiceSchema)
+    view = view_class(action=action, request=None, kwargs={})
+    schema = schema_class()
+    schema.view = view
+    declared: Declared = {}
+    for parameter in schema.get_override_parameters():
+        if isinstance(parameter, OpenApiParameter):
+            if parameter.location == OpenApiParameter.QUERY:
+                declared[parameter.name] = bool(parameter.many)
+        else:
+            serializer = parameter if isinstance(parameter, Serializer) else parameter()
+            declared |= {name: isinstance(field, ListField) for name, field in serializer.fields.items()}
+    paging = (
+        NewestFirst().get_schema_operation_parameters(view)
+        if schema.is_page()
+        else schema._get_pagination_parameters()
+    )
+    declared |= {parameter["name"]: False for parameter in paging}
+    return declared
