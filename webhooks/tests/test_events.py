@@ -166,7 +166,6 @@ class TestFilters:
             ("wa_id=92&type=message.status", "status"),
             ("waba_id=1&phone_number_id=10&wa_id=91&wamid=wamid.a%3D&type=message.inbound", "inbound"),
             ("wa_id=unknown", ""),
-            ("wa_id=", ""),
         ],
     )
     def test_each_and_together(self, api: Api, events: dict[str, str], query: str, expected: str) -> None:
