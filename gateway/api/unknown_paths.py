@@ -38,10 +38,8 @@ class UnknownPath(APIView):
 
     permission_classes = [_AnyCaller]
 
-    def http_method_not_allowed(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
-        raise _not_found(request.path)
-
-    def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
         raise _not_found(request.path)
 
 

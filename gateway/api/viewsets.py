@@ -57,7 +57,7 @@ def _refuse_undeclared(request: Request, declared: Declared) -> None:
 
 
 @cache
-def declared_query(view_class: type[Any], action: str) -> Declared:
+def declared_query(view_class: Any, action: str) -> Declared:
     """The query parameters that an action of a viewset takes."""
     schema_class = getattr(getattr(view_class, action), "kwargs", {}).get("schema", ServiceSchema)
     view = view_class(action=action, request=None, kwargs={})
