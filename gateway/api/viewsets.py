@@ -4,8 +4,9 @@ An operation declares its query parameters with `extend_schema(parameters=…)`;
 The same declaration is in the OpenAPI document, so a parameter that is documented is one that is accepted.
 """
 
+from collections.abc import Hashable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.fields import ListField
@@ -29,7 +30,7 @@ class DeclaredQuery:
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
         action = getattr(self, "action", None)
         if request.query_params and action is not None:
-            _refuse_undeclared(request, declared_query(type(self), action))
+            _refuse_undeclared(request, declared_query(cast("Hashable", type(self)), action))
 
 
 class ResourceViewSet(DeclaredQuery, ViewSet):
