@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.clock import now
-from tenants import api_keys
+from tenants import api_keys, key_cache
 from tenants.models import ApiKey, AuditEntry, Tenant
 from tests.fixtures import Api, assert_error
 
@@ -58,6 +58,9 @@ def test_rotation_leaves_the_old_key_24_hours(api: Api, key: api_keys.NewKey) ->
 def test_an_expired_key_is_refused_and_cannot_be_rotated(api: Api, key: api_keys.NewKey) -> None:
     second = api.post("/v1/api-keys", {"name": "second"}).json()
     ApiKey.objects.filter(pk=key.row.id).update(expires_at=now() - timedelta(seconds=1))
+    key.row.refresh_from_db()
+    key_cache.write_key(key.row)
+    assert_error(api.get("/v1/tenant"), 401, "unauthorized")
     assert_error(Api(second["key"]).post(f"/v1/api-keys/{key.row.id}/rotate"), 409, "conflict")
 
 

@@ -76,13 +76,19 @@ def test_an_entry_that_is_not_ours_is_not_believed(
         assert use(api) == 200
 
 
-def test_expiry_needs_no_write_at_all(api: Api, key: api_keys.NewKey) -> None:
+def test_a_key_expires_while_every_cache_still_holds_it(
+    api: Api, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is among the cached facts, so nobody needs to write anything when the moment comes."""
+    end = now() + timedelta(hours=24)
+    ApiKey.objects.update(expires_at=end)
     assert use(api) == 200
-    ApiKey.objects.update(expires_at=now() - timedelta(seconds=1))
-    key_cache.forget_process_cache()
-    key.row.refresh_from_db()
-    key_cache.write_key(key.row)
-    assert_error(api.get("/v1/numbers"), 401, "unauthorized")
+    with CaptureQueriesContext(connection) as queries:
+        monkeypatch.setattr(key_cache, "now", lambda: end - timedelta(microseconds=1))
+        assert use(api) == 200
+        monkeypatch.setattr(key_cache, "now", lambda: end)
+        assert_error(api.get("/v1/numbers"), 401, "unauthorized")
+    assert not any("tenants_apikey" in query["sql"] for query in queries), "only the caches were asked"
 
 
 def test_reconcile_rewrites_what_differs_and_reports_it(
