@@ -100,7 +100,7 @@ tests/node/node_modules/.installed: tests/node/package-lock.json $(BIN)/.for-dev
 		echo "Installing $< failed: is the npm registry reachable? Then run make again."; exit 1; }
 
 define install
-echo "Installing $(1) ..."; \
+echo "Installing $(1): $$(grep -c == $(1)) packages, the first time a minute or two ..."; \
 $(BIN)/python -m pip install --quiet --require-hashes -r $(1) >.venv/install.log 2>&1 && touch $@ || { \
 	grep -E '^ERROR' .venv/install.log | tail -n 1; \
 	echo "Installing $(1) failed (the whole story is in .venv/install.log): is the package index reachable?" \

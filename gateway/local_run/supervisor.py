@@ -186,17 +186,21 @@ def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
         for child in children.values():
             child.check_alive()
 
+    _say("Starting the databases and the simulator ...")
     children["simulator"].start()
     for name in ("valkey", "postgres"):
         if name in children:
             children[name].start()
+    _say("Preparing the database ...")
     _manage("migrate", "--no-input", data_dir=data_dir, group=group)
+    _say("Starting the web process ...")
     children["web"].start()
     for port, path in ((settings.SIMULATOR_PORT, "/sim/health"), (settings.PORT, "/v1/health")):
         host = urlsplit(settings.BASE_URL).netloc if port == settings.PORT else "localhost"
         local_ports.wait_for_answer(port, path, host=host, seconds=READY_SECONDS, check_alive=check_alive)
     for name in ("deliveries", "batches", "worker", "beat"):
         children[name].start()
+    _say("Making the demo data ...")
     _manage("demo", data_dir=data_dir, group=group)
     check_alive()
 

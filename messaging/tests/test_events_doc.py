@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.upstream.notifications.normalise import FIELDS
+from gateway.upstream.notifications.normalise import FIELDS, normalise
 from gateway.upstream.tests.notifications import BODIES, drafts_of
 from messaging.batches import runner
 from messaging.tests.incoming import envelopes_of, number_of, post
@@ -71,6 +71,31 @@ def test_the_example_is_what_its_notification_becomes(kind: str, tenant: Tenant)
     for member in set(ENVELOPE) - {"id", "created_at", "tenant_id"}:
         assert made[member] == example[member], member
     assert orjson.dumps(example["data"]) in [draft.data for draft in drafts_of(BODIES[name])]
+
+
+INBOUND = PAGE.split("\n### message.inbound\n")[1].split("\n### ")[0]
+MESSAGES = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", INBOUND, re.DOTALL)[1:]]
+SHOWN = {
+    "text", "image", "video", "audio", "document", "sticker", "location", "contacts", "interactive", "button",
+    "order", "reaction", "system", "unsupported", "edit", "revoke",
+}  # fmt: skip
+
+
+def test_there_is_an_inbound_message_of_each_type() -> None:
+    assert {message["type"] for message in MESSAGES} == SHOWN
+
+
+@pytest.mark.parametrize("place", range(len(MESSAGES)))
+def test_an_inbound_message_is_what_its_notification_becomes(place: int) -> None:
+    made = [
+        json.loads(draft.data)["message"]
+        for name, body in BODIES.items()
+        if name.startswith("messages__")
+        for change in normalise(body).changes
+        for draft in change.drafts
+        if draft.type == "message.inbound"
+    ]
+    assert MESSAGES[place] in made
 
 
 def named_as(made: dict[str, Any], example: dict[str, Any]) -> Any:

@@ -71,7 +71,7 @@ def listens(port: int) -> bool:
 def test_the_quickstart_as_documented(stack: Stack, shell: Shell, tmp_path: Path) -> None:
     port, receiver = free_port(), tmp_path / "receiver"
     commands = [
-        command.replace("/tmp/receiver", str(receiver)).replace("9000", str(port))
+        command.replace("$RECEIVER", str(receiver)).replace("9000", str(port))
         for command in blocks("docs/quickstart.md", "sh")
     ]
     assert "make run" in commands.pop(0)
