@@ -1,4 +1,4 @@
-# One image for web, workers, beat and simulator: the command says which (docker-compose.yml, docs/operations.md).
+# One image for web, edge, workers, beat and simulator: the command says which (docker-compose.yml, docs/operations.md).
 # Not built by the project's tests.
 FROM python:3.11-slim-bookworm AS build
 COPY requirements.txt /
@@ -15,7 +15,7 @@ COPY . .
 RUN ENVIRONMENT=production SECRET_KEY=build DATABASE_URL=postgresql:///none REDIS_URL=redis://none \
     python manage.py collectstatic --no-input --verbosity 0
 USER gateway
-EXPOSE 8000
+EXPOSE 8000 8050
 STOPSIGNAL SIGTERM
 CMD ["gunicorn", "gateway.wsgi", "--bind=0.0.0.0:8000", "--worker-class=gthread", "--workers=2", "--threads=40", \
      "--graceful-timeout=20", "--no-control-socket"]

@@ -235,9 +235,7 @@ class Harness:
             if process.poll() is not None:
                 raise processes.StartError(f"{name} ended while starting; {self.log(name)}")
 
-        local_ports.wait_for_answer(
-            port, path, host="localhost", seconds=READY_SECONDS, check_alive=check_alive
-        )
+        local_ports.wait_for_answer(port, path, seconds=READY_SECONDS, check_alive=check_alive)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:

@@ -9,8 +9,9 @@ from csp.middleware import CSPMiddleware
 from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponsePermanentRedirect
 from django.http.response import HttpResponseBase
+from django.middleware.common import CommonMiddleware
 
 from gateway.api.middleware import API_PATHS
 
@@ -24,6 +25,17 @@ class _PagesOnly:
         else:
             response = super().__call__(request)  # type: ignore[misc]
         return response
+
+
+ANY_HOST = ("/v1/health", "/metrics", "/upstream/")
+"""Paths asked for by address: load balancers, kubelets, scrapers, the sandbox. None of them builds a URL from Host."""
+
+
+class Common(CommonMiddleware):
+    """Checks the Host header, everywhere but on the paths of `ANY_HOST`."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        return None if request.path_info.startswith(ANY_HOST) else super().process_request(request)
 
 
 class Sessions(_PagesOnly, SessionMiddleware):

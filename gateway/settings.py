@@ -27,6 +27,8 @@ API_VERSION = "2026-10-16"
 # --- Addresses ----------------------------------------------------------------------------------------
 DATA_DIR: Path = (BASE_DIR / env.str("DATA_DIR", ".local")).resolve()
 PORT: int = env.int("PORT", 8000)
+EDGE_PORT: int = env.int("EDGE_PORT", PORT + 50)
+"""The port of the edge processes."""
 SIMULATOR_PORT: int = env.int("SIMULATOR_PORT", 8100)
 BASE_URL: str = env.str("BASE_URL", f"http://127.0.0.1:{PORT}").rstrip("/")
 APP_URL: str = env.str("APP_URL", BASE_URL).rstrip("/")
@@ -183,7 +185,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "gateway.page_middleware.Sessions",
-    "django.middleware.common.CommonMiddleware",
+    "gateway.page_middleware.Common",
     "django.middleware.csrf.CsrfViewMiddleware",
     "gateway.page_middleware.Authentication",
     "gateway.page_middleware.Messages",
@@ -327,7 +329,8 @@ SESSION_COOKIE_AGE = 12 * 3600
 SECURE_HSTS_SECONDS: int = env.int("SECURE_HSTS_SECONDS", 31_536_000 if PRODUCTION else 0)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = PRODUCTION
 SECURE_SSL_REDIRECT: bool = env.bool("SECURE_SSL_REDIRECT", PRODUCTION)
-SECURE_REDIRECT_EXEMPT = [r"^v1/health$"]
+SECURE_REDIRECT_EXEMPT = [r"^v1/health", r"^metrics$", r"^upstream/webhook$"]
+"""Asked for by address inside the network; notifications are signed."""
 SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("TRUST_PROXY_HEADERS", False) else None
 )
@@ -368,6 +371,7 @@ SPECTACULAR_SETTINGS = {
         "PaymentAttemptStatusEnum": "billing.payments.models.PaymentAttempt.Status",
         "BatchStatusEnum": "messaging.models.Batch.Status",
         "BatchItemStatusEnum": "messaging.models.BatchItem.Status",
+        "HealthEnum": [("ok", "ok"), ("error", "error")],
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",

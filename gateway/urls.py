@@ -11,7 +11,7 @@ from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSpli
 
 from gateway.api import errors, unknown_paths
 from gateway.api.middleware import API_PATHS
-from gateway.api.views import HealthView
+from gateway.api.views import HealthView, LiveView, ReadyView
 from gateway.metrics import metrics_page
 
 # Tried one after another: the busiest first.
@@ -19,6 +19,8 @@ urlpatterns = [
     path("upstream/", include("messaging.notifications.urls")),
     path("v1/", include("messaging.urls")),
     path("v1/health", HealthView.as_view(), name="health"),
+    path("v1/health/live", LiveView.as_view(), name="health-live"),
+    path("v1/health/ready", ReadyView.as_view(), name="health-ready"),
     path("v1/", include("webhooks.urls")),
     path("v1/", include("phone_numbers.urls")),
     path("v1/", include("tenants.urls")),

@@ -142,6 +142,11 @@ _noted: dict[UUID, float] = {}
 _noted_lock = Lock()
 
 
+def must_note_use(key_id: UUID) -> bool:
+    """Whether `note_used` would write to Valkey now."""
+    return _noted.get(key_id, 0.0) <= time.monotonic()
+
+
 def note_used(key_id: UUID) -> None:
     """Remember in Valkey that a key was used, at most every few seconds a process; lost without Valkey."""
     moment = time.monotonic()

@@ -68,10 +68,15 @@ class _Mirror(Generic[Facts]):
         self.cache: dict[str, tuple[float, Facts | None]] = {}
         self.lock = Lock()
 
-    def get(self, name: str) -> Facts | None:
+    def recall(self, name: str) -> Facts | None:
+        """What this process remembers, without a look-up."""
         cached = self.cache.get(name)
-        if cached is not None and cached[0] > time.monotonic():
-            return cached[1]
+        return cached[1] if cached is not None and cached[0] > time.monotonic() else None
+
+    def get(self, name: str) -> Facts | None:
+        recalled = self.recall(name)
+        if recalled is not None:
+            return recalled
         facts = self._from_valkey(name)
         if facts is None:
             facts = self.read(name)
@@ -172,6 +177,13 @@ def key_by_hash(key_hash: str) -> KeyFacts | None:
 def tenant_by_id(tenant_id: UUID) -> TenantFacts | None:
     """The facts of a tenant; None when there is none."""
     return _tenants.get(str(tenant_id))
+
+
+def recall(key_hash: str) -> tuple[KeyFacts, TenantFacts] | None:
+    """A tenant's key and its tenant as this process remembers them; None when either takes a look-up."""
+    key = _keys.recall(key_hash)
+    tenant = _tenants.recall(str(key.tenant_id)) if key is not None and key.tenant_id is not None else None
+    return (key, tenant) if key is not None and tenant is not None else None
 
 
 def write_key(key: ApiKey) -> None:

@@ -155,6 +155,8 @@ PIN = {"pin": "123456"}
 
 ROWS: dict[str, Row] = {
     "GET /v1/health": Row(),
+    "GET /v1/health/live": Row(),
+    "GET /v1/health/ready": Row(),
     "GET /v1/openapi.json": Row(),
     "GET /v1/tenant": Row(),
     "PATCH /v1/tenant": Row(),

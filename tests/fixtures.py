@@ -1,7 +1,8 @@
 """Fixtures of every app's tests: owner, other tenant, platform app, staff, and an API client for each."""
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -53,14 +54,29 @@ def assert_error(response: HttpResponseBase, status: int, code: str) -> dict[str
     """The one shape of a service error; returns its `error` member."""
     body = json.loads(response.content)  # type: ignore[attr-defined]
     assert response.status_code == status, body
-    assert set(body) == {"source", "error", "request_id"}
-    assert body["source"] == settings.SERVICE_NAME == response["X-Service-Error-Source"]
-    assert set(body["error"]) == {"code", "message", "details"}
-    assert body["error"]["code"] == code, body
+    error = assert_error_body(body, code)
+    assert response["X-Service-Error-Source"] == settings.SERVICE_NAME
     assert body["request_id"] == response["X-Service-Request-Id"]
     assert_service_headers(response)
+    return error
+
+
+def assert_error_body(body: dict[str, Any], code: str) -> dict[str, Any]:
+    """The members of a service error's body; returns its `error` member."""
+    assert set(body) == {"source", "error", "request_id"}
+    assert body["source"] == settings.SERVICE_NAME
+    assert set(body["error"]) == {"code", "message", "details"}
+    assert body["error"]["code"] == code, body
     error: dict[str, Any] = body["error"]
     return error
+
+
+def wait_until(holds: Callable[[], bool], otherwise: str, *, seconds: float = 10.0) -> None:
+    """Ask every 10 ms until a condition holds; fails with `otherwise` after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.01)
 
 
 def assert_service_headers(response: HttpResponseBase) -> None:

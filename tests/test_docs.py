@@ -31,7 +31,7 @@ UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
 NOT_SETTINGS = {"API_KEY", "APP_KEY", "WEBHOOK_SECRET", "SIMULATOR_BASE_URL", "SIMULATOR_STATE"}
 """Variables of a reader's shell, and of the simulator."""
 LOG_WORDS = {"level", "error", "event", "request", "status", "wb_ms", "meta_ms"}
-PROGRAMS = {"gateway.wsgi", "worker", "beat", "simulator"}
+PROGRAMS = {"gateway.wsgi", "edge", "worker", "beat", "simulator"}
 
 
 def every_subclass(of: type[ServiceError]) -> set[type[ServiceError]]:

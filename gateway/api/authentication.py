@@ -10,7 +10,6 @@ from typing import Any, Literal, cast
 from uuid import UUID
 
 import structlog
-from django.http import HttpRequest
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
@@ -74,15 +73,22 @@ def tenant_of(request: Request) -> TenantFacts:
     return tenant
 
 
+def bearer_token(authorization: str) -> str:
+    """The token of an `Authorization` header. Raises Unauthorized."""
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token or len(token) > 200 or not token.isascii():
+        raise Unauthorized
+    return token
+
+
 class BearerTokens(BaseAuthentication):
     """`Authorization: Bearer <token>`; subclasses find the caller behind a token."""
 
     def authenticate(self, request: Request) -> tuple[Caller, None]:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token or len(token) > 200 or not token.isascii():
-            raise Unauthorized
-        caller = self.caller_for(token, request._request)
+        caller = self.caller_for(
+            bearer_token(request.headers.get("Authorization", "")), request.headers.get(TENANT_HEADER)
+        )
         if caller is None:
             raise Unauthorized
         if caller.tenant is not None:
@@ -92,8 +98,11 @@ class BearerTokens(BaseAuthentication):
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"
 
-    def caller_for(self, token: str, request: HttpRequest) -> Caller | None:
-        """The caller behind a token, or None when the token is unknown, expired or revoked."""
+    def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
+        """The caller behind a token, or None when the token is unknown, expired or revoked.
+
+        `chosen_tenant` is what X-Service-Tenant says.
+        """
         raise NotImplementedError
 
 
@@ -103,34 +112,44 @@ def _caller(request: Request) -> Caller:
     return request.user
 
 
+def check_tenant_caller(caller: Caller, chosen: str | None, *, open_to_any_status: bool = False) -> None:
+    """Let a caller pass that acts on one tenant in good standing. `chosen` is what X-Service-Tenant says.
+
+    Raises Forbidden, InvalidRequest, NotFound, TenantSuspended or TenantNotApproved.
+    """
+    if caller.kind == "staff":
+        raise Forbidden
+    if caller.kind == "app_key":
+        if chosen is None:
+            raise InvalidRequest(
+                f"A platform key acts on one tenant per request: send {TENANT_HEADER}.",
+                details={"fields": {TENANT_HEADER: ["This header is required with a platform key."]}},
+            )
+        if caller.tenant is None:
+            raise NotFound("There is no such tenant.")
+    if caller.tenant is None:
+        raise Forbidden
+    if caller.kind != "app_key" and chosen is not None and chosen.lower() != str(caller.tenant.id):
+        raise Forbidden("This key belongs to another tenant.")
+    if not open_to_any_status:
+        match caller.tenant.status:
+            case "active":
+                pass
+            case "suspended":
+                raise TenantSuspended
+            case _:
+                raise TenantNotApproved
+
+
 class TenantCaller(BasePermission):
     """A caller that acts on one tenant in good standing. A view with `open_to_any_status` skips the standing."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        caller = _caller(request)
-        chosen = request.headers.get(TENANT_HEADER)
-        if caller.kind == "staff":
-            raise Forbidden
-        if caller.kind == "app_key":
-            if chosen is None:
-                raise InvalidRequest(
-                    f"A platform key acts on one tenant per request: send {TENANT_HEADER}.",
-                    details={"fields": {TENANT_HEADER: ["This header is required with a platform key."]}},
-                )
-            if caller.tenant is None:
-                raise NotFound("There is no such tenant.")
-        if caller.tenant is None:
-            raise Forbidden
-        if caller.kind != "app_key" and chosen is not None and chosen.lower() != str(caller.tenant.id):
-            raise Forbidden("This key belongs to another tenant.")
-        if not getattr(view, "open_to_any_status", False):
-            match caller.tenant.status:
-                case "active":
-                    pass
-                case "suspended":
-                    raise TenantSuspended
-                case _:
-                    raise TenantNotApproved
+        check_tenant_caller(
+            _caller(request),
+            request.headers.get(TENANT_HEADER),
+            open_to_any_status=getattr(view, "open_to_any_status", False),
+        )
         return True
 
 

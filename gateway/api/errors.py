@@ -93,6 +93,14 @@ class MethodNotAllowed(ServiceError):
     message = "This resource does not know that method."
 
 
+class RequestTimeout(ServiceError):
+    """The request arrived more slowly than a caller may send."""
+
+    status = 408
+    code = "request_timeout"
+    message = "The request did not arrive in time."
+
+
 class Conflict(ServiceError):
     """The state of the object forbids the action."""
 
@@ -113,6 +121,12 @@ class PayloadTooLarge(ServiceError):
     message = "The request body is too large."
 
 
+class UriTooLong(ServiceError):
+    status = 414
+    code = "uri_too_long"
+    message = "The address of the request is too long."
+
+
 class UnsupportedMediaType(ServiceError):
     status = 415
     code = "unsupported_media_type"
@@ -129,6 +143,23 @@ class RateLimited(ServiceError):
     status = 429
     code = "rate_limited"
     message = "Too many requests. Wait as long as Retry-After says."
+
+
+class TooManyInFlight(ServiceError):
+    """The tenant or the number has as many calls waiting for others as one process grants (`in_flight.py`)."""
+
+    status = 429
+    code = "too_many_in_flight"
+    message = "Too many calls of this business are waiting for an answer. Wait as long as Retry-After says."
+
+    def __init__(self, message: str | None = None, *, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message, details=details, headers={"Retry-After": "1"})
+
+
+class HeadersTooLarge(ServiceError):
+    status = 431
+    code = "headers_too_large"
+    message = "The headers of the request are too large."
 
 
 class MetaUnreachable(ServiceError):

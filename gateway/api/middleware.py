@@ -34,15 +34,9 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
             response = get_response(request)
         except ServiceError as error:
             response = error_response(error, request)
-        total_ms = (perf_counter() - started) * 1000
-        meta_ms = min(timing.waited_ms(), total_ms)
-        # Rounded once: whoever compares the headers finds the same figure.
-        own_ms, meta_ms = round(total_ms - meta_ms, 1), round(meta_ms, 1)
-        response["Server-Timing"] = f"wb;dur={own_ms:.1f}, meta;dur={meta_ms:.1f}"
-        response["X-Service-Processing-Ms"] = str(round(own_ms))
-        response["X-Service-Request-Id"] = request_id
-        response["X-Service-Version"] = settings.API_VERSION
-        for name, value in getattr(request, "rate_limit_headers", {}).items():
+        own_ms, meta_ms = timing.split((perf_counter() - started) * 1000)
+        headers = service_headers(request_id, own_ms=own_ms, meta_ms=meta_ms)
+        for name, value in (*headers.items(), *getattr(request, "rate_limit_headers", {}).items()):
             response[name] = value
         match = request.resolver_match
         log.info(
@@ -58,6 +52,25 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
     return middleware
 
 
+def service_headers(request_id: str, *, own_ms: float, meta_ms: float) -> dict[str, str]:
+    """The headers of every answer (specification 1 and 9): who waited for what, the request's id, the version."""
+    return {
+        "Server-Timing": f"wb;dur={own_ms:.1f}, meta;dur={meta_ms:.1f}",
+        "X-Service-Processing-Ms": str(round(own_ms)),
+        "X-Service-Request-Id": request_id,
+        "X-Service-Version": settings.API_VERSION,
+    }
+
+
+def check_version(version: str | None) -> None:
+    """Refuse a request that pins another version of the API. Raises InvalidRequest."""
+    if version is not None and version != settings.API_VERSION:
+        raise InvalidRequest(
+            f"X-Service-Version: the only version is {settings.API_VERSION}.",
+            details={"fields": {"X-Service-Version": [f"Must be {settings.API_VERSION}."]}},
+        )
+
+
 def _refuse_early(request: HttpRequest) -> None:
     """What is refused before any view is found: an unknown version, a body over the route's limit, a U+0000."""
     if not request.path.startswith(API_PATHS):
@@ -65,12 +78,7 @@ def _refuse_early(request: HttpRequest) -> None:
     if "\0" in request.path:
         # No name holds it, and the database refuses to look for it.
         raise NotFound
-    version = request.headers.get("X-Service-Version")
-    if version is not None and version != settings.API_VERSION:
-        raise InvalidRequest(
-            f"X-Service-Version: the only version is {settings.API_VERSION}.",
-            details={"fields": {"X-Service-Version": [f"Must be {settings.API_VERSION}."]}},
-        )
+    check_version(request.headers.get("X-Service-Version"))
     bodies.refuse_too_large(request)
 
 

@@ -33,7 +33,7 @@ ERRORS = {
     "413": "`payload_too_large`.",
     "415": "`unsupported_media_type`.",
     "422": "`idempotency_conflict` or `webhook_verify_failed`.",
-    "429": "`rate_limited`, or the upstream's own throttling; wait as `Retry-After` says.",
+    "429": "`rate_limited`, `too_many_in_flight`, or the upstream's own throttling; wait as `Retry-After` says.",
     "500": "`internal_error`.",
     "502": "`meta_unreachable`: no usable answer of the upstream; the outcome is unknown. "
     "`payment_provider_unreachable` or `payment_provider_refused` on `/v1/billing`.",

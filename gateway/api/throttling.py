@@ -2,7 +2,8 @@
 
 import math
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -48,19 +49,30 @@ class Allowance:
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
 
+    def recall(self, key: str, *, burst: int) -> Verdict | None:
+        """What needs no question to Valkey: a call allowed and owed; None when the bucket must be asked."""
+        with self._lock:
+            known = self._known.get(key)
+            if known is None:
+                return None
+            left = known.remaining - known.owed - 1
+            if left < burst / 2 or known.owed >= MOST_OWED or known.asked_at + OWED_SECONDS <= monotonic():
+                return None
+            known.owed += 1
+            return Verdict(True, left, 0.0, known.reset_after)
+
     def take(self, key: str, *, rate: float, burst: int) -> Verdict:
         """As `token_bucket.take`."""
+        recalled = self.recall(key, burst=burst)
+        if recalled is not None:
+            return recalled
         moment = monotonic()
         with self._lock:
             known = self._known.get(key)
             owed = 0
             if known is not None:
-                left = known.remaining - known.owed - 1
-                if left >= burst / 2 and known.owed < MOST_OWED and known.asked_at + OWED_SECONDS > moment:
-                    known.owed += 1
-                    return Verdict(True, left, 0.0, known.reset_after)
-                owed, known.owed = known.owed, 0
-                known.remaining, known.asked_at = left, moment
+                owed, left = known.owed, known.remaining - known.owed - 1
+                known.remaining, known.owed, known.asked_at = left, 0, moment
         verdict = token_bucket.take(key, rate=rate, burst=burst, owed=owed)
         with self._lock:
             if known is None:
@@ -84,26 +96,57 @@ class Allowance:
 allowance = Allowance()
 
 
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether a call is within its caller's rate, and the headers that say so."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    retry_after: int | None = None
+    """Seconds to wait; None for a call that is admitted."""
+
+    def check(self) -> None:
+        """Raise RateLimited unless the call is admitted."""
+        if self.retry_after is not None:
+            raise RateLimited(headers={"Retry-After": str(self.retry_after)})
+
+
+def admit(caller: Caller) -> Admission:
+    """Take a call from its caller's bucket; without Valkey every call is admitted."""
+    try:
+        verdict = allowance.take(
+            _bucket(caller), rate=settings.API_RATE_PER_SECOND, burst=settings.API_RATE_BURST
+        )
+    except VALKEY_UNAVAILABLE as error:
+        log.warning("rate_limit_unavailable", error=type(error).__name__)
+        return Admission()
+    return _admission(verdict)
+
+
+def admit_at_once(caller: Caller) -> Admission | None:
+    """`admit` without a question to Valkey, or None where it takes one: for an event loop."""
+    verdict = allowance.recall(_bucket(caller), burst=settings.API_RATE_BURST)
+    return _admission(verdict) if verdict is not None else None
+
+
+def _bucket(caller: Caller) -> str:
+    return f"rate:{caller.rate_key}"
+
+
+def _admission(verdict: Verdict) -> Admission:
+    headers = {
+        "RateLimit-Limit": str(settings.API_RATE_BURST),
+        "RateLimit-Remaining": str(verdict.remaining),
+        "RateLimit-Reset": str(math.ceil(verdict.reset_after)),
+    }
+    return Admission(headers, None if verdict.allowed else max(1, math.ceil(verdict.retry_after)))
+
+
 class TenantRateThrottle(BaseThrottle):
     """Answers 429 `rate_limited` with Retry-After; every answer carries RateLimit-Limit/-Remaining/-Reset."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        caller = request.user
-        if not isinstance(caller, Caller):
-            return True
-        try:
-            verdict = allowance.take(
-                f"rate:{caller.rate_key}", rate=settings.API_RATE_PER_SECOND, burst=settings.API_RATE_BURST
-            )
-        except VALKEY_UNAVAILABLE as error:
-            log.warning("rate_limit_unavailable", error=type(error).__name__)
-            return True
-        headers = {
-            "RateLimit-Limit": str(settings.API_RATE_BURST),
-            "RateLimit-Remaining": str(verdict.remaining),
-            "RateLimit-Reset": str(math.ceil(verdict.reset_after)),
-        }
-        request._request.rate_limit_headers = headers  # type: ignore[attr-defined]
-        if not verdict.allowed:
-            raise RateLimited(headers={"Retry-After": str(max(1, math.ceil(verdict.retry_after)))})
+        if isinstance(request.user, Caller):
+            admission = admit(request.user)
+            request._request.rate_limit_headers = admission.headers  # type: ignore[attr-defined]
+            admission.check()
         return True

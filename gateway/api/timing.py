@@ -21,3 +21,9 @@ def add(milliseconds: float) -> None:
 def waited_ms() -> float:
     """Milliseconds waited for the upstream so far."""
     return _waited_ms.get()
+
+
+def split(total_ms: float) -> tuple[float, float]:
+    """A request's milliseconds as its own and those of waiting, each rounded once: all headers show one figure."""
+    waited = min(waited_ms(), total_ms)
+    return round(total_ms - waited, 1), round(waited, 1)

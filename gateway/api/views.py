@@ -1,63 +1,91 @@
-"""`GET /v1/health`: alive, which build, and whether the database answers."""
+"""`GET /v1/health*`: which build this is, and whether it and its database are well. No credentials, any Host."""
 
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 from django.conf import settings
-from django.db import Error as DatabaseError
-from django.db import connection
 from drf_spectacular.utils import extend_schema
-from psycopg_pool import PoolTimeout
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-DATABASE_DEADLINE_SECONDS = 1.0
+from gateway.api import probes
 
-_prober = ThreadPoolExecutor(max_workers=1, thread_name_prefix="health")
-
-
-def database_answers() -> bool:
-    """Whether the database answers a query within a second, however it fails: refused, hanging, exhausted."""
-    future = _prober.submit(_probe)
-    try:
-        return future.result(DATABASE_DEADLINE_SECONDS)
-    except FutureTimeout:
-        future.cancel()
-        return False
+Report = tuple[int, dict[str, Any]]
+"""An HTTP status and a body."""
 
 
-def _probe() -> bool:
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-    except (DatabaseError, PoolTimeout):
-        return False
-    finally:
-        connection.close()
-    return True
+def health() -> Report:
+    """200 while the database answers, 503 when it does not, in under two seconds."""
+    ok = probes.database_answers()
+    return 200 if ok else 503, {"ok": ok, "sha": settings.SERVICE_SHA, "db": _word(ok)}
 
 
-class HealthOut(serializers.Serializer[dict[str, Any]]):
+def live() -> Report:
+    """200 from a process that answers at all; asks nothing of the database."""
+    return 200, {"ok": True, "sha": settings.SERVICE_SHA}
+
+
+def ready() -> Report:
+    """200 once the database answers, is migrated for this build and has partitions for today; 503 before."""
+    found = probes.readiness()
+    ok = all(found.values())
+    parts = {name: _word(is_well) for name, is_well in found.items()}
+    return 200 if ok else 503, {"ok": ok, "sha": settings.SERVICE_SHA, **parts}
+
+
+def _word(is_well: bool) -> str:
+    return "ok" if is_well else "error"
+
+
+class LiveOut(serializers.Serializer[dict[str, Any]]):
     ok = serializers.BooleanField()
     sha = serializers.CharField()
+
+
+class HealthOut(LiveOut):
     db = serializers.ChoiceField(choices=["ok", "error"])
 
 
-class HealthView(APIView):
-    """No credentials; 200 while the database answers, 503 when it does not, in under two seconds."""
+class ReadyOut(HealthOut):
+    migrations = serializers.ChoiceField(choices=["ok", "error"])
+    partitions = serializers.ChoiceField(choices=["ok", "error"])
+
+
+class OpenView(APIView):
+    """A view that asks nobody who they are."""
 
     authentication_classes: list[Any] = []
     permission_classes: list[Any] = []
     throttle_classes: list[Any] = []
 
+
+class HealthView(OpenView):
+    """For load balancers."""
+
     @extend_schema(
         operation_id="health", tags=["Health"], auth=[], responses={200: HealthOut, 503: HealthOut}
     )
     def get(self, request: Request) -> Response:
-        ok = database_answers()
-        return Response(
-            {"ok": ok, "sha": settings.SERVICE_SHA, "db": "ok" if ok else "error"}, status=200 if ok else 503
-        )
+        status, body = health()
+        return Response(body, status=status)
+
+
+class LiveView(OpenView):
+    """For whoever restarts processes that no longer answer."""
+
+    @extend_schema(operation_id="health_live", tags=["Health"], auth=[], responses=LiveOut)
+    def get(self, request: Request) -> Response:
+        status, body = live()
+        return Response(body, status=status)
+
+
+class ReadyView(OpenView):
+    """For whoever sends traffic to a new process."""
+
+    @extend_schema(
+        operation_id="health_ready", tags=["Health"], auth=[], responses={200: ReadyOut, 503: ReadyOut}
+    )
+    def get(self, request: Request) -> Response:
+        status, body = ready()
+        return Response(body, status=status)

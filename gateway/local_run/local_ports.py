@@ -22,12 +22,10 @@ def check_free(variable: str, port: int) -> None:
             ) from error
 
 
-def wait_for_answer(
-    port: int, path: str, *, host: str, seconds: float, check_alive: Callable[[], None]
-) -> None:
+def wait_for_answer(port: int, path: str, *, seconds: float, check_alive: Callable[[], None]) -> None:
     """Ask every 50 ms until the answer is 200; `check_alive` raises when waiting is in vain.
 
-    `host` is the Host header. Raises `StartError` after so many seconds.
+    Raises `StartError` after so many seconds.
     """
     deadline = time.monotonic() + seconds
     answer = "no answer"
@@ -35,7 +33,7 @@ def wait_for_answer(
         check_alive()
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
             try:
-                connection.request("GET", path, headers={"Host": host})
+                connection.request("GET", path)
                 status = connection.getresponse().status
             except (OSError, http.client.HTTPException) as error:
                 answer = str(error)

@@ -44,6 +44,11 @@ def web_command(*, port: int, workers: int = WEB_PROCESSES) -> list[str]:
     ]
 
 
+def edge_command(*, port: int) -> list[str]:
+    """The edge process, on a port of loopback."""
+    return [sys.executable, "-m", "edge", f"--port={port}"]
+
+
 def start(
     name: str,
     command: list[str],

@@ -3,7 +3,7 @@
     python -m gateway.local_run.supervisor run | reset | logs
 
 Starts the embedded servers (unless `DATABASE_URL` or `REDIS_URL` name others), migrates, starts simulator,
-web, worker and beat, waits until they answer, makes the demo data and prints where everything is. Then it
+web, edge, workers and beat, waits until they answer, makes the demo data and prints where everything is. Then it
 watches the processes until SIGINT, SIGTERM or SIGHUP and stops them in the reverse order of the data's flow.
 Should it be killed itself, the watchdog of `gateway/local_run/process_group.py` ends them all.
 """
@@ -20,7 +20,6 @@ import time
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from urllib.parse import urlsplit
 
 from gateway import embedded_addresses, settings
 from gateway.local_run import embedded_servers, local_ports, processes
@@ -29,10 +28,10 @@ from gateway.local_run.processes import Child, StartError, log_tail
 from gateway.local_run.run_lock import LOCK, locked
 
 READY_SECONDS = 90.0
-"""How long web and simulator may take to answer."""
+"""How long web, edge and simulator may take to answer."""
 WORKER_PROCESSES = 2
 """Of the queue `default`. Deliveries and batches have a worker each of their own, so nothing can hold them up."""
-_STOP_ORDER = ["web", "beat", "worker", "batches", "deliveries", "simulator", "valkey", "postgres"]
+_STOP_ORDER = ["edge", "web", "beat", "worker", "batches", "deliveries", "simulator", "valkey", "postgres"]
 """First what takes new work in, last what keeps it."""
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 _MANAGE = [sys.executable, str(settings.BASE_DIR / "manage.py")]
@@ -61,6 +60,7 @@ def run() -> None:
     data_dir = settings.DATA_DIR
     with locked(data_dir) as lock:
         local_ports.check_free("PORT", settings.PORT)
+        local_ports.check_free("EDGE_PORT", settings.EDGE_PORT)
         local_ports.check_free("SIMULATOR_PORT", settings.SIMULATOR_PORT)
         for number in _SIGNALS:
             signal.signal(number, _stop_run)
@@ -114,7 +114,7 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
     of_simulator = environment | {
         "SIMULATOR_STATE": os.environ.get("SIMULATOR_STATE") or str(data_dir / "simulator.json"),
         "GATEWAY_CALLBACK_URL": os.environ.get("GATEWAY_CALLBACK_URL")
-        or f"http://127.0.0.1:{settings.PORT}/upstream/webhook",
+        or f"http://127.0.0.1:{settings.EDGE_PORT}/upstream/webhook",
         "META_APP_ID": settings.SANDBOX_APP_ID,
         "META_APP_SECRET": settings.SANDBOX_APP_SECRET,
     }
@@ -124,6 +124,7 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
     commands = {
         "simulator": [*python, "simulator"],
         "web": processes.web_command(port=settings.PORT),
+        "edge": processes.edge_command(port=settings.EDGE_PORT),
         "deliveries": [
             *worker,
             "--hostname=deliveries@%h",
@@ -193,11 +194,15 @@ def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
             children[name].start()
     _say("Preparing the database ...")
     _manage("migrate", "--no-input", data_dir=data_dir, group=group)
-    _say("Starting the web process ...")
-    children["web"].start()
-    for port, path in ((settings.SIMULATOR_PORT, "/sim/health"), (settings.PORT, "/v1/health")):
-        host = urlsplit(settings.BASE_URL).netloc if port == settings.PORT else "localhost"
-        local_ports.wait_for_answer(port, path, host=host, seconds=READY_SECONDS, check_alive=check_alive)
+    _say("Starting web and edge ...")
+    for name in ("web", "edge"):
+        children[name].start()
+    for port, path in (
+        (settings.SIMULATOR_PORT, "/sim/health"),
+        (settings.PORT, "/v1/health"),
+        (settings.EDGE_PORT, "/v1/health"),
+    ):
+        local_ports.wait_for_answer(port, path, seconds=READY_SECONDS, check_alive=check_alive)
     for name in ("deliveries", "batches", "worker", "beat"):
         children[name].start()
     _say("Making the demo data ...")

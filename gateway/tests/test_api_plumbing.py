@@ -11,7 +11,7 @@ from django.test import Client
 
 from gateway import valkey as valkey_module
 from gateway.api import bodies
-from gateway.api.views import database_answers
+from gateway.api.probes import database_answers
 from gateway.wsgi import application
 from tenants import api_keys, tenants
 from tenants.models import PlatformApp, Tenant

@@ -149,6 +149,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             **inherited,
             "DATA_DIR": str(data_dir),
             "PORT": str(free_port()),
+            "EDGE_PORT": str(free_port()),
             "SIMULATOR_PORT": str(free_port()),
         },
     )

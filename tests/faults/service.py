@@ -82,9 +82,7 @@ class Service:
             "--no-control-socket",
             **environment,
         )
-        local_ports.wait_for_answer(
-            port, "/v1/health", host="127.0.0.1", seconds=60, check_alive=lambda: None
-        )
+        local_ports.wait_for_answer(port, "/v1/health", seconds=60, check_alive=lambda: None)
         return f"http://127.0.0.1:{port}", process
 
     def assert_well(self) -> None:

@@ -24,13 +24,13 @@ def supervisor(command: str, data_dir: Path, **environment: str) -> subprocess.C
     )
 
 
-@pytest.mark.parametrize("variable", ["PORT", "SIMULATOR_PORT"])
+@pytest.mark.parametrize("variable", ["PORT", "EDGE_PORT", "SIMULATOR_PORT"])
 def test_a_busy_port_is_named_before_anything_starts(tmp_path: Path, variable: str) -> None:
     with socket.socket() as busy, socket.socket() as free:
         busy.bind(("127.0.0.1", 0))
         busy.listen()
         free.bind(("127.0.0.1", 0))
-        ports = {"PORT": str(free.getsockname()[1]), "SIMULATOR_PORT": str(free.getsockname()[1])}
+        ports = dict.fromkeys(("PORT", "EDGE_PORT", "SIMULATOR_PORT"), str(free.getsockname()[1]))
         port = busy.getsockname()[1]
         free.close()
         run = supervisor("run", tmp_path, **ports | {variable: str(port)})

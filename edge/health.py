@@ -1,0 +1,39 @@
+"""The edge's door to `/v1/health*`: concurrent questions share one look at the database."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import orjson
+
+from edge.request import Request
+from gateway.api import views
+from gateway.api.reply import Reply
+from gateway.api.views import Report
+
+
+async def live(request: Request) -> Reply:
+    """GET /v1/health/live."""
+    return _answer(views.live())
+
+
+def _shared(ask: Callable[[], Report]) -> Callable[[Request], Awaitable[Reply]]:
+    asking: asyncio.Task[Report] | None = None
+
+    async def handler(request: Request) -> Reply:
+        nonlocal asking
+        if asking is None or asking.done():
+            asking = asyncio.create_task(asyncio.to_thread(ask))
+        return _answer(await asyncio.shield(asking))
+
+    return handler
+
+
+def _answer(report: Report) -> Reply:
+    status, body = report
+    return Reply(status, {"Content-Type": "application/json"}, orjson.dumps(body))
+
+
+health = _shared(views.health)
+"""GET /v1/health."""
+ready = _shared(views.ready)
+"""GET /v1/health/ready."""

@@ -1,0 +1,91 @@
+"""HTTP/1.1 of the edge: uvicorn's protocol, with bounds on headers and framing and our form of its refusals."""
+
+from asyncio import TimerHandle
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from gateway.api.errors import HeadersTooLarge, InvalidRequest, RequestTimeout, ServiceError
+from gateway.api.refusals import refusal
+
+HEADER_SECONDS = 10.0
+"""How long a connection may take to send the headers of a request."""
+MOST_HEADER_BYTES = 64 * 1024
+"""Of the request line and headers; also of trailers, and of what frames chunks beyond `FRAMING` times the body."""
+FRAMING = 16
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection whose headers must arrive in time, and on which nothing grows without end but a body.
+
+    The body itself is bounded by whoever reads it (`Request.body`).
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_headers = True
+        self._beside_body = 0
+        self._deadline: TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(HEADER_SECONDS, self._too_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_deadline()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        were_in_headers = self._in_headers
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if were_in_headers == self._in_headers:
+            self._beside_body += len(data)
+            if self._beside_body > MOST_HEADER_BYTES:
+                self._refuse(HeadersTooLarge())
+                return
+        if self._in_headers and self._deadline is None:
+            self._deadline = self.loop.call_later(HEADER_SECONDS, self._too_late)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_headers = True
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        self._beside_body = 0
+        self._stop_deadline()
+        super().on_headers_complete()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers come after the application has begun: nothing reads them.
+        if self._in_headers:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._beside_body -= FRAMING * len(body)
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        self._beside_body = 0
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(InvalidRequest("This is not a request in HTTP/1.1."))
+
+    def _too_late(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self._refuse(RequestTimeout())
+
+    def _refuse(self, error: ServiceError) -> None:
+        """Answer what never became a request, or end a request that breaks the bounds, and close."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(refusal(error, STATUS_LINE[error.status]))
+        self.transport.close()
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -1,0 +1,125 @@
+"""A request as the routes of the edge see it: its headers at once, its body when they ask for it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from django.http import QueryDict
+
+from gateway.api.errors import PayloadTooLarge, RequestTimeout, ServiceUnavailable
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+BODY_GRACE_SECONDS = 10.0
+SLOWEST_BYTES_PER_SECOND = 16 * 1024
+"""A body must arrive within the grace plus its size at this rate."""
+SMALL_BODY_BYTES = 64 * 1024
+LARGE_BODIES_BYTES = 128 * 1024 * 1024
+"""What the parts of bodies beyond `SMALL_BODY_BYTES` may take of a process at once. Small bodies never wait."""
+
+
+class ClientGone(Exception):
+    """The caller closed the connection before its request was complete."""
+
+
+class _Memory:
+    """The memory that large bodies share: a stranger's megabytes must not end the process."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken = most, 0
+
+    def take(self, size: int) -> None:
+        """Take bytes for a large body. Raises ServiceUnavailable when they are not there."""
+        if self._taken + size > self._most:
+            raise ServiceUnavailable("Too many large requests are arriving at once. Try again.")
+        self._taken += size
+
+    def give_back(self, size: int) -> None:
+        self._taken -= size
+
+
+_large_bodies = _Memory(LARGE_BODIES_BYTES)
+
+
+class Request:
+    """One HTTP request. The body is read when a route asks for it, after the headers have been judged."""
+
+    __slots__ = (
+        "_large",
+        "_receive",
+        "admission_headers",
+        "body_is_read",
+        "headers",
+        "method",
+        "path",
+        "query_string",
+        "request_id",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, request_id: str) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.query_string: bytes = scope["query_string"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.request_id = request_id
+        self.admission_headers: Mapping[str, str] = {}
+        self.body_is_read = not (
+            self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
+        )
+        self._receive = receive
+        self._large = 0
+
+    def header(self, name: bytes) -> str | None:
+        """A header's value; `name` in lower case."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """The query's parameters; of a repeated one the last."""
+        return QueryDict(self.query_string).dict()
+
+    async def body(self, *, limit: int) -> bytes:
+        """The whole body. Raises PayloadTooLarge, RequestTimeout, ServiceUnavailable or ClientGone."""
+        too_large = PayloadTooLarge(
+            f"The body may hold at most {limit} bytes.", details={"limit_bytes": limit}
+        )
+        declared = self.headers.get(b"content-length", b"0")
+        if not declared.isdigit() or int(declared) > limit:
+            raise too_large
+        parts: list[bytes] = []
+        size = 0
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + BODY_GRACE_SECONDS
+        try:
+            async with asyncio.timeout_at(ends) as deadline:
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    part = message["body"]
+                    size += len(part)
+                    if size > limit:
+                        raise too_large
+                    if size > SMALL_BODY_BYTES:
+                        self._reserve(size - SMALL_BODY_BYTES)
+                    parts.append(part)
+                    if not message["more_body"]:
+                        break
+                    deadline.reschedule(ends + size / SLOWEST_BYTES_PER_SECOND)
+        except TimeoutError:
+            raise RequestTimeout from None
+        self.body_is_read = True
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        """Give back what the body took of the shared memory."""
+        _large_bodies.give_back(self._large)
+        self._large = 0
+
+    def _reserve(self, size: int) -> None:
+        _large_bodies.take(size - self._large)
+        self._large = size

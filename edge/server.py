@@ -1,0 +1,29 @@
+"""The HTTP server of the edge: uvicorn with httptools and uvloop, and the bounds of `edge/protocol.py`."""
+
+import uvicorn
+
+from edge.application import application
+from edge.protocol import BoundedProtocol
+
+KEEP_ALIVE_SECONDS = 75
+"""Longer than a proxy keeps an idle connection, so it is the proxy that closes it."""
+GRACEFUL_SECONDS = 20
+
+
+def config(*, host: str, port: int) -> uvicorn.Config:
+    """How the edge is served, in production and in tests."""
+    return uvicorn.Config(
+        application,
+        host=host,
+        port=port,
+        http=BoundedProtocol,
+        ws="none",
+        loop="uvloop",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=GRACEFUL_SECONDS,
+    )

@@ -1,0 +1,26 @@
+"""The edge as a server in a thread of the test's process: the tests' own database, real HTTP."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+import uvicorn
+
+from edge import server
+from tests.fixtures import wait_until
+
+
+@pytest.fixture(scope="session")
+def edge_address() -> Iterator[tuple[str, int]]:
+    """Host and port of a running edge."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        host, port = listener.getsockname()
+        running = uvicorn.Server(server.config(host=host, port=port))
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        wait_until(lambda: running.started, "the edge does not start")
+        yield host, port
+        running.should_exit = True
+        thread.join(10)
