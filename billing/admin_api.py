@@ -20,7 +20,13 @@ class AdminBillingView(ResourceViewSet):
 
     permission_classes = [StaffCaller]
 
-    @extend_schema(operation_id="admin_billing", tags=["Admin"], responses=AdminBillingOut)
+    @extend_schema(
+        operation_id="admin_billing",
+        summary="Show how every tenant pays",
+        description="Tenants past due first, then by name. Answers while billing is off, too.",
+        tags=["Admin"],
+        responses=AdminBillingOut,
+    )
     def retrieve(self, request: Request) -> Response:
         newest = BillingSnapshot.objects.filter(tenant=OuterRef("pk")).order_by("-period").values("id")[:1]
         tenants = (

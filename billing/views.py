@@ -59,12 +59,23 @@ class BillingViewSet(ResourceViewSet):
 class BillingView(BillingViewSet):
     """Plan, numbers, next charge; the profile that invoices are made out to; the mandate."""
 
-    @extend_schema(operation_id="get_billing", tags=["Billing"], responses=BillingOut)
+    @extend_schema(
+        operation_id="get_billing",
+        summary="Get plan, numbers and next charge",
+        description="The plan, the active numbers, the next charge, the invoice profile and the mandate.",
+        tags=["Billing"],
+        responses=BillingOut,
+    )
     def retrieve(self, request: Request) -> Response:
         return Response(BillingOut(overview.of(_tenant(request), now())).data)
 
     @extend_schema(
-        operation_id="update_billing_profile", tags=["Billing"], request=ProfileIn, responses=ProfileOut
+        operation_id="update_billing_profile",
+        summary="Change who invoices are made out to",
+        description="Applies to invoices issued from now on; issued invoices never change.",
+        tags=["Billing"],
+        request=ProfileIn,
+        responses=ProfileOut,
     )
     def update_profile(self, request: Request) -> Response:
         profile = profiles.change(
@@ -75,7 +86,12 @@ class BillingView(BillingViewSet):
         return Response(ProfileOut(profile).data)
 
     @extend_schema(
-        operation_id="create_mandate", tags=["Billing"], request=MandateIn, responses={201: NewMandateOut}
+        operation_id="create_mandate",
+        summary="Set up autopay",
+        description="Returns a link on which the customer approves the mandate.",
+        tags=["Billing"],
+        request=MandateIn,
+        responses={201: NewMandateOut},
     )
     def create_mandate(self, request: Request) -> Response:
         body = checked(MandateIn(data=request.data))
@@ -86,7 +102,13 @@ class BillingView(BillingViewSet):
 class InvoicesView(BillingViewSet):
     """A tenant's invoices."""
 
-    @extend_schema(operation_id="list_invoices", tags=["Billing"], responses=InvoiceSummaryOut(many=True))
+    @extend_schema(
+        operation_id="list_invoices",
+        summary="List invoices",
+        description="Newest first.",
+        tags=["Billing"],
+        responses=InvoiceSummaryOut(many=True),
+    )
     def list(self, request: Request) -> Response:
         pages = NewestFirst()
         rows = pages.paginate_queryset(Invoice.objects.for_tenant(tenant_of(request).id), request)
@@ -94,8 +116,9 @@ class InvoicesView(BillingViewSet):
 
     @extend_schema(
         operation_id="get_invoice",
+        summary="Get an invoice",
+        description="A printable page, or JSON when `Accept` prefers `application/json`.",
         tags=["Billing"],
-        description="A printable page; JSON when `Accept` prefers `application/json`.",
         responses={
             (200, "text/html"): OpenApiTypes.STR,
             (200, "application/json"): InvoiceOut,
@@ -114,7 +137,14 @@ class InvoicesView(BillingViewSet):
         patch_vary_headers(response, ["Accept"])
         return response
 
-    @extend_schema(operation_id="pay_invoice", tags=["Billing"], request=ReturnUrlIn, responses=PaymentOut)
+    @extend_schema(
+        operation_id="pay_invoice",
+        summary="Pay an invoice",
+        description="Returns a link to the payment page of an open or failed invoice.",
+        tags=["Billing"],
+        request=ReturnUrlIn,
+        responses=PaymentOut,
+    )
     def pay(self, request: Request, invoice_id: str) -> Response:
         invoice = _invoice(request, invoice_id)
         body = checked(ReturnUrlIn(data=request.data))

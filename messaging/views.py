@@ -16,6 +16,8 @@ class MessagesView(ResourceViewSet):
 
     @extend_schema(
         operation_id="send_message",
+        summary="Send a message",
+        description="The body is the upstream's messages body plus `from`. The answer is the upstream's own.",
         tags=["Messages"],
         parameters=[OpenApiParameter(idempotency.HEADER, str, OpenApiParameter.HEADER)],
         request=OpenApiTypes.OBJECT,
@@ -34,6 +36,8 @@ class MessagesView(ResourceViewSet):
 
     @extend_schema(
         operation_id="mark_message_read",
+        summary="Mark a message as read",
+        description="Optionally shows the typing indicator until the answer is sent.",
         tags=["Messages"],
         request=OpenApiTypes.OBJECT,
         responses={200: OpenApiTypes.OBJECT},

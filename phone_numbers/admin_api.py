@@ -17,6 +17,8 @@ class AdminNumbersView(ResourceViewSet):
 
     @extend_schema(
         operation_id="admin_list_numbers",
+        summary="List the numbers of all tenants",
+        description="Newest first, optionally of one connection state.",
         tags=["Admin"],
         parameters=[AdminNumbersIn],
         responses=AdminNumberOut(many=True),

@@ -54,7 +54,13 @@ class UpstreamCallsView(ResourceViewSet):
 class NumbersView(UpstreamCallsView):
     """A tenant's numbers."""
 
-    @extend_schema(operation_id="list_numbers", tags=["Numbers"], responses=NumberOut(many=True))
+    @extend_schema(
+        operation_id="list_numbers",
+        summary="List numbers",
+        description="Every number of the tenant with its connection state.",
+        tags=["Numbers"],
+        responses=NumberOut(many=True),
+    )
     def list(self, request: Request) -> Response:
         rows = (
             PhoneNumber.objects.for_tenant(tenant_of(request).id)
@@ -67,6 +73,8 @@ class NumbersView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="get_number",
+        summary="Get a number",
+        description="With `refresh=true` it is read from the upstream first and `meta_snapshot` holds what it said.",
         tags=["Numbers"],
         parameters=[
             OpenApiParameter(
@@ -83,7 +91,12 @@ class NumbersView(UpstreamCallsView):
         return Response(RefreshedNumberOut(operations.refresh(number)).data)
 
     @extend_schema(
-        operation_id="embedded_signup", tags=["Numbers"], request=EmbeddedSignupIn, responses=NumberOut
+        operation_id="embedded_signup",
+        summary="Finish an embedded sign-up",
+        description="Exchanges the code, subscribes the account and registers the number.",
+        tags=["Numbers"],
+        request=EmbeddedSignupIn,
+        responses=NumberOut,
     )
     def embedded_signup(self, request: Request) -> Response:
         require_new_numbers_allowed(tenant_of(request).id)
@@ -92,7 +105,12 @@ class NumbersView(UpstreamCallsView):
         return Response(NumberOut(number).data)
 
     @extend_schema(
-        operation_id="connect_account", tags=["Numbers"], request=ConnectIn, responses=ConnectedAccountOut
+        operation_id="connect_account",
+        summary="Connect an account by token or code",
+        description="Checks the token, subscribes the account and imports its numbers.",
+        tags=["Numbers"],
+        request=ConnectIn,
+        responses=ConnectedAccountOut,
     )
     def connect(self, request: Request) -> Response:
         require_new_numbers_allowed(tenant_of(request).id)
@@ -101,7 +119,12 @@ class NumbersView(UpstreamCallsView):
         return Response(ConnectedAccountOut({"waba_id": body["waba_id"], "numbers": numbers}).data)
 
     @extend_schema(
-        operation_id="migrate_number", tags=["Numbers"], request=MigrateIn, responses={200: VERBATIM}
+        operation_id="migrate_number",
+        summary="Move a number from another provider",
+        description="Creates the number below the account; verification and registration follow.",
+        tags=["Numbers"],
+        request=MigrateIn,
+        responses={200: VERBATIM},
     )
     def migrate(self, request: Request) -> HttpResponseBase:
         require_new_numbers_allowed(tenant_of(request).id)
@@ -109,20 +132,32 @@ class NumbersView(UpstreamCallsView):
         return _verbatim(operations.migrate(**_owner(request), **body))
 
     @extend_schema(
-        operation_id="register_number", tags=["Numbers"], request=RegisterIn, responses={200: VERBATIM}
+        operation_id="register_number",
+        summary="Register a number",
+        description="With its six-digit PIN; without one, the stored PIN is used or a new one is made.",
+        tags=["Numbers"],
+        request=RegisterIn,
+        responses={200: VERBATIM},
     )
     def register(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(RegisterIn(data=request.data))
         return _verbatim(operations.register(_number(request, phone_number_id), **body))
 
     @extend_schema(
-        operation_id="deregister_number", tags=["Numbers"], request=None, responses={200: VERBATIM}
+        operation_id="deregister_number",
+        summary="Deregister a number",
+        description="The number can no longer send until it is registered again.",
+        tags=["Numbers"],
+        request=None,
+        responses={200: VERBATIM},
     )
     def deregister(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         return _verbatim(operations.deregister(_number(request, phone_number_id)))
 
     @extend_schema(
         operation_id="request_verification_code",
+        summary="Request a verification code",
+        description="By SMS or voice call, to the number itself.",
         tags=["Numbers"],
         request=RequestCodeIn,
         responses={200: VERBATIM},
@@ -132,20 +167,37 @@ class NumbersView(UpstreamCallsView):
         return _verbatim(operations.request_code(_number(request, phone_number_id), **body))
 
     @extend_schema(
-        operation_id="verify_number", tags=["Numbers"], request=VerifyCodeIn, responses={200: VERBATIM}
+        operation_id="verify_number",
+        summary="Verify a number with its code",
+        description="The code that the verification call or message brought.",
+        tags=["Numbers"],
+        request=VerifyCodeIn,
+        responses={200: VERBATIM},
     )
     def verify_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(VerifyCodeIn(data=request.data))
         return _verbatim(operations.verify_code(_number(request, phone_number_id), **body))
 
     @extend_schema(
-        operation_id="set_two_step_pin", tags=["Numbers"], request=TwoStepIn, responses={200: VERBATIM}
+        operation_id="set_two_step_pin",
+        summary="Set a number's two-step PIN",
+        description="Six digits. The gateway keeps it encrypted for later registrations.",
+        tags=["Numbers"],
+        request=TwoStepIn,
+        responses={200: VERBATIM},
     )
     def two_step(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(TwoStepIn(data=request.data))
         return _verbatim(operations.set_two_step_pin(_number(request, phone_number_id), **body))
 
-    @extend_schema(operation_id="subscribe_number", tags=["Numbers"], request=None, responses=ConnectionOut)
+    @extend_schema(
+        operation_id="subscribe_number",
+        summary="Repair a number's subscription",
+        description="Subscribes the account again and computes the connection state anew.",
+        tags=["Numbers"],
+        request=None,
+        responses=ConnectionOut,
+    )
     def subscribe(self, request: Request, phone_number_id: str) -> Response:
         return Response(ConnectionOut(operations.subscribe(_number(request, phone_number_id))).data)
 
@@ -153,12 +205,20 @@ class NumbersView(UpstreamCallsView):
 class BusinessProfileView(UpstreamCallsView):
     """A number's business profile, both ways the upstream's own bodies."""
 
-    @extend_schema(operation_id="get_business_profile", tags=["Numbers"], responses={200: VERBATIM})
+    @extend_schema(
+        operation_id="get_business_profile",
+        summary="Get a number's business profile",
+        description="The upstream's own answer.",
+        tags=["Numbers"],
+        responses={200: VERBATIM},
+    )
     def retrieve(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         return _verbatim(operations.business_profile(_number(request, phone_number_id)))
 
     @extend_schema(
         operation_id="update_business_profile",
+        summary="Change a number's business profile",
+        description="Body and answer are the upstream's own.",
         tags=["Numbers"],
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
@@ -174,6 +234,8 @@ class ConnectSessionsView(ResourceViewSet):
 
     @extend_schema(
         operation_id="create_connect_session",
+        summary="Create a connect session",
+        description="A hosted link, valid for one hour, on which a customer connects a WhatsApp account.",
         tags=["Connect sessions"],
         request=ConnectSessionIn,
         responses={201: NewConnectSessionOut},
@@ -184,7 +246,13 @@ class ConnectSessionsView(ResourceViewSet):
         session = sessions.create(**_owner(request), **body)
         return Response(NewConnectSessionOut(session).data, status=201)
 
-    @extend_schema(operation_id="get_connect_session", tags=["Connect sessions"], responses=ConnectSessionOut)
+    @extend_schema(
+        operation_id="get_connect_session",
+        summary="Get a connect session",
+        description="Its status, and the account and numbers that were connected on it.",
+        tags=["Connect sessions"],
+        responses=ConnectSessionOut,
+    )
     def retrieve(self, request: Request, session_id: str) -> Response:
         session = sessions.find(**_owner(request), session_id=session_id)
         return Response(ConnectSessionOut(session).data)

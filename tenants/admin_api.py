@@ -56,6 +56,8 @@ class AdminTenantsView(ResourceViewSet):
 
     @extend_schema(
         operation_id="admin_list_tenants",
+        summary="List all tenants",
+        description="Newest first, optionally of one status, with what a reviewer needs.",
         tags=["Admin"],
         parameters=[AdminTenantsIn],
         responses=AdminTenantOut(many=True),
@@ -66,13 +68,25 @@ class AdminTenantsView(ResourceViewSet):
         rows = pages.paginate_queryset(Tenant.objects.filter(**filters), request)
         return pages.get_paginated_response(AdminTenantOut(rows, many=True).data)
 
-    @extend_schema(operation_id="admin_approve_tenant", tags=["Admin"], request=None, responses=ApprovedOut)
+    @extend_schema(
+        operation_id="admin_approve_tenant",
+        summary="Approve a tenant",
+        description="Opens `/v1` for the tenant, starts its trial and mails it.",
+        tags=["Admin"],
+        request=None,
+        responses=ApprovedOut,
+    )
     def approve(self, request: Request, tenant_id: UUID) -> Response:
         actor = _actor(request, "tenants.decide_tenant")
         return Response(ApprovedOut(approval.approve(tenant_id=tenant_id, actor_user_id=actor)).data)
 
     @extend_schema(
-        operation_id="admin_reject_tenant", tags=["Admin"], request=RejectIn, responses=RejectedOut
+        operation_id="admin_reject_tenant",
+        summary="Reject a tenant",
+        description="The reason is stored and mailed to the applicant.",
+        tags=["Admin"],
+        request=RejectIn,
+        responses=RejectedOut,
     )
     def reject(self, request: Request, tenant_id: UUID) -> Response:
         actor = _actor(request, "tenants.decide_tenant")
@@ -80,7 +94,12 @@ class AdminTenantsView(ResourceViewSet):
         return Response(RejectedOut(approval.reject(tenant_id=tenant_id, actor_user_id=actor, **body)).data)
 
     @extend_schema(
-        operation_id="admin_suspend_tenant", tags=["Admin"], request=SuspendIn, responses=SuspendedOut
+        operation_id="admin_suspend_tenant",
+        summary="Suspend a tenant",
+        description="Sending stops. Events are still recorded, and their deliveries wait for the reinstatement.",
+        tags=["Admin"],
+        request=SuspendIn,
+        responses=SuspendedOut,
     )
     def suspend(self, request: Request, tenant_id: UUID) -> Response:
         actor = _actor(request, "tenants.decide_tenant")
@@ -88,7 +107,12 @@ class AdminTenantsView(ResourceViewSet):
         return Response(SuspendedOut(approval.suspend(tenant_id=tenant_id, actor_user_id=actor, **body)).data)
 
     @extend_schema(
-        operation_id="admin_reinstate_tenant", tags=["Admin"], request=None, responses=ReinstatedOut
+        operation_id="admin_reinstate_tenant",
+        summary="Reinstate a suspended tenant",
+        description="The tenant becomes `active`; deliveries that waited go out.",
+        tags=["Admin"],
+        request=None,
+        responses=ReinstatedOut,
     )
     def reinstate(self, request: Request, tenant_id: UUID) -> Response:
         actor = _actor(request, "tenants.decide_tenant")
@@ -100,7 +124,13 @@ class AdminHealthView(ResourceViewSet):
 
     permission_classes = [StaffCaller]
 
-    @extend_schema(operation_id="admin_health", tags=["Admin"], responses=HealthReportOut)
+    @extend_schema(
+        operation_id="admin_health",
+        summary="Show the state of the service",
+        description="Retries due, dead deliveries, open circuits, tokens, partitions and the key mirror.",
+        tags=["Admin"],
+        responses=HealthReportOut,
+    )
     def retrieve(self, request: Request) -> Response:
         return Response(health.report())
 
@@ -112,6 +142,8 @@ class AdminAuditView(ResourceViewSet):
 
     @extend_schema(
         operation_id="admin_list_audit",
+        summary="List audit entries",
+        description="What staff, customers and keys changed, newest first.",
         tags=["Admin"],
         parameters=[AuditIn],
         responses=AuditEntryOut(many=True),
@@ -130,6 +162,8 @@ class AdminMailView(ResourceViewSet):
 
     @extend_schema(
         operation_id="admin_last_mail",
+        summary="Read the last mail to an address",
+        description="Only where `EMAIL_MODE` is `log`; elsewhere 404.",
         tags=["Admin"],
         parameters=[OpenApiParameter("email", str, required=True)],
         responses=LastMailOut,
@@ -156,19 +190,37 @@ class AdminAppsView(ResourceViewSet):
 
     permission_classes = [StaffCaller]
 
-    @extend_schema(operation_id="admin_list_apps", tags=["Admin"], responses=AppWithTenantsOut(many=True))
+    @extend_schema(
+        operation_id="admin_list_apps",
+        summary="List platform apps",
+        description="Every platform app with the number of its tenants.",
+        tags=["Admin"],
+        responses=AppWithTenantsOut(many=True),
+    )
     def list(self, request: Request) -> Response:
         rows = PlatformApp.objects.annotate(tenant_count=Count("tenants")).order_by("-id")
         return Response({"data": AppWithTenantsOut(rows, many=True).data})
 
-    @extend_schema(operation_id="admin_create_app", tags=["Admin"], request=AppIn, responses={201: AppOut})
+    @extend_schema(
+        operation_id="admin_create_app",
+        summary="Create a platform app",
+        description="A platform app acts for many tenants. It gets its keys by a call of its own.",
+        tags=["Admin"],
+        request=AppIn,
+        responses={201: AppOut},
+    )
     def create(self, request: Request) -> Response:
         actor = _actor(request, "tenants.add_platformapp")
         app = platform_apps.create_app(actor_user_id=actor, **checked(AppIn(data=request.data)))
         return Response(AppOut(app).data, status=201)
 
     @extend_schema(
-        operation_id="admin_create_app_key", tags=["Admin"], request=ApiKeyIn, responses={201: AppKeyOut}
+        operation_id="admin_create_app_key",
+        summary="Create a key of a platform app",
+        description="The full key is in this answer and nowhere else.",
+        tags=["Admin"],
+        request=ApiKeyIn,
+        responses={201: AppKeyOut},
     )
     def create_key(self, request: Request, app_id: UUID) -> Response:
         actor = _actor(request, "tenants.add_platformapp")

@@ -34,12 +34,25 @@ class TenantView(ResourceViewSet):
     def open_to_any_status(self) -> bool:
         return self.request.method == "GET"
 
-    @extend_schema(operation_id="get_tenant", tags=["Tenant"], responses=TenantOut)
+    @extend_schema(
+        operation_id="get_tenant",
+        summary="Get the tenant",
+        description="With its checklist. Answers in every status of the tenant.",
+        tags=["Tenant"],
+        responses=TenantOut,
+    )
     def retrieve(self, request: Request) -> Response:
         tenant = Tenant.objects.get(pk=tenant_of(request).id)
         return Response(TenantOut(tenant).data)
 
-    @extend_schema(operation_id="update_tenant", tags=["Tenant"], request=TenantChangeIn, responses=TenantOut)
+    @extend_schema(
+        operation_id="update_tenant",
+        summary="Change the tenant",
+        description="Name, billing e-mail and retention.",
+        tags=["Tenant"],
+        request=TenantChangeIn,
+        responses=TenantOut,
+    )
     def partial_update(self, request: Request) -> Response:
         body = TenantChangeIn(data=request.data)
         body.is_valid(raise_exception=True)
@@ -58,6 +71,8 @@ class TenantsView(ResourceViewSet):
 
     @extend_schema(
         operation_id="list_tenants",
+        summary="List the tenants of the platform",
+        description="Newest first, optionally by `external_ref`.",
         tags=["Tenants"],
         parameters=[OpenApiParameter("external_ref", str)],
         responses=TenantOut(many=True),
@@ -71,7 +86,12 @@ class TenantsView(ResourceViewSet):
         return pages.get_paginated_response(TenantOut(rows, many=True).data)
 
     @extend_schema(
-        operation_id="create_tenant", tags=["Tenants"], request=TenantCreateIn, responses={201: TenantOut}
+        operation_id="create_tenant",
+        summary="Create a tenant",
+        description="The tenant is active at once.",
+        tags=["Tenants"],
+        request=TenantCreateIn,
+        responses={201: TenantOut},
     )
     def create(self, request: Request) -> Response:
         body = TenantCreateIn(data=request.data)
@@ -83,7 +103,13 @@ class TenantsView(ResourceViewSet):
         )
         return Response(TenantOut(tenant).data, status=201)
 
-    @extend_schema(operation_id="get_tenant_by_id", tags=["Tenants"], responses=TenantOut)
+    @extend_schema(
+        operation_id="get_tenant_by_id",
+        summary="Get a tenant of the platform",
+        description="404 for a tenant of another platform.",
+        tags=["Tenants"],
+        responses=TenantOut,
+    )
     def retrieve(self, request: Request, tenant_id: UUID) -> Response:
         tenant = _own_tenants(request).filter(pk=tenant_id).first()
         if tenant is None:
@@ -106,13 +132,24 @@ def _app_id(request: Request) -> UUID:
 class ApiKeysView(ResourceViewSet):
     """A tenant's API keys; the full key is in the answer that makes it, and nowhere else."""
 
-    @extend_schema(operation_id="list_api_keys", tags=["API keys"], responses=ApiKeyOut(many=True))
+    @extend_schema(
+        operation_id="list_api_keys",
+        summary="List API keys",
+        description="Keys are listed by prefix; the full key is never shown again.",
+        tags=["API keys"],
+        responses=ApiKeyOut(many=True),
+    )
     def list(self, request: Request) -> Response:
         rows = ApiKey.objects.for_tenant(tenant_of(request).id).order_by("-id")
         return Response({"data": ApiKeyOut(rows, many=True).data})
 
     @extend_schema(
-        operation_id="create_api_key", tags=["API keys"], request=ApiKeyIn, responses={201: NewApiKeyOut}
+        operation_id="create_api_key",
+        summary="Create an API key",
+        description="The full key is in this answer and nowhere else.",
+        tags=["API keys"],
+        request=ApiKeyIn,
+        responses={201: NewApiKeyOut},
     )
     def create(self, request: Request) -> Response:
         body = ApiKeyIn(data=request.data)
@@ -124,7 +161,13 @@ class ApiKeysView(ResourceViewSet):
         )
         return Response(_with_key(ApiKeyOut(new.row).data, new), status=201)
 
-    @extend_schema(operation_id="revoke_api_key", tags=["API keys"], responses={200: RevokedKeyOut})
+    @extend_schema(
+        operation_id="revoke_api_key",
+        summary="Revoke an API key",
+        description="The key stops working everywhere within 30 seconds. A key may revoke itself.",
+        tags=["API keys"],
+        responses={200: RevokedKeyOut},
+    )
     def destroy(self, request: Request, key_id: UUID) -> Response:
         key = api_keys.revoke(
             tenant_id=tenant_of(request).id, key_id=key_id, actor_user_id=caller_of(request).user_id
@@ -132,7 +175,12 @@ class ApiKeysView(ResourceViewSet):
         return Response(RevokedKeyOut(key).data)
 
     @extend_schema(
-        operation_id="rotate_api_key", tags=["API keys"], request=None, responses={201: RotatedKeyOut}
+        operation_id="rotate_api_key",
+        summary="Rotate an API key",
+        description="Makes a key in the place of this one, which keeps working for 24 hours.",
+        tags=["API keys"],
+        request=None,
+        responses={201: RotatedKeyOut},
     )
     def rotate(self, request: Request, key_id: UUID) -> Response:
         new = api_keys.rotate(

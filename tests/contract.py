@@ -47,7 +47,10 @@ def _pattern(template: str) -> re.Pattern[str]:
 
 @cache
 def _validator(template: str, method: str, status: str) -> Any:
-    content = DOCUMENT["paths"][template][method]["responses"][status].get("content", {})
+    answer = DOCUMENT["paths"][template][method]["responses"][status]
+    if "$ref" in answer:
+        answer = DOCUMENT["components"]["responses"][answer["$ref"].rpartition("/")[2]]
+    content = answer.get("content", {})
     schema = content.get("application/json", {}).get("schema")
     if schema is None:
         return None

@@ -1,6 +1,7 @@
 """The committed OpenAPI document is what the service serves, and it covers the specification."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,15 @@ def test_the_document_is_valid_and_describes_every_operation_of_the_specificatio
 
 
 def test_every_operation_has_a_summary_of_its_own_and_its_errors() -> None:
-    ids = []
+    ids, summaries = [], []
     for operations in generated()["paths"].values():
         for operation in operations.values():
             ids.append(operation["operationId"])
+            summaries.append(operation["summary"])
             assert operation["tags"]
+            assert operation["description"].rstrip().endswith("."), operation["operationId"]
+            assert not re.search(r"section \d|\.py\b|gateway/", operation["description"])
             assert "500" in operation["responses"]
             assert any(status.startswith("2") for status in operation["responses"])
     assert len(ids) == len(set(ids))
+    assert len(summaries) == len(set(summaries))

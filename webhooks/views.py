@@ -35,13 +35,24 @@ from webhooks.serializers import (
 class EndpointsView(ResourceViewSet):
     """A tenant's webhook endpoints."""
 
-    @extend_schema(operation_id="list_webhooks", tags=["Webhooks"], responses=EndpointOut(many=True))
+    @extend_schema(
+        operation_id="list_webhooks",
+        summary="List webhook endpoints",
+        description="Without their secrets.",
+        tags=["Webhooks"],
+        responses=EndpointOut(many=True),
+    )
     def list(self, request: Request) -> Response:
         rows = Endpoint.objects.for_tenant(tenant_of(request).id).order_by("-id")
         return Response({"data": EndpointOut(rows, many=True).data})
 
     @extend_schema(
-        operation_id="create_webhook", tags=["Webhooks"], request=EndpointIn, responses={201: NewEndpointOut}
+        operation_id="create_webhook",
+        summary="Create a webhook endpoint",
+        description="Sends the verify ping. The secret is in this answer and nowhere else.",
+        tags=["Webhooks"],
+        request=EndpointIn,
+        responses={201: NewEndpointOut},
     )
     def create(self, request: Request) -> Response:
         body = EndpointIn(data=request.data)
@@ -49,13 +60,24 @@ class EndpointsView(ResourceViewSet):
         endpoint = endpoints.create(tenant_id=tenant_of(request).id, **body.validated_data)
         return Response(NewEndpointOut(endpoint).data, status=201)
 
-    @extend_schema(operation_id="get_webhook", tags=["Webhooks"], responses=EndpointOut)
+    @extend_schema(
+        operation_id="get_webhook",
+        summary="Get a webhook endpoint",
+        description="Its settings and state, without the secret.",
+        tags=["Webhooks"],
+        responses=EndpointOut,
+    )
     def retrieve(self, request: Request, endpoint_id: UUID) -> Response:
         endpoint = endpoints.find(tenant_id=tenant_of(request).id, endpoint_id=endpoint_id)
         return Response(EndpointOut(endpoint).data)
 
     @extend_schema(
-        operation_id="update_webhook", tags=["Webhooks"], request=EndpointChangeIn, responses=EndpointOut
+        operation_id="update_webhook",
+        summary="Change a webhook endpoint",
+        description="A new url is verified by a ping before it is stored.",
+        tags=["Webhooks"],
+        request=EndpointChangeIn,
+        responses=EndpointOut,
     )
     def partial_update(self, request: Request, endpoint_id: UUID) -> Response:
         tenant_id = tenant_of(request).id
@@ -65,12 +87,25 @@ class EndpointsView(ResourceViewSet):
         endpoint = endpoints.change(tenant_id=tenant_id, endpoint_id=endpoint_id, changes=body.validated_data)
         return Response(EndpointOut(endpoint).data)
 
-    @extend_schema(operation_id="delete_webhook", tags=["Webhooks"], responses={200: DeletedOut})
+    @extend_schema(
+        operation_id="delete_webhook",
+        summary="Delete a webhook endpoint",
+        description="What still waits for it is not delivered.",
+        tags=["Webhooks"],
+        responses={200: DeletedOut},
+    )
     def destroy(self, request: Request, endpoint_id: UUID) -> Response:
         endpoints.delete(tenant_id=tenant_of(request).id, endpoint_id=endpoint_id)
         return Response({"id": endpoint_id, "deleted": True})
 
-    @extend_schema(operation_id="verify_webhook", tags=["Webhooks"], request=None, responses=VerifiedOut)
+    @extend_schema(
+        operation_id="verify_webhook",
+        summary="Verify a webhook endpoint",
+        description="Sends the verify ping; a passed ping makes the endpoint active.",
+        tags=["Webhooks"],
+        request=None,
+        responses=VerifiedOut,
+    )
     def verify(self, request: Request, endpoint_id: UUID) -> Response:
         endpoint = endpoints.find(tenant_id=tenant_of(request).id, endpoint_id=endpoint_id)
         paused = endpoint.status == Endpoint.Status.PAUSED
@@ -86,6 +121,8 @@ class EndpointsView(ResourceViewSet):
 
     @extend_schema(
         operation_id="rotate_webhook_secret",
+        summary="Rotate an endpoint's secret",
+        description="Both secrets sign every delivery until the overlap ends.",
         tags=["Webhooks"],
         request=RotateSecretIn,
         responses=RotatedSecretOut,
@@ -102,6 +139,8 @@ class EndpointsView(ResourceViewSet):
 
     @extend_schema(
         operation_id="replay_webhook",
+        summary="Replay deliveries to an endpoint",
+        description="Queues new deliveries of a time range, in the background behind fresh events.",
         tags=["Webhooks"],
         request=ReplayIn,
         responses={202: QueuedOut},
@@ -128,6 +167,8 @@ class DeliveriesView(ResourceViewSet):
 
     @extend_schema(
         operation_id="list_webhook_deliveries",
+        summary="List webhook deliveries",
+        description="Newest first. Each is one event on its way to one endpoint.",
         tags=["Webhooks"],
         parameters=[
             OpenApiParameter("endpoint_id", UUID),
@@ -154,7 +195,13 @@ class DeliveriesView(ResourceViewSet):
         found = pages.paginate_queryset(rows, request)
         return pages.get_paginated_response(DeliveryOut(found, many=True).data)
 
-    @extend_schema(operation_id="get_webhook_delivery", tags=["Webhooks"], responses=DeliveryWithLogOut)
+    @extend_schema(
+        operation_id="get_webhook_delivery",
+        summary="Get a webhook delivery",
+        description="With its last 20 attempts.",
+        tags=["Webhooks"],
+        responses=DeliveryWithLogOut,
+    )
     def retrieve(self, request: Request, delivery_id: str) -> Response:
         key = ids.decode(ids.DELIVERY, delivery_id)
         row = Delivery.objects.for_tenant(tenant_of(request).id).filter(pk=key).first() if key else None
@@ -163,7 +210,12 @@ class DeliveriesView(ResourceViewSet):
         return Response(DeliveryWithLogOut(row).data)
 
     @extend_schema(
-        operation_id="replay_webhook_delivery", tags=["Webhooks"], request=None, responses=ReplayedOut
+        operation_id="replay_webhook_delivery",
+        summary="Send a delivery again",
+        description="One attempt at once, signed with the current secrets; the answer tells what came of it.",
+        tags=["Webhooks"],
+        request=None,
+        responses=ReplayedOut,
     )
     def replay(self, request: Request, delivery_id: str) -> Response:
         key = ids.decode(ids.DELIVERY, delivery_id)

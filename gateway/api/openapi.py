@@ -80,6 +80,10 @@ _UPSTREAM_ERROR = {
 }
 
 
+_UPSTREAM_PASSED = "The upstream's own error, passed through with its status."
+_ERROR_DESCRIPTIONS = {*ERRORS.values(), _UPSTREAM_PASSED}
+
+
 class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     """API keys and console tokens as the document's one security scheme."""
 
@@ -145,7 +149,7 @@ class ServiceSchema(AutoSchema):
         if upstream:
             for statuses_of_upstream in ("4XX", "5XX"):
                 responses[statuses_of_upstream] = {
-                    "description": "The upstream's own error, passed through with its status.",
+                    "description": _UPSTREAM_PASSED,
                     "content": {"application/json": {"schema": body}},
                 }
         return responses
@@ -163,6 +167,85 @@ class ServiceSchema(AutoSchema):
         if component not in self.registry:
             self.registry.register(component)
         return self.registry[component]
+
+
+_ERROR_NAMES = {
+    "400": "InvalidRequest",
+    "401": "Unauthorized",
+    "403": "Forbidden",
+    "404": "NotFound",
+    "409": "Conflict",
+    "413": "PayloadTooLarge",
+    "415": "UnsupportedMediaType",
+    "422": "Unprocessable",
+    "429": "TooManyRequests",
+    "500": "InternalError",
+    "502": "BadGateway",
+    "503": "Unavailable",
+    "4XX": "UpstreamRefused",
+    "5XX": "UpstreamFailed",
+}
+_HEADERS: dict[str, dict[str, Any]] = {
+    "X-Service-Request-Id": {
+        "description": "The id of this request, for questions to support.",
+        "schema": {"type": "string", "pattern": "^req_"},
+    },
+    "Server-Timing": {
+        "description": "`wb`: milliseconds in the service. `meta`: milliseconds at the upstream.",
+        "schema": {"type": "string"},
+    },
+    "X-Service-Error-Source": {
+        "description": "Whose error it is: `meta` or the service's own name.",
+        "schema": {"type": "string"},
+    },
+    "Retry-After": {
+        "description": "Seconds after which a repeat can succeed.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "RateLimit-Remaining": {
+        "description": "Calls left in the tenant's bucket.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "Idempotent-Replayed": {
+        "description": "`true`: the stored answer of an earlier request with this Idempotency-Key.",
+        "schema": {"type": "string", "const": "true"},
+    },
+}
+
+
+def shared_parts(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Postprocessing: error answers and headers stand in the components once, and operations refer to them."""
+    components = result["components"]
+    components["headers"] = _HEADERS
+    errors: dict[str, Any] = components.setdefault("responses", {})
+    for operations in result["paths"].values():
+        for operation in operations.values():
+            for status, answer in operation["responses"].items():
+                _add_headers(operation, status, answer)
+                if (name := _ERROR_NAMES.get(status)) and answer.get("description") in _ERROR_DESCRIPTIONS:
+                    if "anyOf" in answer["content"]["application/json"]["schema"]:
+                        name += "OrUpstream"
+                    errors[name] = answer
+                    operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
+    components["responses"] = dict(sorted(errors.items()))
+    return result
+
+
+def _add_headers(operation: dict[str, Any], status: str, answer: dict[str, Any]) -> None:
+    names = ["X-Service-Request-Id", "Server-Timing"]
+    if not status.startswith("2"):
+        names.append("X-Service-Error-Source")
+    elif "429" in operation["responses"]:
+        names.append("RateLimit-Remaining")
+    if status in {"429", "503"}:
+        names.append("Retry-After")
+    if status.startswith("2") and any(
+        parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", [])
+    ):
+        names.append("Idempotent-Replayed")
+    answer["headers"] = answer.get("headers", {}) | {
+        name: {"$ref": f"#/components/headers/{name}"} for name in names
+    }
 
 
 def any_json(result: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
 
     @extend_schema(
         operation_id="create_batch",
+        summary="Send a batch of messages",
+        description="Up to 10,000 messages of one number, sent at the number's pace. Each yields `message.outbound`.",
         tags=["Messages"],
         request=OpenApiTypes.OBJECT,
         responses={202: BatchOut, 200: BatchOut},
@@ -44,12 +46,20 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         )
         return Response(BatchOut(batch).data, status=202 if new else 200)
 
-    @extend_schema(operation_id="get_batch", tags=["Messages"], responses=BatchOut)
+    @extend_schema(
+        operation_id="get_batch",
+        summary="Get a batch",
+        description="Its status and counts.",
+        tags=["Messages"],
+        responses=BatchOut,
+    )
     def retrieve(self, request: Request, batch_id: str) -> Response:
         return Response(BatchOut(self._batch(request, batch_id)).data)
 
     @extend_schema(
         operation_id="list_batch_items",
+        summary="List the items of a batch",
+        description="In the order in which they were submitted, each with the upstream's answer.",
         tags=["Messages"],
         parameters=[OpenApiParameter("status", str, enum=BatchItem.Status.values)],
         responses=BatchItemOut(many=True),
@@ -61,7 +71,14 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         page = self.paginate_queryset(items)
         return self.get_paginated_response(BatchItemOut(page, many=True).data)
 
-    @extend_schema(operation_id="cancel_batch", tags=["Messages"], request=None, responses=BatchOut)
+    @extend_schema(
+        operation_id="cancel_batch",
+        summary="Cancel a batch",
+        description="Items that were not sent become `skipped`; those on their way finish.",
+        tags=["Messages"],
+        request=None,
+        responses=BatchOut,
+    )
     def cancel(self, request: Request, batch_id: str) -> Response:
         batch = lifecycle.cancel(
             tenant_id=tenant_of(request).id,

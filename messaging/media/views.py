@@ -35,6 +35,8 @@ class MediaView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="upload_media",
+        summary="Upload a media file",
+        description="Streams the file to the upstream and returns the media id for messages.",
         tags=["Media"],
         request={"multipart/form-data": MediaIn},
         responses={200: VERBATIM},
@@ -63,6 +65,8 @@ class MediaView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="get_media",
+        summary="Download a media file",
+        description="Streams the bytes of inbound or uploaded media; with `meta=true` answers its JSON.",
         tags=["Media"],
         parameters=[
             FROM,
@@ -81,7 +85,14 @@ class MediaView(UpstreamCallsView):
             from_=query.text(request, "from", longest=100),
         )
 
-    @extend_schema(operation_id="delete_media", tags=["Media"], parameters=[FROM], responses={200: VERBATIM})
+    @extend_schema(
+        operation_id="delete_media",
+        summary="Delete an uploaded media file",
+        description="Deletes the file at the upstream.",
+        tags=["Media"],
+        parameters=[FROM],
+        responses={200: VERBATIM},
+    )
     def destroy(self, request: Request, media_id: str) -> HttpResponseBase:
         return transfer.delete(
             tenant_id=tenant_of(request).id,

@@ -40,6 +40,8 @@ class TemplatesView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="list_templates",
+        summary="List message templates",
+        description="From the local mirror, newest first.",
         tags=["Templates"],
         parameters=[
             *ACCOUNT,
@@ -61,12 +63,13 @@ class TemplatesView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="create_template",
+        summary="Submit a message template",
+        description="The body is the upstream's template body. `waba_id` or `from`, in the query or in the body, "
+        "chooses the account and is left out of what the upstream gets.",
         tags=["Templates"],
         parameters=ACCOUNT,
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
-        description="The body is the upstream's template body. `waba_id` or `from` may stand in it as well; "
-        "they are left out of what the upstream gets.",
     )
     def create(self, request: Request) -> HttpResponseBase:
         raw = request._request.body or b"{}"
@@ -75,12 +78,20 @@ class TemplatesView(UpstreamCallsView):
         body = upstream_body.without(raw, "waba_id", "from")
         return passed_through(operations.create(account, body=body, members=members))
 
-    @extend_schema(operation_id="get_template", tags=["Templates"], responses={200: VERBATIM})
+    @extend_schema(
+        operation_id="get_template",
+        summary="Get a message template",
+        description="By the upstream's template id.",
+        tags=["Templates"],
+        responses={200: VERBATIM},
+    )
     def retrieve(self, request: Request, template_id: str) -> HttpResponseBase:
         return passed_through(operations.get(_template(request, template_id)))
 
     @extend_schema(
         operation_id="edit_template",
+        summary="Edit a message template",
+        description="The body is the upstream's; an edited template is reviewed again.",
         tags=["Templates"],
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
@@ -93,6 +104,8 @@ class TemplatesView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="delete_template",
+        summary="Delete a message template",
+        description="That language alone, or with `all_languages=true` the whole name.",
         tags=["Templates"],
         parameters=[
             OpenApiParameter("all_languages", bool, description="Delete every language of this name.")
@@ -106,17 +119,20 @@ class TemplatesView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="sync_templates",
+        summary="Re-read templates from the upstream",
+        description="Imports templates that were made elsewhere; of one account, or of all.",
         tags=["Templates"],
         parameters=ACCOUNT,
         request=None,
         responses=SyncOut,
-        description="Reads every template of the chosen account, or of all accounts.",
     )
     def sync(self, request: Request) -> Response:
         return Response(operations.sync_now(_choice(request, object_of(request))))
 
     @extend_schema(
         operation_id="browse_template_library",
+        summary="Browse the upstream's template library",
+        description="The upstream's own answer.",
         tags=["Templates"],
         parameters=[*ACCOUNT, *(OpenApiParameter(name, str) for name in operations.LIBRARY_PARAMETERS)],
         responses={200: VERBATIM},
@@ -133,6 +149,8 @@ class TemplateSamplesView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="upload_template_sample",
+        summary="Upload a header sample",
+        description="Returns the handle that a template with a media header needs.",
         tags=["Templates"],
         parameters=ACCOUNT,
         request={"multipart/form-data": SampleIn},

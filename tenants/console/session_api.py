@@ -35,6 +35,8 @@ class ConsoleSessionsView(ResourceViewSet):
 
     @extend_schema(
         operation_id="create_console_session",
+        summary="Log in",
+        description="Takes e-mail, password and, where a second factor is on, `otp`. The console token lives 12 hours.",
         tags=["Console sessions"],
         auth=[],
         request=ConsoleSessionIn,
@@ -54,11 +56,23 @@ class CurrentConsoleSessionView(ResourceViewSet):
     authentication_classes = [BearerAuthentication]
     permission_classes = [ConsoleCaller]
 
-    @extend_schema(operation_id="get_console_session", tags=["Console sessions"], responses=ConsoleSessionOut)
+    @extend_schema(
+        operation_id="get_console_session",
+        summary="Get the current console session",
+        description="Who is logged in with the console token of this request.",
+        tags=["Console sessions"],
+        responses=ConsoleSessionOut,
+    )
     def retrieve(self, request: Request) -> Response:
         return Response(_shown(_current(request)))
 
-    @extend_schema(operation_id="end_console_session", tags=["Console sessions"], responses={204: None})
+    @extend_schema(
+        operation_id="end_console_session",
+        summary="Log out",
+        description="The console token of this request stops working.",
+        tags=["Console sessions"],
+        responses={204: None},
+    )
     def destroy(self, request: Request) -> Response:
         _current(request).delete()
         return Response(status=204)

@@ -28,6 +28,8 @@ class EventsView(ResourceViewSet):
 
     @extend_schema(
         operation_id="list_events",
+        summary="Search the event log",
+        description="Newest first, without bodies, each with the counts of its deliveries.",
         tags=["Events"],
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
@@ -65,7 +67,13 @@ class EventsView(ResourceViewSet):
             }
         )
 
-    @extend_schema(operation_id="get_event", tags=["Events"], responses=OneEventOut)
+    @extend_schema(
+        operation_id="get_event",
+        summary="Get an event",
+        description="The envelope exactly as delivered, and every delivery of it.",
+        tags=["Events"],
+        responses=OneEventOut,
+    )
     def retrieve(self, request: Request, event_id: str) -> Response:
         event = search.find(tenant_id=tenant_of(request).id, event_id=event_id)
         found = envelope.load([event.id])[event.id]
