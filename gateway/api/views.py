@@ -79,7 +79,14 @@ class HealthView(OpenView):
 class LiveView(OpenView):
     """For whoever restarts processes that no longer answer."""
 
-    @extend_schema(operation_id="health_live", tags=["Health"], auth=[], responses=LiveOut)
+    @extend_schema(
+        operation_id="health_live",
+        summary="Check that the process is alive",
+        description="200 from every process that serves; asks nothing else. For whoever restarts processes.",
+        tags=["Health"],
+        auth=[],
+        responses=LiveOut,
+    )
     def get(self, request: Request) -> Response:
         status, body = live()
         return Response(body, status=status)
@@ -89,7 +96,12 @@ class ReadyView(OpenView):
     """For whoever sends traffic to a new process."""
 
     @extend_schema(
-        operation_id="health_ready", tags=["Health"], auth=[], responses={200: ReadyOut, 503: ReadyOut}
+        operation_id="health_ready",
+        summary="Check that the process is ready",
+        description="200 once the database answers with every migration and partition in place, otherwise 503.",
+        tags=["Health"],
+        auth=[],
+        responses={200: ReadyOut, 503: ReadyOut},
     )
     def get(self, request: Request) -> Response:
         status, body = ready()
