@@ -1,7 +1,7 @@
 """Identifiers: UUIDv7 everywhere, shown as a prefix and 26 characters of Crockford base32 where the spec has one.
 
 A UUIDv7 begins with its millisecond timestamp, so ids sort by creation and the time-partitioned tables can be
-partitioned by their primary key (architecture.md).
+partitioned by their primary key (docs/architecture.md).
 """
 
 import re

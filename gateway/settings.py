@@ -67,7 +67,7 @@ META_CONFIG_ID: str = env.str("META_CONFIG_ID", "")
 EMBEDDED_SIGNUP_FEATURE_TYPE: str = env.str("EMBEDDED_SIGNUP_FEATURE_TYPE", "")
 """`whatsapp_business_app_onboarding` offers customers to keep using the WhatsApp Business app (coexistence)."""
 UPSTREAM_TIMEOUT_MS: int = env.int("UPSTREAM_TIMEOUT_MS", 15_000)
-"""How long a call to the upstream may take in all (section 8 of the specification)."""
+"""How long a call to the upstream may take in all (specification 8)."""
 
 # --- Deliveries to customers' endpoints -----------------------------------------------------------------
 WEBHOOK_ALLOW_HTTP: bool = env.bool("WEBHOOK_ALLOW_HTTP", not PRODUCTION)

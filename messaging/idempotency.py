@@ -1,4 +1,4 @@
-"""Idempotency keys: the same key and body within 24 hours is one send (send rules 1 to 3; decisions, Messages).
+"""Idempotency keys: the same key and body within 24 hours is one send (send rules 1 to 3; decision "Messages").
 
 The record is written in a transaction of its own before the upstream call begins, so of two requests at once one
 sends and the other is told so. What was refused before that moment is not stored.

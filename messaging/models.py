@@ -35,7 +35,7 @@ class IdempotencyRecord(models.Model):
     """One use of an Idempotency-Key: made before the upstream call begins, completed with its outcome.
 
     A record without an answer is running, or was interrupted: then its outcome is unknown and it is never sent
-    again (decisions, Messages).
+    again (decision "Messages").
     """
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "key")
@@ -63,7 +63,7 @@ class BatchQuerySet(models.QuerySet["Batch"]):
 
 
 class Batch(models.Model):
-    """Messages that are sent one after another at the number's pace (section 2, Batch).
+    """Messages that are sent one after another at the number's pace (specification 2).
 
     Written by `batches/lifecycle.py` (creation, cancel) and, while a runner holds it, by `batches/lease.py`. It is
     open until `completed_at` is set; `lease_token` names the runner that holds it.
@@ -121,7 +121,7 @@ class Batch(models.Model):
 
 
 class BatchItem(models.Model):
-    """One message of a batch (section 2, Batch item). `body` is what the upstream receives, byte for byte.
+    """One message of a batch (specification 2). `body` is what the upstream receives, byte for byte.
 
     `claimed_by` is the lease of the runner that set out to send it; it is set once, before the message is sent. An
     item that is claimed and pending while nobody holds that lease was interrupted: it is never sent again.

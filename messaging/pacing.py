@@ -1,4 +1,4 @@
-"""Pacing: how fast a number's messages go out (section 8 of the specification; upstream facts 2.1).
+"""Pacing: how fast a number's messages go out (specification 8; upstream fact 2.1).
 
 A number has one token bucket in Valkey that every batch and every single send draws from. A single send never waits,
 it is only counted; a batch waits for its turns. A batch's runner also keeps the pace by its own clock, so it holds

@@ -17,7 +17,7 @@ def forget_kept_notifications() -> int:
 
 
 def forget_idempotency_records() -> int:
-    """Forget the outcomes whose 24 hours are over (section 8). Returns how many."""
+    """Forget the outcomes whose 24 hours are over (specification 8). Returns how many."""
     return delete_before(IdempotencyRecord, "started_at", now() - WINDOW)
 
 

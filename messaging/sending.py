@@ -1,4 +1,4 @@
-"""Sending: one message, or a read mark, from the caller to the upstream and back verbatim (architecture.md, OUT).
+"""Sending: one message, or a read mark, from the caller to the upstream and back verbatim (docs/architecture.md).
 
 validate → resolve `from` → idempotency record → give the database connection back → upstream call → one
 transaction with the event, its deliveries and the idempotency result → the upstream's bytes as the answer.
@@ -152,7 +152,7 @@ def outbound_event(
     idx: int | None = None,
     id: UUID | None = None,  # noqa: A002 - the event's own name for it
 ) -> NewEvent:
-    """The `message.outbound` event of a send: the request's and the answer's own bytes (decisions, Events)."""
+    """The `message.outbound` event of a send: the request's and the answer's own bytes (decision "Events")."""
     try:
         value = orjson.loads(response)
     except orjson.JSONDecodeError:

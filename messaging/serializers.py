@@ -1,4 +1,4 @@
-"""Batches and their items as the API shows them (section 2 of the specification)."""
+"""Batches and their items as the API shows them (specification 2)."""
 
 import orjson
 from drf_spectacular.utils import extend_schema_field

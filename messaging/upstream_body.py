@@ -1,6 +1,6 @@
 """A caller's message body as the upstream's: the caller's bytes without `from`, with `messaging_product` added.
 
-Order and number formatting of everything else are kept (decisions, Messages). The gateway checks `from`, `to` or
+Order and number formatting of everything else are kept (decision "Messages"). The gateway checks `from`, `to` or
 `recipient`, and `type`; all else is the upstream's judgement.
 """
 

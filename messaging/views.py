@@ -1,4 +1,4 @@
-"""`/v1/messages` and `/v1/messages/read` (section 4 of the specification)."""
+"""`/v1/messages` and `/v1/messages/read` (specification 4)."""
 
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes

@@ -59,7 +59,7 @@ class Connection(NamedTuple):
 
 
 def connection_of(facts: Facts) -> Connection:
-    """The connection that follows from the facts (section 3 of the specification, docs/numbers.md)."""
+    """The connection that follows from the facts (specification 3, docs/numbers.md)."""
     if facts.taken_away:
         return Connection(DISCONNECTED, facts.taken_away)
     if not facts.token_valid:

@@ -95,7 +95,7 @@ class NumberRoute:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Where the changes of a notification belong (upstream fact sheet 3.2)."""
+    """Where the changes of a notification belong (upstream fact 3.2)."""
 
     accounts: Mapping[str, AccountRoute]
     """By waba_id."""

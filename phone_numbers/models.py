@@ -74,7 +74,7 @@ class PhoneNumberQuerySet(models.QuerySet["PhoneNumber"]):
 
 
 class PhoneNumber(models.Model):
-    """A business phone number (section 2, Number)."""
+    """A business phone number (specification 2)."""
 
     class State(models.TextChoices):
         PENDING = "pending"
@@ -185,7 +185,7 @@ class ConnectSessionQuerySet(models.QuerySet["ConnectSession"]):
 
 
 class ConnectSession(models.Model):
-    """A hosted connect page for one customer (section 2). Written by `hosted_connect/sessions.py`."""
+    """A hosted connect page for one customer (specification 2). Written by `hosted_connect/sessions.py`."""
 
     class Status(models.TextChoices):
         OPEN = "open"

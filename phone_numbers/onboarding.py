@@ -54,7 +54,7 @@ def embedded_signup(
     phone_number_id: str,
     pin: str | None = None,
 ) -> PhoneNumber:
-    """Bring one number in with the code of an embedded sign-up (section 4, Numbers).
+    """Bring one number in with the code of an embedded sign-up (specification 4).
 
     Raises InvalidRequest (connect rule), Conflict (another tenant's account), Refused and UpstreamUnreachable.
     """

@@ -1,4 +1,4 @@
-"""Operations on one number (section 4, Numbers): a call upstream, what it changes here, the upstream's own answer.
+"""Operations on one number (specification 4): a call upstream, what it changes here, the upstream's own answer.
 
 Each takes the tenant's number, or is 404. Refusals of the upstream come as `Refused` with the answer to pass
 through; coexistence numbers are never registered or deregistered (409 `conflict`).
@@ -100,7 +100,7 @@ def verify_code(number: PhoneNumber, *, code: str) -> Answer:
 
 
 def migrate(*, tenant_id: UUID, environment: str, waba_id: str, cc: str, phone_number: str) -> Answer:
-    """Begin to move a number from another provider; request-code, verify-code and register follow (fact 1.5).
+    """Begin to move a number from another provider; request-code, verify-code and register follow (upstream fact 1.5).
 
     The number exists here from the upstream's answer on, `pending`, under the id in it.
     """

@@ -1,4 +1,4 @@
-"""What goes over the wire for numbers: In shapes check, Out shapes show (sections 2 and 4)."""
+"""What goes over the wire for numbers: In shapes check, Out shapes show (specification 2 and 4)."""
 
 from typing import Any
 

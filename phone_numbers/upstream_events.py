@@ -1,4 +1,4 @@
-"""What notifications about accounts and numbers change here (upstream fact sheet 3.3 rule 7, 3.9, 3.10).
+"""What notifications about accounts and numbers change here (upstream facts 3.3, 3.9 and 3.10).
 
 Called by the incoming flow of `messaging`, inside its transaction and only for what was not seen before: a repeat
 that comes days later must not undo a repair. Whatever a notification only hints at is read from the upstream after

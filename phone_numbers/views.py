@@ -1,4 +1,4 @@
-"""`/v1/numbers*` and `/v1/connect-sessions*` (section 4 of the specification).
+"""`/v1/numbers*` and `/v1/connect-sessions*` (specification 4).
 
 What belongs to the caller's other environment is 404, as what belongs to somebody else.
 """

@@ -1,5 +1,5 @@
 """Messages from customers: builds the `messages` notification of every type and stores the message (upstream
-fact 3.4).
+upstream fact 3.4).
 
 Called by `POST /sim/inbound` and by the phone page. `customer_of` decides how a customer is named: by phone,
 by phone and business-scoped user id, or by user id alone.

@@ -52,7 +52,7 @@ class Throttling:
 class Recipients:
     """Rules about whom a message may reach."""
 
-    # Recipients ending in 0026, 0047, 0030, 0429 fail as upstream.md 3.12 lists.
+    # Recipients ending in 0026, 0047, 0030, 0429 fail (upstream fact 3.12).
     magic: bool = True
     # Free-form messages need a customer message within 24 hours, else they fail with 131047.
     window: bool = False

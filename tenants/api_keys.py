@@ -1,7 +1,7 @@
 """API keys: create, rotate, revoke, and when they were last used. The only writer of `ApiKey`.
 
 A key is `wb_live_` or `wb_test_` and 40 random base62 characters; only its SHA-256 is stored, so the full key
-exists in one answer and never again (section 5 of the specification; decisions, Names).
+exists in one answer and never again (specification 5; decision "Names").
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What staff decide about a tenant: approve, reject, suspend, reinstate (section 3, Tenant status).
+"""What staff decide about a tenant: approve, reject, suspend, reinstate (specification 3).
 
 Called alike by `/v1/admin/tenants/*`, the Django admin and commands. Each decision locks the tenant, so of two
 reviewers at once one wins and the other gets a Conflict; state, audit entry and mail are one transaction, and the

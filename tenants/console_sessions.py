@@ -1,7 +1,7 @@
 """Console tokens: `wbc_` and 43 characters, 12 hours, stored hashed, ended by a password change.
 
-Staff tokens open `/v1/admin/*`; a tenant user's token works as a live key of that tenant (decisions,
-Authentication).
+Staff tokens open `/v1/admin/*`; a tenant user's token works as a live key of that tenant (decision
+"Authentication").
 """
 
 import hashlib

@@ -3,7 +3,7 @@
 `key:<sha256>` and `tenant:<id>` hold facts with the moment they were read. A reader trusts an entry for
 `FRESH_SECONDS`, then reads the database again; in front stands a process cache of `PROCESS_SECONDS`. So a
 revocation, expiry, suspension or approval reaches every process within the sum of both, also when Valkey missed
-the write; a reconcile task repairs what differs and counts it (decisions, Authentication).
+the write; a reconcile task repairs what differs and counts it (decision "Authentication").
 """
 
 import time

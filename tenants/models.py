@@ -17,7 +17,7 @@ from gateway.ids import uuid7
 
 
 class PlatformApp(models.Model):
-    """A platform that acts for many tenants with its own keys (section 2, Other records)."""
+    """A platform that acts for many tenants with its own keys (specification 2)."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     name = models.CharField(max_length=200)
@@ -34,7 +34,7 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
 
 
 class Tenant(models.Model):
-    """One business (section 2). The checklist's booleans are stored; the apps above keep them (`checklist.py`)."""
+    """One business (specification 2). The checklist's booleans are stored; the apps above write them."""
 
     class Status(models.TextChoices):
         PENDING_APPROVAL = "pending_approval"
@@ -218,7 +218,7 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
 
 
 class ApiKey(models.Model):
-    """A tenant key or a platform (app) key. Only the SHA-256 of the key is stored (decisions, Names)."""
+    """A tenant key or a platform (app) key. Only the SHA-256 of the key is stored (decision "Names")."""
 
     class Environment(models.TextChoices):
         LIVE = "live"

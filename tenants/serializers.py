@@ -129,7 +129,7 @@ class AppKeyOut(serializers.Serializer[dict[str, Any]]):
 
 
 class AdminTenantOut(TenantOut):
-    """The admin view of a tenant (section 2)."""
+    """The admin view of a tenant (specification 2)."""
 
     class Meta(TenantOut.Meta):
         fields = [

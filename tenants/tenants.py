@@ -1,4 +1,4 @@
-"""A tenant's life: created by an app, changed by itself. Staff decisions join here (section 3, Tenant status)."""
+"""A tenant's life: created by an app, changed by itself. Staff decisions join here (specification 3)."""
 
 from datetime import datetime, timedelta
 from typing import Any

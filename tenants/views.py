@@ -1,4 +1,4 @@
-"""`/v1/tenant`, `/v1/tenants*` and `/v1/api-keys*` (section 4 of the specification)."""
+"""`/v1/tenant`, `/v1/tenants*` and `/v1/api-keys*` (specification 4)."""
 
 from typing import Any
 from uuid import UUID

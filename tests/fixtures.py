@@ -80,7 +80,7 @@ def wait_until(holds: Callable[[], bool], otherwise: str, *, seconds: float = 10
 
 
 def assert_service_headers(response: HttpResponseBase) -> None:
-    """What every response carries, whatever happened (sections 1 and 9)."""
+    """What every response carries, whatever happened (specification 1 and 9)."""
     assert response["Server-Timing"].startswith("wb;dur=")
     assert ", meta;dur=" in response["Server-Timing"]
     assert response["X-Service-Processing-Ms"].isdigit()

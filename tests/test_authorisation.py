@@ -1,4 +1,4 @@
-"""Every route × every kind of caller (section 5 of the specification), from the table in `authorisation.py`."""
+"""Every route × every kind of caller (specification 5), from the table in `authorisation.py`."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -21,6 +21,21 @@ FORMS = {
 }
 
 
+FORMER = (
+    r"\bfact sheet",
+    r"\bupstream facts?,? \d+\b(?!\.\d)",
+    r"\bof the upstream facts",
+    r"(?<!upstream )\bfact \d\.\d",
+    r"\bsections? \d+(?:\.\d+)? of the specification",
+    r"\bspecification, section",
+    r"\((?:[^()]*[;,] )?section \d\b",
+    r"\bdecisions(?:, (?-i:[A-Z])| on (?:batches|events|responses)\b)",
+    r"(?<!docs/)(?<!\[)\barchitecture\.md",
+    r"\b(?:signup|layout|targets|found|libraries|spec|upstream)\.md",
+)
+"""How references were written before the documents were part of the repository."""
+
+
 def sources() -> Iterator[Path]:
     """Every file of code, and every page."""
     for folder in ROOT.iterdir():
@@ -84,6 +99,18 @@ def test_every_reference_resolves() -> None:
 )
 def test_references_are_found_in_prose(text: str, expected: list[tuple[str, str]]) -> None:
     assert list(references(text)) == expected
+
+
+def test_no_reference_has_a_former_form() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in sources()
+        if path != THIS
+        for pattern in FORMER
+        for match in re.finditer(pattern, prose(path), re.IGNORECASE)
+        if not (path.suffix == ".md" and "architecture" in pattern)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -1,7 +1,7 @@
 """A tenant's webhook endpoints: create, change, verify, rotate the secret, delete, disable. Writes `Endpoint`.
 
 The verify ping is made between transactions, never inside one; its result is stored only if the address that was
-pinged is still the endpoint's (decisions, Webhooks to customers).
+pinged is still the endpoint's (decision "Webhooks to customers").
 """
 
 import secrets

@@ -1,7 +1,7 @@
 """The event log and its delivery: endpoints, events with their bodies, deliveries.
 
 Events, bodies and deliveries are time-partitioned and carry no foreign keys: rows are written in bulk by
-`events/publish.py` and `delivery/dispatcher.py` and leave by whole partitions (architecture.md).
+`events/publish.py` and `delivery/dispatcher.py` and leave by whole partitions (docs/architecture.md).
 """
 
 from datetime import date, datetime, timedelta
@@ -74,7 +74,7 @@ class EventQuerySet(models.QuerySet["Event"]):
 
 
 class Event(models.Model):
-    """The envelope of an event without its body (section 6). Partitioned by month of its id."""
+    """The envelope of an event without its body (specification 6). Partitioned by month of its id."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant_id = models.UUIDField()

@@ -2,7 +2,7 @@
 
 An endpoint replay is cut into chunks of source ids when it is asked for, so what it covers is settled then; a chunk
 becomes deliveries in the transaction that takes it away, so a crash neither loses nor doubles any. Chunks are
-released one by one, never ahead of what the endpoint has waiting (decisions, Webhooks to customers).
+released one by one, never ahead of what the endpoint has waiting (decision "Webhooks to customers").
 """
 
 from collections.abc import Sequence

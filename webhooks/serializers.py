@@ -25,7 +25,7 @@ class EventTypesField(serializers.ListField):
 
 
 class UrlField(serializers.CharField):
-    """An address that the service may POST to (decisions, Webhooks to customers)."""
+    """An address that the service may POST to (decision "Webhooks to customers")."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(trim_whitespace=False, **kwargs)

@@ -1,4 +1,4 @@
-"""The one signal that goes upward: a tenant's endpoints changed, so connection states may have (architecture.md)."""
+"""The one signal that goes upward: a tenant's endpoints changed (docs/architecture.md)."""
 
 from django.dispatch import Signal
 

@@ -1,4 +1,4 @@
-"""The time-partitioned tables of the event log (architecture.md, Ids and time-partitioned tables)."""
+"""The time-partitioned tables of the event log (docs/architecture.md)."""
 
 from django.conf import settings
 

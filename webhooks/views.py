@@ -1,4 +1,4 @@
-"""`/v1/webhooks*` and `/v1/webhook-deliveries*` (section 4 of the specification)."""
+"""`/v1/webhooks*` and `/v1/webhook-deliveries*` (specification 4)."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""How large a request body may be, a route at a time (decisions on responses: 413 `payload_too_large`)."""
+"""How large a request body may be, a route at a time (decision "Every response": 413 `payload_too_large`)."""
 
 import tempfile
 from collections.abc import Callable, Iterable

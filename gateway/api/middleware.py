@@ -1,6 +1,6 @@
 """The outermost middleware: request id, timing and version on every response, also 404s, 405s and crashes.
 
-Sections 1 and 9 of the specification; header names in `docs/api.md`.
+The headers and the version of every response (specification 1 and 9); header names in `docs/api.md`.
 """
 
 from collections.abc import Callable

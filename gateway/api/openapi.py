@@ -1,7 +1,7 @@
 """The OpenAPI document: what drf-spectacular cannot see in the views, added in one place.
 
 Every operation gets the bearer scheme, X-Service-Tenant for platform keys, the service's headers and the error
-answers of section 7; operations that call the upstream get its errors as well. Served at `/v1/openapi.json`,
+answers of specification 7; operations that call the upstream get its errors as well. Served at `/v1/openapi.json`,
 committed as `docs/openapi.json`, compared by a test.
 """
 
@@ -155,7 +155,7 @@ class ServiceSchema(AutoSchema):
         return responses
 
     def _list_of(self, items: dict[str, Any]) -> dict[str, Any]:
-        """Lists are objects: {data}, and `next_cursor` where they are paged (section 4)."""
+        """Lists are objects: {data}, and `next_cursor` where they are paged (specification 4)."""
         if self.is_page():
             return NewestFirst().get_paginated_response_schema(items)
         return {"type": "object", "required": ["data"], "properties": {"data": items}}

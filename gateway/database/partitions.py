@@ -1,4 +1,4 @@
-"""Time-partitioned tables: made ahead of time, dropped when their time is over (architecture.md, Ids and tables).
+"""Time-partitioned tables: made ahead of time, dropped when their time is over (docs/architecture.md).
 
 Each app registers its tables; `maintain` is called after every `migrate` and daily by beat, and is safe to run
 twice at once. A default partition catches rows should maintenance ever fail; when the missing partition is made

@@ -2,7 +2,7 @@
 
 `gateway.outbound.client` fills an `Attempt` while a request is under way and turns it into an `Answer`: the status,
 the beginning of the body, the wait that the receiver asked for, and one word of `last_error` for whatever
-went wrong (specification, section 2: Webhook delivery).
+went wrong (specification 2).
 """
 
 import errno

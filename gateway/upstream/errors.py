@@ -1,4 +1,4 @@
-"""Answers of the upstream as answers of the gateway (upstream fact sheet 2.5; section 7 of the specification).
+"""Answers of the upstream as answers of the gateway (upstream fact 2.5; specification 7).
 
 Success passes verbatim. An error keeps its bytes, with `"source": "meta"` added as the first member, and its
 status, except: throttling codes become 429 whatever status they came with, code 190 and its kin become 401.

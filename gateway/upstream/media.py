@@ -1,4 +1,4 @@
-"""Media of the Graph API (upstream fact sheet 1.2): upload, info, bytes, delete. Files are streamed, never held.
+"""Media of the Graph API (upstream fact 1.2): upload, info, bytes, delete. Files are streamed, never held.
 
 The bytes are behind an address that the info call gives, and that address is sent the account's token. So it must be
 the upstream's own: an address anywhere else is refused before anything is sent.

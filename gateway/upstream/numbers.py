@@ -1,4 +1,4 @@
-"""Business accounts and phone numbers of the Graph API (upstream fact sheet 1.5 to 1.7): one function a call.
+"""Business accounts and phone numbers of the Graph API (upstream facts 1.5 to 1.7): one function a call.
 
 Each returns the upstream's answer as it is; `number_columns` reads a number's fields into the columns of the
 service's own view.
@@ -163,7 +163,7 @@ def digits_of(text: str) -> str:
 
 
 def registered(view: Mapping[str, Any]) -> bool | None:
-    """Whether a number is registered with the Cloud API; None when the view does not say (fact 1.5)."""
+    """Whether a number is registered with the Cloud API; None when the view does not say (upstream fact 1.5)."""
     platform_type, status = view.get("platform_type"), view.get("status")
     if platform_type not in {None, "CLOUD_API"} or status in _NOT_REGISTERED:
         return False

@@ -1,4 +1,4 @@
-"""Codes and tokens of the Graph API (upstream fact sheet 1.8): exchange a code, ask what a token may do.
+"""Codes and tokens of the Graph API (upstream fact 1.8): exchange a code, ask what a token may do.
 
 Called by the onboarding and the token health of `phone_numbers`. A code works once and lives seconds: its exchange
 is one attempt, never repeated here.

@@ -1,4 +1,4 @@
-"""Message templates of the Graph API (upstream fact sheet 1.3) and the upload of their header samples (1.4).
+"""Message templates of the Graph API (upstream fact 1.3) and the upload of their header samples (upstream fact 1.4).
 
 One function a call; each returns the upstream's answer as it is. Nothing is retried here.
 """

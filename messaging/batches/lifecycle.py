@@ -1,4 +1,4 @@
-"""Batches as callers see them: create, find, list items, cancel (send rule 8; section 4, Messages).
+"""Batches as callers see them: create, find, list items, cancel (send rule 8; specification 4).
 
 A batch is stored with its items in one transaction, each item as the bytes that the upstream will receive. The
 runner (`runner.py`) is woken after the commit; should that be lost, beat finds the batch within seconds.

@@ -252,7 +252,7 @@ def _token_failed(number: Sender) -> None:
 
 
 def _unknown(item: Item, details: dict[str, Any], *, sent_at: Any = None, http_status: Any = None) -> Result:
-    """A message that may have gone out: it is reported so, and never sent again (decisions on batches)."""
+    """A message that may have gone out: it is reported so, and never sent again (decision "Batches")."""
     response = _service_error(
         "outcome_unknown",
         "The upstream's answer is not known: watch for a message.status event before sending again.",

@@ -1,4 +1,4 @@
-"""`/v1/messages/batch*` (section 4 of the specification)."""
+"""`/v1/messages/batch*` (specification 4)."""
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema

@@ -1,4 +1,4 @@
-"""Media: files up to the upstream and down from it, streamed through; the service keeps none (section 1).
+"""Media: files up to the upstream and down from it, streamed through; the service keeps none (specification 1).
 
 Media belongs to a number. Without `from`, the tenant's numbers are asked one after the other, the one that heard from
 a customer last first; which one it was is remembered. A number's id goes with every question, so the upstream answers

@@ -1,4 +1,4 @@
-"""`/v1/media*` (section 4 of the specification)."""
+"""`/v1/media*` (specification 4)."""
 
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile

@@ -24,7 +24,7 @@ from phone_numbers.models import BusinessAccount
 SOON = timedelta(seconds=30)
 """How long a hint waits, so that many of them (a burst of events) are one read."""
 SOON_PER_PAGE = timedelta(seconds=7)
-"""A large account waits longer: constant hints take no more than a tenth of its 5,000 calls an hour (fact 2.4)."""
+"""A large account waits longer: constant hints take at most a tenth of its 5,000 calls an hour (upstream fact 2.4)."""
 
 
 @dataclass(frozen=True, slots=True)

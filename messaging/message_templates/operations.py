@@ -1,4 +1,4 @@
-"""The template operations (section 4, Templates): a call upstream, what it changes in the mirror, its own answer.
+"""The template operations (specification 4): a call upstream, what it changes in the mirror, its own answer.
 
 A template is the tenant's when the mirror has it, else it is 404; no id is ever tried upstream with somebody's token.
 Refusals of the upstream come as `Refused` with the answer to pass through. A command without an answer may have
@@ -185,7 +185,7 @@ def library(account: BusinessAccount, params: Mapping[str, str]) -> Answer:
 def upload_sample(
     account: BusinessAccount, *, name: str, mime_type: str, length: int, content: IO[bytes]
 ) -> Answer:
-    """Upload a header sample, streamed; the answer holds the handle for `example.header_handle` (fact 1.4).
+    """Upload a header sample, streamed; the answer holds the handle for `example.header_handle` (upstream fact 1.4).
 
     An upload that breaks off is continued once from where the upstream has it.
     """

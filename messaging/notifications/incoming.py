@@ -1,8 +1,8 @@
-"""Incoming: a notification of the upstream becomes its tenants' events (architecture.md, IN).
+"""Incoming: a notification of the upstream becomes its tenants' events (docs/architecture.md).
 
 normalise → whose is each change → one transaction with events, bodies, deliveries and the side effects. The view
 answers 200 only after the commit. Each change is routed by itself; a tenant's `raw` never holds another's bytes.
-What belongs to nobody, and what is malformed, is kept and answered 200 (section 3.2 of the upstream facts).
+What belongs to nobody, and what is malformed, is kept and answered 200 (upstream fact 3.2).
 """
 
 import hashlib

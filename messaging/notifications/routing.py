@@ -1,4 +1,4 @@
-"""Whose a change of a notification is (upstream facts 3.2): first step of the incoming flow after normalising.
+"""Whose a change of a notification is (upstream fact 3.2): first step of the incoming flow after normalising.
 
 Each change is routed by itself, never by the first one of its notification. A number's owner never changes, so a
 process remembers it for a second: a busy number costs one look-up a second. What is unknown is looked up each time.

@@ -1,4 +1,4 @@
-"""What notifications about accounts and numbers change here (upstream fact sheet 3.9, 3.10)."""
+"""What notifications about accounts and numbers change here (upstream facts 3.9 and 3.10)."""
 
 from typing import Any
 

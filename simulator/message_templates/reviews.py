@@ -1,5 +1,5 @@
 """The upstream's review of templates, and everything it later decides about them, each with its notification
-(fact 3.8).
+(upstream fact 3.8).
 
 A submitted template waits `templates.review_ms`. A name with `reject` in it is rejected, any other approved;
 the control API decides otherwise at any time.

@@ -14,7 +14,7 @@ _PHONE = re.compile(r"\+[1-9]\d{7,14}")
 
 
 class SignUpForm(forms.Form):
-    """Section 1 of the specification, Account onboarding."""
+    """What a business tells at sign-up (specification 1.10)."""
 
     company = forms.CharField(
         label="Company name",

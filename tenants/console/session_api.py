@@ -1,4 +1,4 @@
-"""`/v1/console/sessions`: how a person gets a console token (decisions, Authentication).
+"""`/v1/console/sessions`: how a person gets a console token (decision "Authentication").
 
 The log-in page and this route share one count of failures: 5 per account and 20 per address in 15 minutes.
 """

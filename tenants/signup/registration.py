@@ -1,4 +1,4 @@
-"""Hosted sign-up: form → mailed link → confirmation → a tenant that waits for approval (`signup.md` of section 1).
+"""Hosted sign-up: form → mailed link → confirmation → a tenant that waits for approval (decision "Sign-up").
 
 Called by the console pages. A known address gets a mail that says so, and the same page: the form tells nobody who
 is a customer. The person and the tenant exist from the confirmation on, made from the very form that the confirmed

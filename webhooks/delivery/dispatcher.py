@@ -2,7 +2,7 @@
 
 One runs in each worker process of the queue `deliveries`, inside the Celery task `deliver_due`. It claims what is
 due, sends many requests at once, writes results in bulk, lingers for the next wake-up and ends when idle or told
-to stop. A crash loses nothing: leases run out and the deliveries are claimed again (architecture.md).
+to stop. A crash loses nothing: leases run out and the deliveries are claimed again (docs/architecture.md).
 """
 
 import asyncio

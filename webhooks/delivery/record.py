@@ -1,7 +1,7 @@
 """Recording outcomes: in bulk, fenced by the attempt that was claimed, with the endpoints' figures and circuits.
 
 A result counts only if the delivery is still at the attempt that was claimed, so a late worker never overwrites
-a newer one (architecture.md, Delivery engine).
+a newer one (docs/architecture.md).
 """
 
 from collections import defaultdict

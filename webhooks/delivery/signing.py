@@ -1,4 +1,4 @@
-"""Signatures of everything sent to customers' endpoints: Standard Webhooks 1.0 (decisions, Webhooks to customers).
+"""Signatures of everything sent to customers' endpoints: Standard Webhooks 1.0 (decision "Webhooks to customers").
 
 `webhook-signature` holds one `v1,<base64>` per secret in force; the key is what stands base64-encoded behind
 `whsec_`, and the signed text is `<webhook-id>.<webhook-timestamp>.<body>`.

@@ -1,4 +1,4 @@
-"""Retention: bodies move when a tenant's `retention_days` changes, and old keys are forgotten (architecture.md).
+"""Retention: bodies move when a tenant's `retention_days` changes, and old keys are forgotten (docs/architecture.md).
 
 A body lies in the week in which it expires, and weeks are dropped whole. So after a change a tenant's bodies move to
 the weeks that they belong to now, in small batches, resumable and safe to run twice. Nothing waits for that: a body

@@ -1,4 +1,4 @@
-"""The closed vocabulary of event types (section 6 of the specification). Unknown things are `meta.other`."""
+"""The closed vocabulary of event types (specification 6). Unknown things are `meta.other`."""
 
 EVENT_TYPES = (
     "message.inbound",

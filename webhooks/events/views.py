@@ -1,4 +1,4 @@
-"""`/v1/events*`: the event log (section 4 of the specification; shapes in decisions on events)."""
+"""`/v1/events*`: the event log (specification 4; shapes in decision "Events")."""
 
 from typing import ClassVar
 

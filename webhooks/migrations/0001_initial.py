@@ -7,7 +7,7 @@ import gateway.ids
 from django.db import migrations, models
 
 
-# The big tables are partitioned by range from the start (architecture.md): `gateway/database/partitions.py` makes the
+# The big tables are partitioned by range from the start (docs/architecture.md): `gateway/database/partitions.py` makes the
 # partitions after every migrate; the default one catches rows should that ever fail.
 EVENTS = """
 CREATE TABLE events (
