@@ -5,6 +5,7 @@ purpose has its own key derived by HKDF, so a ciphertext copied into another col
 """
 
 import base64
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 from django.db import models
+from django.db.models.query_utils import DeferredAttribute
 
 
 @cache
@@ -51,8 +53,36 @@ def rotated(ciphertext: str, *, purpose: str) -> str | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """A value that no key opens, as it was read from the database."""
+
+    ciphertext: str = field(repr=False)
+
+
+class _Secret(DeferredAttribute):
+    """The attribute of an encrypted column: raises for a value that no key opens, which its row does not."""
+
+    field: "EncryptedTextField"
+
+    def __get__(self, instance: models.Model | None, cls: type[models.Model] | None = None) -> Any:
+        value = super().__get__(instance, cls)
+        if isinstance(value, _Unreadable):
+            raise InvalidToken("No key of ENCRYPTION_KEYS opens this secret.")
+        return value
+
+    def __set__(self, instance: models.Model, value: str | None) -> None:
+        instance.__dict__[self.field.attname] = value
+
+
 class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
-    """A text column that holds ciphertext and reads as the secret. Empty and NULL stay as they are."""
+    """A text column that holds ciphertext and reads as the secret. Empty and NULL stay as they are.
+
+    A row whose secret no key opens can be listed, changed and deleted like any other: only its secret's attribute
+    raises `cryptography.fernet.InvalidToken`. Saving the row keeps the ciphertext.
+    """
+
+    descriptor_class = _Secret
 
     def __init__(self, *args: Any, purpose: str, **kwargs: Any) -> None:
         self.purpose = purpose
@@ -62,8 +92,16 @@ class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
         name, path, args, kwargs = super().deconstruct()
         return name, path, list(args), {**kwargs, "purpose": self.purpose}
 
-    def from_db_value(self, value: str | None, *_: Any) -> str | None:
-        return decrypt(value, purpose=self.purpose) if value else value
+    def from_db_value(self, value: str | None, *_: Any) -> "str | _Unreadable | None":
+        try:
+            return decrypt(value, purpose=self.purpose) if value else value
+        except InvalidToken:
+            return _Unreadable(value or "")
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
+        return model_instance.__dict__[self.attname]
 
     def get_prep_value(self, value: Any) -> Any:
+        if isinstance(value, _Unreadable):
+            return value.ciphertext
         return encrypt(value, purpose=self.purpose) if value else value

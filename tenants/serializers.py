@@ -258,6 +258,7 @@ class HealthReportOut(serializers.Serializer[Any]):
     oldest_due_retry_at = serializers.DateTimeField(allow_null=True)
     dead_24h = serializers.IntegerField()
     endpoints_circuit_open = serializers.IntegerField()
+    endpoints_secret_unreadable = serializers.IntegerField()
     tokens = TokensHealthOut()
     partitions_through = PartitionsThroughOut()
     kv_reconcile = MirrorHealthOut()

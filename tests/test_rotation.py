@@ -74,6 +74,30 @@ def test_the_old_key_can_go_after_the_rotation(settings: Any, secrets: None, sta
     assert_readable(staff)
 
 
+def test_a_secret_that_no_key_opens_stops_no_other(settings: Any, secrets: None, staff: User) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE webhooks_endpoint SET secret = 'gAAAAbroken'")
+    settings.ENCRYPTION_KEYS = [NEW, OLD]
+    with pytest.raises(InvalidToken, match="5 secrets encrypted anew; no key opens 1 other"):
+        rotate()
+    settings.ENCRYPTION_KEYS = [NEW]
+    assert BusinessAccount.objects.get().access_token == "EAAaccount"
+    endpoint = Endpoint.objects.get()
+    assert endpoint.previous_secret == "whsec_old"
+    with pytest.raises(InvalidToken):
+        str(endpoint.secret)
+
+
+def test_saving_a_row_keeps_a_secret_that_no_key_opens(settings: Any, secrets: None) -> None:
+    settings.ENCRYPTION_KEYS = [NEW]
+    endpoint = Endpoint.objects.get()
+    endpoint.description = "changed"
+    endpoint.save()
+    settings.ENCRYPTION_KEYS = [OLD]
+    endpoint = Endpoint.objects.get()
+    assert (endpoint.description, endpoint.secret) == ("changed", "whsec_new")
+
+
 def test_a_key_that_is_missing_stops_it_and_loses_nothing(settings: Any, secrets: None, staff: User) -> None:
     settings.ENCRYPTION_KEYS = [NEW]
     with pytest.raises(InvalidToken):

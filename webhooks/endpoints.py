@@ -184,7 +184,8 @@ def change(*, tenant_id: UUID, endpoint_id: UUID, changes: dict[str, Any]) -> En
 def rotate_secret(*, tenant_id: UUID, endpoint_id: UUID, overlap_hours: int) -> Endpoint:
     """A new signing secret; the one before signs beside it for `overlap_hours`, not at all for 0.
 
-    During an overlap the newest two sign: what was the previous one before is dropped.
+    During an overlap the newest two sign: what was the previous one before is dropped. A secret that cannot be read
+    cannot sign: then there is no overlap, and the deliveries that were put off are due again.
     """
     with transaction.atomic():
         endpoint = (
@@ -195,11 +196,15 @@ def rotate_secret(*, tenant_id: UUID, endpoint_id: UUID, overlap_hours: int) -> 
         )
         if endpoint is None:
             raise NotFound("There is no such webhook endpoint.")
-        overlaps = overlap_hours > 0
+        is_readable = signed_request.is_readable(endpoint)
+        overlaps = overlap_hours > 0 and is_readable
         endpoint.previous_secret = endpoint.secret if overlaps else None
         endpoint.previous_secret_expires_at = now() + timedelta(hours=overlap_hours) if overlaps else None
         endpoint.secret = new_secret()
         endpoint.secret_prefix = shown_prefix(endpoint.secret)
+        if not is_readable:
+            endpoint.secret_unreadable_since = endpoint.circuit_open_until = None
+            wake_up.after_commit()
         endpoint.save()
         _audit("webhook_endpoint.rotate_secret", endpoint, {"overlap_hours": overlap_hours})
     return endpoint

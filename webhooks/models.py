@@ -45,6 +45,8 @@ class Endpoint(models.Model):
     secret_prefix = models.CharField(max_length=12)
     previous_secret = EncryptedTextField(purpose="webhook_secret", null=True, blank=True)
     previous_secret_expires_at = models.DateTimeField(null=True, blank=True)
+    secret_unreadable_since = models.DateTimeField(null=True, blank=True)
+    """Since when no key of ENCRYPTION_KEYS opens `secret`: deliveries are put off. A new secret repairs it."""
     last_success_at = models.DateTimeField(null=True, blank=True)
     consecutive_failures = models.PositiveIntegerField(default=0)
     failing_since = models.DateTimeField(null=True, blank=True)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import structlog
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Min
@@ -18,6 +19,7 @@ from django.db.models.functions import Now
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import isoformat, now
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.outbound.client import post_once
 from tenants.models import Tenant
 from webhooks import endpoints
@@ -27,6 +29,8 @@ from webhooks.delivery.retry import decide
 from webhooks.events import envelope
 from webhooks.events.types import ALL
 from webhooks.models import Delivery, Endpoint, ReplayChunk
+
+log = structlog.get_logger(__name__)
 
 MISSED = "missed"
 STATUSES = (Delivery.Status.DELIVERED, Delivery.Status.FAILED, Delivery.Status.DEAD, MISSED)
@@ -218,7 +222,13 @@ def release_due() -> int:
     """
     released = 0
     for endpoint_id in ReplayChunk.objects.values_list("endpoint_id", flat=True).annotate(Min("id")):
-        released += _release_one(endpoint_id)
+        try:
+            released += _release_one(endpoint_id)
+        except DATABASE_UNAVAILABLE:
+            raise
+        except Exception:
+            # The chunk stays; the replays of other endpoints go on.
+            log.exception("replay_release_failed", endpoint_id=str(endpoint_id))
     if released:
         wake_up.wake()
     return released

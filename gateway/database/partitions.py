@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal
 
+import structlog
 from django.db import connection, transaction
 from psycopg import sql
 
 from gateway import health, ids, metrics
 from gateway.clock import isoformat, now
+
+log = structlog.get_logger(__name__)
 
 ADVISORY_LOCK = 0x7061_7274
 
@@ -71,15 +74,28 @@ def register(table: PartitionedTable) -> PartitionedTable:
 
 
 def maintain(today: date | None = None) -> None:
-    """Make the partitions from today on and drop those whose time is over."""
+    """Make the partitions from today on and drop those whose time is over.
+
+    A table that fails does not stop the others: its error is raised when they are done.
+    """
     today = today or now().date()
+    failures: list[Exception] = []
     for table in _tables.values():
-        if not _exists(table.name):
-            continue
-        _make(table, today)
-        for name, start in sorted(_partitions(table).items()):
-            if table.after(start) <= today - timedelta(days=table.keep_days()):
-                drop(name)
+        try:
+            if _exists(table.name):
+                _maintain_one(table, today)
+        except Exception as error:
+            log.exception("partition_maintenance_failed", table=table.name)
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def _maintain_one(table: PartitionedTable, today: date) -> None:
+    _make(table, today)
+    for name, start in sorted(_partitions(table).items()):
+        if table.after(start) <= today - timedelta(days=table.keep_days()):
+            drop(name)
 
 
 def make_from(table_name: str, first_day: date) -> None:

@@ -13,32 +13,31 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import structlog
 from django.conf import settings
 from django.db import transaction
 
 from gateway.database.statements import Statements, run, uuids
 from webhooks.delivery import monitoring
-from webhooks.delivery.signed_request import Target, target
+from webhooks.delivery.busy_endpoints import BUSY
+from webhooks.delivery.signed_request import Target, UnreadableSecret, target
 from webhooks.events import envelope
 from webhooks.events.envelope import Envelope
 
+log = structlog.get_logger(__name__)
+
 BURY_ROWS = 5_000
 
-# The endpoints that have open deliveries, found by skipping from one endpoint id to the next in the partial index
-# `delivery_due` (endpoint_id, next_attempt_at) WHERE status IN ('pending', 'failed'): a backlog of a million rows
-# costs one probe. Closed circuits get a share; one whose wait is over gets a single probe.
-_READY = """
-WITH RECURSIVE busy (endpoint_id) AS (
-    (SELECT endpoint_id FROM webhook_deliveries WHERE status IN ('pending', 'failed')
-     ORDER BY endpoint_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT d.endpoint_id FROM webhook_deliveries d
-            WHERE d.status IN ('pending', 'failed') AND d.endpoint_id > busy.endpoint_id
-            ORDER BY d.endpoint_id LIMIT 1)
-    FROM busy WHERE busy.endpoint_id IS NOT NULL
-)
+PUT_OFF_SECONDS = 15 * 60
+"""How long an endpoint whose secret cannot be read waits before the next look at it."""
+
+# Endpoints with a closed circuit get a share; one whose wait is over gets a single probe.
+_READY = (
+    BUSY
+    + """
 SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id,
-       e.url, e.secret, e.previous_secret, e.previous_secret_expires_at, now()
+       e.url, e.secret, e.previous_secret, e.previous_secret_expires_at,
+       e.secret_unreadable_since IS NOT NULL, now()
 FROM busy
 LEFT JOIN webhooks_endpoint e ON e.id = busy.endpoint_id
 LEFT JOIN tenants_tenant t ON t.id = e.tenant_id
@@ -46,6 +45,7 @@ WHERE busy.endpoint_id IS NOT NULL
   AND (e.id IS NULL OR (e.status = 'active' AND t.status = 'active'
                         AND (e.circuit_open_until IS NULL OR e.circuit_open_until <= now())))
 """
+)
 
 # For each ready endpoint its first due rows by the same index; rows that another worker is claiming are skipped.
 # Asked first for what is fresh, then for replays, of which an endpoint never has many waiting (replay.py).
@@ -82,6 +82,21 @@ UPDATE webhook_deliveries SET status = 'dead', last_error = 'endpoint_deleted', 
 WHERE id IN (SELECT id FROM webhook_deliveries
              WHERE endpoint_id = ANY(%s::uuid[]) AND status IN ('pending', 'failed') LIMIT %s
              FOR UPDATE SKIP LOCKED)
+"""
+
+# In the order of their ids, so two workers never wait for each other in a circle.
+_PUT_OFF_ENDPOINTS = """
+UPDATE webhooks_endpoint SET circuit_open_until = now() + make_interval(secs => %s),
+    secret_unreadable_since = coalesce(secret_unreadable_since, now())
+WHERE id IN (SELECT id FROM webhooks_endpoint WHERE id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE)
+"""
+_PUT_OFF_DELIVERIES = """
+UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = NULL, last_error = 'secret_unreadable'
+WHERE id = ANY(%s::uuid[])
+"""
+_READABLE_AGAIN = """
+UPDATE webhooks_endpoint SET secret_unreadable_since = NULL
+WHERE id IN (SELECT id FROM webhooks_endpoint WHERE id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE)
 """
 
 # By primary key; what another worker has claimed meanwhile, because the lease ran out, has a later lease and stays.
@@ -150,6 +165,8 @@ class _Busy(NamedTuple):
     secret: str
     previous_secret: str | None
     previous_expires_at: datetime | None
+    is_unreadable: bool
+    """Whether the secret could not be read the last time."""
     at: datetime
 
     def target(self) -> Target:
@@ -196,9 +213,12 @@ def claiming(room: Room) -> Statements[list[Claimed]]:
     monitoring.CLAIMED.add(len(rows))
     if rescued := sum(1 for _, _, lease_ran_out in locked if lease_ran_out):
         monitoring.RESCUED.add(rescued)
-    envelopes = yield from envelope.loading(list({row[1] for row in rows}))
     claimed_of = {row[2] for row in rows}
-    targets = {each.endpoint_id: each.target() for each in ready if each.endpoint_id in claimed_of}
+    targets = yield from _targets([each for each in ready if each.endpoint_id in claimed_of])
+    if unsigned := [row[0] for row in rows if row[2] not in targets]:
+        yield _PUT_OFF_DELIVERIES, [uuids(unsigned)]
+        rows = [row for row in rows if row[2] in targets]
+    envelopes = yield from envelope.loading(list({row[1] for row in rows}))
     return [
         Claimed(
             id=delivery_id,
@@ -215,6 +235,27 @@ def claiming(room: Room) -> Statements[list[Claimed]]:
         )
         for delivery_id, event_id, endpoint_id, tenant_id, event_type, attempts, claimed_at in rows
     ]
+
+
+def _targets(claimed: Sequence[_Busy]) -> Statements[dict[UUID, Target]]:
+    """The targets of endpoints by their ids. Those whose secret cannot be read are left out and put off."""
+    targets: dict[UUID, Target] = {}
+    unreadable: list[UUID] = []
+    for endpoint in claimed:
+        try:
+            targets[endpoint.endpoint_id] = endpoint.target()
+        except UnreadableSecret:
+            unreadable.append(endpoint.endpoint_id)
+    if unreadable:
+        log.error(
+            "endpoint_secrets_unreadable", endpoint_ids=[str(endpoint_id) for endpoint_id in unreadable]
+        )
+        yield _PUT_OFF_ENDPOINTS, [PUT_OFF_SECONDS, uuids(unreadable)]
+    if repaired := [
+        each.endpoint_id for each in claimed if each.is_unreadable and each.endpoint_id in targets
+    ]:
+        yield _READABLE_AGAIN, [uuids(repaired)]
+    return targets
 
 
 def _locking(shares: dict[UUID, int]) -> Statements[list[tuple[Any, ...]]]:

@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -209,8 +209,11 @@ class _Dispatcher:
             return await self.claiming.run(claiming(shares))
         except DATABASE_UNAVAILABLE as error:
             log.warning("claim_failed", error=type(error).__name__)
-            await asyncio.sleep(POLL_SECONDS)
-            return []
+        except Exception:
+            # What cannot be claimed must not end the recording of what was sent.
+            log.exception("claim_crashed")
+        await asyncio.sleep(POLL_SECONDS)
+        return []
 
     async def _give_back(self) -> None:
         """End the leases of what waits for a sender; if that fails, they run out."""
@@ -330,8 +333,29 @@ class _Dispatcher:
                 if time.monotonic() > gives_up_at:
                     return
                 await asyncio.sleep(POLL_SECONDS)
+            except Exception as error:
+                # The database refuses one of the outcomes: the others must not be lost with it.
+                log.exception("outcomes_refused", error=type(error).__name__, rows=len(batch))
+                await self._record_one_by_one(batch)
+                return
         if recorded.to_disable:
             await asyncio.to_thread(_disable, recorded.to_disable)
+
+    async def _record_one_by_one(self, batch: list[Outcome]) -> None:
+        """Write each outcome of a refused batch alone; one that is refused again is written without its log entry."""
+        for outcome in batch:
+            for attempt in (outcome, replace(outcome, log_entry=None)):
+                try:
+                    recorded = await self.recording.run(recording([attempt]))
+                except DATABASE_UNAVAILABLE as error:
+                    log.warning("record_failed", error=type(error).__name__, rows=1)
+                    break
+                except Exception:
+                    log.exception("outcome_refused", delivery_id=str(outcome.delivery_id))
+                else:
+                    if recorded.to_disable:
+                        await asyncio.to_thread(_disable, recorded.to_disable)
+                    break
 
 
 def _count(batch: Sequence[Outcome]) -> None:
@@ -360,3 +384,7 @@ def _wait_for_signal(name: str, in_flight: int) -> None:
         valkey().blpop([wake_up.SIGNAL], timeout=POLL_SECONDS)
     except VALKEY_UNAVAILABLE:
         _stopping.wait(POLL_SECONDS)  # in the listening thread
+    except Exception:
+        # A wait that ends at once would have the dispatcher claim without a pause.
+        log.exception("wake_up_crashed")
+        _stopping.wait(POLL_SECONDS)

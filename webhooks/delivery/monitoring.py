@@ -12,6 +12,7 @@ from gateway import health, metrics
 from gateway.clock import isoformat, now
 from gateway.metrics import Counter, Histogram
 from gateway.valkey import VALKEY_UNAVAILABLE, valkey
+from webhooks.delivery.busy_endpoints import BUSY
 from webhooks.models import Endpoint
 
 CLAIMED = Counter("gateway_deliveries_claimed_total", "Deliveries claimed by dispatchers.")
@@ -29,18 +30,8 @@ IN_FLIGHT_SECONDS = 10
 COUNTED_ROWS = 10_000
 """Retries of one endpoint that are counted; a backlog beyond shows as this many."""
 
-# The busy endpoints by skipping through the index (webhooks/delivery/claim.py), then each one's due rows from the same
-# index.
+# Each busy endpoint's due rows come from the same index as the endpoint.
 _DUE = """
-WITH RECURSIVE busy (endpoint_id) AS (
-    (SELECT endpoint_id FROM webhook_deliveries WHERE status IN ('pending', 'failed')
-     ORDER BY endpoint_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT d.endpoint_id FROM webhook_deliveries d
-            WHERE d.status IN ('pending', 'failed') AND d.endpoint_id > busy.endpoint_id
-            ORDER BY d.endpoint_id LIMIT 1)
-    FROM busy WHERE busy.endpoint_id IS NOT NULL
-)
 SELECT coalesce(sum(due.rows), 0)::bigint, min(due.oldest)
 FROM busy
 JOIN webhooks_endpoint e ON e.id = busy.endpoint_id AND e.status = 'active'
@@ -52,8 +43,8 @@ CROSS JOIN LATERAL (
           ORDER BY d.next_attempt_at LIMIT %s) AS first
 ) due
 """
-_RETRIES = _DUE.format(statuses="'failed'")
-_WAITING = _DUE.format(statuses="'pending', 'failed'")
+_RETRIES = BUSY + _DUE.format(statuses="'failed'")
+_WAITING = BUSY + _DUE.format(statuses="'pending', 'failed'")
 _DEAD = (
     "SELECT count(*) FROM webhook_deliveries WHERE status = 'dead' AND dead_at > now() - interval '24 hours'"
 )
@@ -70,9 +61,14 @@ def _circuits_open() -> int:
     return Endpoint.objects.filter(circuit_open_until__isnull=False, status=Endpoint.Status.ACTIVE).count()
 
 
+def _secrets_unreadable() -> int:
+    unreadable = Endpoint.objects.filter(secret_unreadable_since__isnull=False)
+    return unreadable.filter(status=Endpoint.Status.ACTIVE).count()
+
+
 @health.register
 def _health() -> dict[str, Any]:
-    """Retries of active endpoints that are due, deliveries that died in a day, endpoints behind an open circuit."""
+    """Retries of active endpoints that are due, deliveries that died in a day, active endpoints in trouble."""
     retries, oldest = _due(_RETRIES, COUNTED_ROWS)
     with connection.cursor() as cursor:
         cursor.execute(_DEAD)
@@ -82,6 +78,7 @@ def _health() -> dict[str, Any]:
         "oldest_due_retry_at": isoformat(oldest) if oldest else None,
         "dead_24h": dead,
         "endpoints_circuit_open": _circuits_open(),
+        "endpoints_secret_unreadable": _secrets_unreadable(),
     }
 
 
@@ -112,4 +109,9 @@ metrics.gauge(
     _oldest_due_age,
 )
 metrics.gauge("gateway_deliveries_in_flight", "Requests to receivers in flight, of all workers.", _in_flight)
+metrics.gauge(
+    "gateway_endpoints_secret_unreadable",
+    "Active endpoints whose signing secret no key of ENCRYPTION_KEYS opens.",
+    _secrets_unreadable,
+)
 metrics.gauge("gateway_endpoints_circuit_open", "Active endpoints behind an open circuit.", _circuits_open)

@@ -11,8 +11,10 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+import structlog
 from django.db import transaction
 
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import Statements, run, uuids
 from gateway.outbound.client import Answer
 from webhooks import endpoints
@@ -20,6 +22,8 @@ from webhooks.delivery import circuit_breaker
 from webhooks.delivery.circuit_breaker import Figures, Result
 from webhooks.delivery.retry import Decision
 from webhooks.delivery.signed_request import KEPT_ATTEMPTS
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,13 @@ def record(outcomes: Sequence[Outcome]) -> int:
 def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
     """Disable the endpoints that outcomes gave up. Should it not come to that, the next dead delivery asks again."""
     for endpoint_id, reason in endpoints_to_disable.items():
-        with transaction.atomic():
-            endpoints.disable(endpoint_id=endpoint_id, reason=reason)
+        try:
+            with transaction.atomic():
+                endpoints.disable(endpoint_id=endpoint_id, reason=reason)
+        except DATABASE_UNAVAILABLE:
+            raise
+        except Exception:
+            log.exception("disable_failed", endpoint_id=str(endpoint_id))
 
 
 def recording(outcomes: Sequence[Outcome]) -> Statements[Recorded]:

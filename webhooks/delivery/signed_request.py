@@ -1,13 +1,17 @@
 """One attempt at a delivery: sign, address, post. Used by the dispatcher, by single replays and by the ping."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from cryptography.fernet import InvalidToken
 from django.conf import settings
 
 from gateway import ids
+from gateway.api.errors import Conflict
 from gateway.encryption import decrypt
 from gateway.outbound.client import Answer
 from webhooks.delivery.signing import key_of, signature
@@ -15,6 +19,12 @@ from webhooks.models import Endpoint
 
 KEPT_ATTEMPTS = 20
 EXCERPT_CHARACTERS = 500
+
+
+class UnreadableSecret(Conflict):
+    """No key of ENCRYPTION_KEYS opens an endpoint's signing secret: nothing can be signed until it has a new one."""
+
+    message = "The endpoint's signing secret cannot be read. Give it a new one with rotate-secret."
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +45,50 @@ def target(
     previous_expires_at: datetime | None,
     at: datetime,
 ) -> Target:
-    """The target of an endpoint's row as it stands in the database: secrets are ciphertexts."""
-    keys = [_key(secret)]
-    if previous_secret and previous_expires_at is not None and previous_expires_at > at:
-        keys.append(_key(previous_secret))
-    return Target(endpoint_id, url, tuple(keys))
+    """The target of an endpoint's row as the database has it: secrets are ciphertexts. Raises `UnreadableSecret`."""
+    overlaps = previous_expires_at is not None and previous_expires_at > at
+    return Target(
+        endpoint_id,
+        url,
+        _keys(
+            lambda: decrypt(secret, purpose="webhook_secret"),
+            lambda: (
+                decrypt(previous_secret, purpose="webhook_secret") if previous_secret and overlaps else None
+            ),
+        ),
+    )
 
 
 def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
-    """The target of an endpoint that was read through its model."""
-    keys = [key_of(endpoint.secret)]
+    """The target of an endpoint that was read through its model. Raises `UnreadableSecret`."""
     until = endpoint.previous_secret_expires_at
-    if endpoint.previous_secret and until is not None and until > at:
-        keys.append(key_of(endpoint.previous_secret))
-    return Target(endpoint.id, endpoint.url, tuple(keys))
+    overlaps = until is not None and until > at
+    return Target(
+        endpoint.id,
+        endpoint.url,
+        _keys(lambda: endpoint.secret, lambda: endpoint.previous_secret if overlaps else None),
+    )
 
 
-def _key(ciphertext: str) -> bytes:
-    return key_of(decrypt(ciphertext, purpose="webhook_secret"))
+def is_readable(endpoint: Endpoint) -> bool:
+    """Whether the newest secret of an endpoint can sign."""
+    try:
+        key_of(endpoint.secret)
+    except (InvalidToken, ValueError):
+        return False
+    return True
+
+
+def _keys(newest: Callable[[], str], previous: Callable[[], str | None]) -> tuple[bytes, ...]:
+    """The HMAC keys in force. A previous secret that cannot be read is left out: the newest one signs alone."""
+    try:
+        keys = [key_of(newest())]
+    except (InvalidToken, ValueError):
+        raise UnreadableSecret from None
+    with suppress(InvalidToken, ValueError):
+        if secret := previous():
+            keys.append(key_of(secret))
+    return tuple(keys)
 
 
 def headers(

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 
 from gateway import ids
 from gateway.clock import now
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.pruning import delete_before
 from webhooks.models import EventKey, RetentionMove, expires_on
 
@@ -58,11 +59,15 @@ WHERE p.expires_on = m.before AND p.id = m.id
 
 
 def move_bodies(*, seconds: float = RUN_SECONDS, batch: int = BATCH_EVENTS) -> int:
-    """Move the bodies of tenants whose retention changed, for so long. Returns how many events moved."""
+    """Move the bodies of tenants whose retention changed, for some seconds. Returns how many events moved.
+
+    A tenant whose bodies cannot be moved is logged and passed over until the next run.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_NOTICE, {"begin": _BEGIN})
     moved, deadline = 0, time.monotonic() + seconds
-    while (step := _move_batch(batch)) is not None:
+    failed: set[UUID] = set()
+    while (step := _move_batch(batch, failed)) is not None:
         moved += step
         if time.monotonic() > deadline:
             break
@@ -89,17 +94,32 @@ class _Stored:
         return expires_on(ids.created_at(self.raw_id or self.id), retention_days)
 
 
-def _move_batch(size: int) -> int | None:
-    """Move the next events of one tenant; None when there is no tenant left (that nobody else is at)."""
-    with transaction.atomic(), connection.cursor() as cursor:
+def _move_batch(size: int, failed: set[UUID]) -> int | None:
+    """Move the next events of one tenant that has not `failed`; None when no tenant is left that nobody else holds."""
+    with transaction.atomic():
         work = (
             RetentionMove.objects.filter(after__isnull=False)
+            .exclude(tenant_id__in=failed)
             .select_for_update(skip_locked=True)
             .order_by("tenant_id")
             .first()
         )
         if work is None:
             return None
+        try:
+            with transaction.atomic():
+                return _move_events(work, size)
+        except DATABASE_UNAVAILABLE:
+            raise
+        except Exception:
+            log.exception("bodies_not_moved", tenant_id=str(work.tenant_id))
+            failed.add(work.tenant_id)
+            return 0
+
+
+def _move_events(work: RetentionMove, size: int) -> int:
+    """Move the bodies of a tenant's next events; returns how many events moved."""
+    with connection.cursor() as cursor:
         cursor.execute(_NEXT, [work.tenant_id, work.after, size])
         found = cursor.fetchall()
         work.after = found[-1][0] if len(found) == size else None

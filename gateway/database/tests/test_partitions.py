@@ -91,3 +91,24 @@ def test_weeks_begin_on_monday_and_months_on_the_first(day: date, week: date, mo
     assert tables.EVENTS.after(month).day == 1
     assert tables.EVENTS.start_from_name(tables.EVENTS.partition_name(month)) == month
     assert tables.EVENTS.start_from_name("events_default") is None
+
+
+def test_a_table_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *_, last = partitions._tables
+    make = partitions._make
+
+    def failing(table: partitions.PartitionedTable, day: date) -> None:
+        if table.name == first:
+            raise ValueError("broken")
+        make(table, day)
+
+    monkeypatch.setattr(partitions, "_make", failing)
+    later = now().date() + timedelta(days=800)
+    before = partitions.through()
+
+    with pytest.raises(ValueError, match="broken"):
+        partitions.maintain(later)
+
+    after = partitions.through()
+    assert after[first] == before[first]
+    assert str(after[last]) > str(before[last])
