@@ -63,16 +63,22 @@ class BatchQuerySet(models.QuerySet["Batch"]):
 
 
 class Batch(models.Model):
-    """Messages that are sent one after another at the number's pace (specification 2).
+    """Messages of one number that are sent at the number's pace (specification 2).
 
-    Written by `batches/lifecycle.py` (creation, cancel) and, while a runner holds it, by `batches/lease.py`. It is
-    open until `completed_at` is set; `lease_token` names the runner that holds it.
+    Written by `batches/lifecycle.py` (creation, cancel, retry), `batches/waiting.py` (why it waits) and, while a runner
+    holds it, by `batches/lease.py`. It is open until `completed_at` is set; `lease_token` names the runner that holds
+    it.
     """
 
     class Status(models.TextChoices):
         QUEUED = "queued"
         COMPLETED = "completed"
         CANCELLED = "cancelled"
+
+    class WaitingFor(models.TextChoices):
+        NUMBER_NOT_CONNECTED = "number_not_connected"
+        NUMBER_RELEASED = "number_released"
+        TENANT_SUSPENDED = "tenant_suspended"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="batches")
@@ -84,6 +90,11 @@ class Batch(models.Model):
     accepted = models.PositiveIntegerField(default=0)
     failed = models.PositiveIntegerField(default=0)
     rate_per_sec = models.PositiveIntegerField()
+    waiting_for = models.CharField(max_length=32, choices=WaitingFor.choices, null=True)
+    """Why nothing of an open batch is sent now; null while it is sent, or has its turn as soon as a runner is free."""
+    waiting_since = models.DateTimeField(null=True)
+    retries = models.PositiveSmallIntegerField(default=0, db_default=0)
+    """How often its failed items were queued again; makes the events of each round distinct."""
     lease_token = models.UUIDField(null=True)
     lease_until = models.DateTimeField(null=True)
     created_at = models.DateTimeField(default=now, editable=False)
@@ -94,9 +105,7 @@ class Batch(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(
-                fields=["tenant", "environment", "client_ref"], name="batch_once_per_client_ref"
-            ),
+            models.UniqueConstraint(fields=["tenant", "client_ref"], name="batch_client_ref_once_per_tenant"),
             models.UniqueConstraint(
                 fields=["phone_number_id"],
                 condition=models.Q(lease_token__isnull=False),
@@ -110,6 +119,7 @@ class Batch(models.Model):
                 name="batch_open",
             ),
             models.Index(fields=["completed_at"], name="batch_by_age"),
+            models.Index(fields=["tenant", "environment", "-id"], name="batch_by_tenant"),
         ]
 
     def __str__(self) -> str:
@@ -123,8 +133,9 @@ class Batch(models.Model):
 class BatchItem(models.Model):
     """One message of a batch (specification 2). `body` is what the upstream receives, byte for byte.
 
-    `claimed_by` is the lease of the runner that set out to send it; it is set once, before the message is sent. An
-    item that is claimed and pending while nobody holds that lease was interrupted: it is never sent again.
+    `claimed_by` is the lease of the runner that sends it, set before the message is sent. An item that is claimed and
+    pending while nobody holds that lease was interrupted: it is never sent again. A failed item keeps its body exactly
+    when it was certainly not sent and may succeed later (`POST …/retry`); every other ended item has none.
     """
 
     class Status(models.TextChoices):

@@ -22,8 +22,8 @@ from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.errors import judge, passed_through, unreachable
 from messaging import idempotency, pacing, upstream_body
 from messaging.idempotency import Claim
-from phone_numbers import connection as number_connection
-from phone_numbers.lookup import Sender, sender
+from phone_numbers import tokens
+from phone_numbers.lookup import Sender, required_sender
 from tenants import checklist
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish
@@ -43,11 +43,7 @@ def resolve_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
 
     Asked at every send, though a number seldom changes: what the database cannot record is then not sent either.
     """
-    number = sender(tenant_id=tenant_id, environment=environment, from_=from_)
-    if number is None:
-        raise InvalidRequest.of(
-            **{"from": f"Not one of this tenant's {environment} numbers (phone_number_id or E.164)."}
-        )
+    number = required_sender(tenant_id=tenant_id, environment=environment, from_=from_)
     if number.connection_state != CONNECTED:
         raise NumberNotConnected(
             details={
@@ -93,7 +89,7 @@ def send_message(
     response = passed_through(answer, verdict)
     _record(tenant_id=tenant_id, number=number, sent=outgoing, answer=answer, claim=claim, response=response)
     if verdict.token_problem:
-        number_connection.token_failed(waba_id=number.waba_id, token=number.token)
+        tokens.question(waba_id=number.waba_id, token=number.token)
     return response
 
 
@@ -117,7 +113,7 @@ def mark_read(*, tenant_id: UUID, environment: str, body: dict[str, Any]) -> Htt
         raise unreachable(error) from None
     verdict = judge(answer)
     if verdict.token_problem:
-        number_connection.token_failed(waba_id=number.waba_id, token=number.token)
+        tokens.question(waba_id=number.waba_id, token=number.token)
     return passed_through(answer, verdict)
 
 

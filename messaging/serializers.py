@@ -21,6 +21,7 @@ class BatchOut(serializers.ModelSerializer[Batch]):
             "failed",
             "rate_per_sec",
             "client_ref",
+            "waiting_for",
             "created_at",
             "started_at",
             "completed_at",

@@ -8,12 +8,13 @@ from messaging.views import MessagesView
 urlpatterns = [
     path("messages", MessagesView.as_view({"post": "create"}), name="messages"),
     path("messages/read", MessagesView.as_view({"post": "read"}), name="messages-read"),
-    path("messages/batch", BatchesView.as_view({"post": "create"}), name="batches"),
+    path("messages/batch", BatchesView.as_view({"get": "list", "post": "create"}), name="batches"),
     path("messages/batch/<str:batch_id>", BatchesView.as_view({"get": "retrieve"}), name="batch"),
     path("messages/batch/<str:batch_id>/items", BatchesView.as_view({"get": "items"}), name="batch-items"),
     path(
         "messages/batch/<str:batch_id>/cancel", BatchesView.as_view({"post": "cancel"}), name="batch-cancel"
     ),
+    path("messages/batch/<str:batch_id>/retry", BatchesView.as_view({"post": "retry"}), name="batch-retry"),
     path("media", MediaView.as_view({"post": "create"}), name="media"),
     path(
         "media/<str:media_id>", MediaView.as_view({"get": "retrieve", "delete": "destroy"}), name="media-one"

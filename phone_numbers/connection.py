@@ -5,7 +5,6 @@ Every cause (onboarding, number operations, endpoints, upstream events, token he
 `number.connection` event, and all of it commits together. The states and details stand in docs/numbers.md.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -137,10 +136,8 @@ def _recompute(tenant_id: UUID, waba_id: str | None, phone_number_id: str | None
             moved.append(number)
         number.connection_state, number.connection_detail = new
         number.ever_connected = number.ever_connected or new.state == CONNECTED
-        # A number that never left `pending` is being set up: the answers of the calls tell its progress.
-        if number.connection_changes or new.state != PENDING:
-            number.connection_changes += 1
-            events.append(_connection_event(number, account, old.state))
+        number.connection_changes += 1
+        events.append(_connection_event(number, account, old.state))
     PhoneNumber.objects.bulk_update(
         changed,
         ["connection_state", "connection_detail", "ever_connected", "connection_changes"],
@@ -176,7 +173,7 @@ def _connection_event(number: PhoneNumber, account: BusinessAccount, before: str
     return NewEvent(
         type="number.connection",
         dedupe_key=f"num:{number.phone_number_id}:conn:{number.connection_state}:{number.connection_detail}:"
-        f"{number.connection_changes}",
+        f"{_microseconds(now())}",
         data=orjson.dumps(
             {
                 "phone_number_id": number.phone_number_id,
@@ -197,10 +194,10 @@ def on_endpoints_changed(*, tenant_id: UUID, **_: Any) -> None:
 
 
 def token_failed(*, waba_id: str, token: str | None = None) -> None:
-    """The upstream said that an account's token does not work (190 and its kin): mark it, tell the tenant once.
+    """Mark an account's token as not working, and tell the tenant once. Disconnects the account's numbers.
 
-    With `token`, the one that was used, a token that has been replaced meanwhile is left alone. Disconnects the
-    account's numbers, and has the sync ask `debug_token` soon: a false alarm mends itself.
+    With `token`, the one that was used, a token that has been replaced meanwhile is left alone. The sync asks about the
+    token again soon and with back-off: one that works again connects the numbers again.
     """
     account = BusinessAccount.objects.only("tenant_id").filter(waba_id=waba_id).first()
     if account is None:
@@ -211,7 +208,8 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
             return
         account.token_invalid_at = account.facts_changed_at = account.next_sync_at = now()
         account.save(update_fields=["token_invalid_at", "facts_changed_at", "next_sync_at"])
-        publish(tenant_id=account.tenant_id, events=[_token_event("token.invalid", account, _seal(account))])
+        event = _token_event("token.invalid", account, str(_microseconds(account.token_invalid_at)))
+        publish(tenant_id=account.tenant_id, events=[event])
 
 
 def token_expiring(account: BusinessAccount, *, days: int) -> None:
@@ -238,8 +236,9 @@ def _token_event(event_type: str, account: BusinessAccount, suffix: str) -> NewE
     )
 
 
-def _seal(account: BusinessAccount) -> str:
-    return hashlib.sha256(account.access_token.encode()).hexdigest()[:12]
+def _microseconds(moment: datetime) -> int:
+    """Microseconds since the epoch: the end of the dedupe key of what can happen again and again."""
+    return int(moment.timestamp() * 1_000_000)
 
 
 def touch_last_event(numbers: Iterable[NumberRoute]) -> None:

@@ -1,12 +1,12 @@
 """Calls of the Graph API with an account's token: a refusal is an exception that the views pass through verbatim.
 
-Used by the onboarding, the number operations and the sync. A token that the upstream no longer takes is marked here.
+Used by the onboarding, the number operations, the templates and the syncs.
 """
 
-from gateway.upstream.client import Answer
+from gateway.api.errors import MetaUnreachable
+from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.errors import Verdict, judge
 from gateway.upstream.numbers import Graph
-from phone_numbers import connection
 from phone_numbers.models import BusinessAccount
 
 
@@ -16,6 +16,10 @@ class Refused(Exception):
     def __init__(self, answer: Answer, verdict: Verdict) -> None:
         super().__init__(f"upstream error {verdict.code}")
         self.answer, self.verdict = answer, verdict
+
+
+FAILURES = (Refused, MetaUnreachable, UpstreamUnreachable)
+"""What a call may raise: refused, no usable answer, no answer."""
 
 
 def accepted(answer: Answer) -> Answer:
@@ -29,13 +33,3 @@ def accepted(answer: Answer) -> Answer:
 def graph_of(account: BusinessAccount) -> Graph:
     """The Graph API as the account's stored token opens it."""
     return Graph(account.environment, account.access_token)
-
-
-def accepted_for(account: BusinessAccount, answer: Answer) -> Answer:
-    """`accepted` for a call with the account's token, which is marked when the upstream does not take it."""
-    try:
-        return accepted(answer)
-    except Refused as refusal:
-        if refusal.verdict.token_problem:
-            connection.token_failed(waba_id=account.waba_id, token=account.access_token)
-        raise

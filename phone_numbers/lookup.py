@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from gateway.api.errors import InvalidRequest
 from gateway.database.statements import Statements, bulk_cursor, run
 from gateway.encryption import decrypt
 from phone_numbers.models import PhoneNumber
@@ -70,6 +71,16 @@ def finding_sender(*, tenant_id: UUID, environment: str, from_: str) -> Statemen
         ),
         default=None,
     )
+
+
+def required_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
+    """`sender`, where there must be one. Raises InvalidRequest that names `from` (send rule 4)."""
+    number = sender(tenant_id=tenant_id, environment=environment, from_=from_)
+    if number is None:
+        raise InvalidRequest.of(
+            **{"from": f"Not one of this tenant's {environment} numbers (phone_number_id or E.164)."}
+        )
+    return number
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class BusinessAccount(models.Model):
     facts_changed_at = models.DateTimeField(null=True, blank=True)
     """When a command or event last changed a fact: what was read from the upstream before that is older."""
     token_checked_at = models.DateTimeField(null=True, blank=True)
+    token_questioned_at = models.DateTimeField(null=True, blank=True)
+    """When the upstream was last asked about the token because a call with it was refused."""
     token_warned_days = models.PositiveSmallIntegerField(null=True, blank=True)
     """The nearest `token.expiring` sent for this token: 7 or 1 days before its end."""
     synced_at = models.DateTimeField(null=True, blank=True)
@@ -103,7 +105,7 @@ class PhoneNumber(models.Model):
     connection_detail = models.CharField(max_length=32, null=True, blank=True)
     ever_connected = models.BooleanField(default=False)
     connection_changes = models.PositiveIntegerField(default=0)
-    """How many `number.connection` events there were: it makes each one's dedupe key unique."""
+    """How many `number.connection` events this number had."""
     taken_away = models.CharField(max_length=32, choices=TakenAway.choices, null=True, blank=True)
     facts_changed_at = models.DateTimeField(null=True, blank=True)
     last_event_at = models.DateTimeField(null=True, blank=True)

@@ -24,8 +24,9 @@ from gateway.upstream import oauth, reading
 from gateway.upstream.client import platform
 from gateway.upstream.numbers import Graph
 from phone_numbers import connection
-from phone_numbers.graph_calls import Refused, accepted, accepted_for, graph_of
+from phone_numbers.graph_calls import Refused, accepted, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
+from phone_numbers.tokens import accepted_for
 from phone_numbers.upstream_snapshot import store_view
 
 CODE_MEMORY = timedelta(days=1)

@@ -8,13 +8,14 @@ from uuid import UUID
 
 import structlog
 
-from gateway.api.errors import Conflict, InvalidRequest, MetaUnreachable, NotFound
+from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
-from gateway.upstream.client import Answer, UpstreamUnreachable
+from gateway.upstream.client import Answer
 from gateway.upstream.numbers import digits_of
 from phone_numbers import connection, onboarding
-from phone_numbers.graph_calls import Refused, accepted_for, graph_of
+from phone_numbers.graph_calls import FAILURES, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.tokens import accepted_for
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +47,7 @@ def subscribe(number: PhoneNumber) -> PhoneNumber:
     onboarding.subscribe(number.account)
     try:
         onboarding.refresh(number.account, number)
-    except (Refused, MetaUnreachable, UpstreamUnreachable) as error:
+    except FAILURES as error:
         log.warning("number_view_missed", error=type(error).__name__)
     return PhoneNumber.objects.select_related("account").get(pk=number.pk)
 

@@ -1,11 +1,10 @@
-"""Sync with the upstream: each account and its numbers re-read every six hours, after hints, and with back-off.
+"""Sync of accounts and numbers with the upstream: every six hours, after hints, with back-off (`sync_schedule.py`).
 
 Beat calls `start_due`, which claims accounts by lease and hands each to a task of its own, so a slow or failing
 account holds up nobody else. A lease belongs to one run: a task that finds another's lease does nothing, so an
 account and its numbers are read by one at a time. A crash lets the lease run out, and the account is due again.
 """
 
-import random
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -14,23 +13,18 @@ import structlog
 from django.db import transaction
 from django.db.models import Q
 
-from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
 from gateway.task_queue import enqueue
 from gateway.upstream import reading
-from gateway.upstream.client import UpstreamUnreachable
 from phone_numbers import connection, tokens
-from phone_numbers.graph_calls import Refused, accepted_for, graph_of
+from phone_numbers.graph_calls import FAILURES, Refused, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber, TakenAway
+from phone_numbers.sync_schedule import BATCH, LEASE, after_failure, next_interval
+from phone_numbers.tokens import accepted_for
 from phone_numbers.upstream_snapshot import store_view
 
 log = structlog.get_logger(__name__)
 
-INTERVAL = timedelta(hours=6)
-LEASE = timedelta(minutes=10)
-"""How long a claimed account may wait in the queue, and how long a run may take from one call to the next."""
-FIRST_RETRY = timedelta(minutes=1)
-BATCH = 200
 SETTLED = timedelta(hours=1)
 """How long after a ban the upstream's own view of the account may lift it: right after the event it can lag."""
 
@@ -71,7 +65,7 @@ def _claim(wanted: Q) -> list[tuple[UUID, datetime]]:
         claimed = list(accounts)
         BusinessAccount.objects.filter(pk__in=claimed).update(
             sync_lease_until=lease,
-            next_sync_at=moment + INTERVAL * random.uniform(0.9, 1),  # noqa: S311
+            next_sync_at=moment + next_interval(),
         )
     return [(account_id, lease) for account_id in claimed]
 
@@ -88,13 +82,13 @@ def _start(claimed: Iterable[tuple[UUID, datetime]]) -> int:
 
 
 def run(*, account_id: UUID, lease: datetime) -> None:
-    """Re-read one account: its token's health when that is due, its numbers, its subscription, its standing."""
+    """Re-read one account: its token's health when that is due, its numbers, its subscription, whether it may send."""
     sync = _Run(account_id, lease)
     try:
         sync.read()
     except LeaseLost:
         return
-    except (Refused, MetaUnreachable, UpstreamUnreachable) as error:
+    except FAILURES as error:
         sync.put_off(error)
     else:
         sync.finish()
@@ -124,7 +118,7 @@ class _Run:
             return
         self._read_numbers(account)
         self._read_subscription(self.renew())
-        self._read_standing(self.renew())
+        self._read_restriction(self.renew())
 
     def _read_numbers(self, account: BusinessAccount) -> None:
         known = {
@@ -149,7 +143,7 @@ class _Run:
                 subscribed=subscribed
             )
 
-    def _read_standing(self, account: BusinessAccount) -> None:
+    def _read_restriction(self, account: BusinessAccount) -> None:
         read_at = now()
         view = accepted_for(account, graph_of(account).account(account.waba_id)).json()
         health = view.get("health_status")
@@ -170,12 +164,9 @@ class _Run:
         )
 
     def put_off(self, error: Exception) -> None:
-        """Try again after a minute, doubling up to the interval; not before a throttling answer allows it."""
+        """Release the lease and try again later."""
         account = BusinessAccount.objects.only("sync_failures").get(pk=self.account_id)
-        failures = min(account.sync_failures + 1, 20)
-        wait = min(FIRST_RETRY * 2 ** (failures - 1), INTERVAL) * random.uniform(0.8, 1.2)  # noqa: S311
-        if isinstance(error, Refused) and error.verdict.retry_after:
-            wait = max(wait, timedelta(seconds=error.verdict.retry_after))
+        failures, wait = after_failure(account.sync_failures, error)
         BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease).update(
             sync_lease_until=None, sync_failures=failures, next_sync_at=now() + wait
         )

@@ -1,26 +1,33 @@
-"""Token health: checked daily and after error 190, told to the tenant before the end and when it fails.
+"""Token health: asked from the upstream daily and after a refusal, told to the tenant before the end and at a failure.
 
-`token.expiring` goes out 7 days and 1 day before a token ends, `token.invalid` once when it fails (`connection.
-token_failed`). Called by the sync and by beat; its section of `/v1/admin/health` counts both.
+`token.expiring` goes out 7 days and 1 day before a token ends, `token.invalid` once at each failure
+(`connection.token_failed`). Called by the sync, by beat, and by every flow whose call the upstream refused with 190 or
+its kin. The `tokens` section of `/v1/admin/health` counts both.
 """
 
 from datetime import timedelta
 from typing import Any
 
+import structlog
 from django.db import transaction
 from django.db.models import Q
 
 from gateway import health
 from gateway.clock import now
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.upstream import oauth
-from gateway.upstream.client import platform
+from gateway.upstream.client import Answer, platform
 from gateway.upstream.errors import judge
 from phone_numbers import connection
-from phone_numbers.graph_calls import accepted, graph_of
+from phone_numbers.graph_calls import FAILURES, Refused, accepted, graph_of
 from phone_numbers.models import BusinessAccount
+
+log = structlog.get_logger(__name__)
 
 CHECK_INTERVAL = timedelta(hours=23)
 """A little under a day, so that a check every six hours makes it daily."""
+QUESTION_INTERVAL = timedelta(seconds=3)
+"""A token that many calls doubt at once is asked about at most this often."""
 WARNING_DAYS = (1, 7)
 
 
@@ -35,16 +42,46 @@ def check_is_due(account: BusinessAccount) -> bool:
     )
 
 
-def check(account: BusinessAccount) -> None:
+def question(*, waba_id: str, token: str) -> None:
+    """A call with this token was refused as if the token did not work: ask, and mark it only when that is confirmed.
+
+    One refusal can be about its recipient alone. Asked once in QUESTION_INTERVAL for all processes; without an answer
+    the token stays as it is, and the next refusal asks again. Makes network calls: not inside a transaction.
+    """
+    moment = now()
+    not_asked = Q(token_questioned_at__isnull=True) | Q(token_questioned_at__lt=moment - QUESTION_INTERVAL)
+    working = BusinessAccount.objects.filter(not_asked, waba_id=waba_id, token_invalid_at__isnull=True)
+    if not working.update(token_questioned_at=moment):
+        return
+    account = BusinessAccount.objects.filter(waba_id=waba_id).first()
+    if account is None or account.access_token != token:
+        return
+    try:
+        check(account, doubted=True)
+    except FAILURES as error:
+        log.warning("token_question_unanswered", account=str(account.pk), error=type(error).__name__)
+
+
+def accepted_for(account: BusinessAccount, answer: Answer) -> Answer:
+    """`accepted` for a call with the account's token, which is questioned when the upstream did not take it."""
+    try:
+        return accepted(answer)
+    except Refused as refusal:
+        if refusal.verdict.token_problem:
+            question(waba_id=account.waba_id, token=account.access_token)
+        raise
+
+
+def check(account: BusinessAccount, *, doubted: bool = False) -> None:
     """Ask `debug_token` and store what it says. A token that works again connects its numbers again.
 
-    Raises Refused and UpstreamUnreachable when the question itself gets no answer.
+    `doubted`: the upstream refused the token elsewhere. Raises one of FAILURES.
     """
     token = account.access_token
     facts = oauth.token_facts(accepted(oauth.debug_token(environment=account.environment, token=token)))
     works = facts.valid and facts.app_id == platform(account.environment).app_id
-    if works and account.token_invalid_at is not None:
-        # The upstream refused it before, so its word on the token is not enough: it has to open something.
+    if works and (doubted or account.token_invalid_at is not None):
+        # The upstream refused the token, so `debug_token` alone is not enough: the token must open the account.
         works = not judge(graph_of(account).account(account.waba_id)).token_problem
     with connection.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
         current = BusinessAccount.objects.select_for_update().get(pk=account.pk)
@@ -75,19 +112,27 @@ def _ending_within(days: int) -> Q:
 
 
 def warn_of_ends() -> int:
-    """Tell tenants of tokens that end within 7 days and within 1 day, each once. Returns how many were told."""
+    """Tell tenants of tokens that end within 7 days and within 1 day, each once. Returns how many were told.
+
+    An account that cannot be told is logged and tried again at the next run; the others are told.
+    """
     told = 0
     for days in WARNING_DAYS:
         not_told = Q(token_warned_days__isnull=True) | Q(token_warned_days__gt=days)
-        accounts = BusinessAccount.objects.filter(_ending_within(days) & not_told)
+        accounts = BusinessAccount.objects.filter(_ending_within(days) & not_told).defer("access_token")
         for account_id in accounts.values_list("pk", flat=True):
-            with transaction.atomic():
-                account = accounts.select_for_update(skip_locked=True).filter(pk=account_id).first()
-                if account is not None:
-                    connection.token_expiring(account, days=days)
-                    account.token_warned_days = days
-                    account.save(update_fields=["token_warned_days"])
-                    told += 1
+            try:
+                with transaction.atomic():
+                    account = accounts.select_for_update(skip_locked=True).filter(pk=account_id).first()
+                    if account is not None:
+                        connection.token_expiring(account, days=days)
+                        account.token_warned_days = days
+                        account.save(update_fields=["token_warned_days"])
+                        told += 1
+            except DATABASE_UNAVAILABLE:
+                raise
+            except Exception:
+                log.exception("token_end_not_told", account=str(account_id))
     return told
 
 

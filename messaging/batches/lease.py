@@ -1,7 +1,8 @@
 """A batch in the database while a runner holds it: lease, claim of items, results, end. Called by `runner.py`.
 
 Every function that changes items locks the batch's row first, so runner, cancel and a second runner take turns. The
-lease's token is the fence: it is replaced only by the next holder, and an item is claimed once, before it is sent.
+lease's token is the fence: it is replaced only by the next holder, and an item is claimed before it is sent. A batch
+whose number or tenant may not send is claimed only to report what was interrupted, or to end it.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from django.db import IntegrityError, connection, transaction
 from gateway import ids
 from gateway.clock import isoformat, now
 from messaging import sending
+from messaging.batches import waiting
 from messaging.models import Batch
 from messaging.pacing import rate_of
 from phone_numbers.lookup import Sender, sender
@@ -38,6 +40,9 @@ class Held:
     phone_number_id: str
     rate_per_sec: int
     lease: UUID
+    retries: int
+    given_up: bool
+    """It waited too long, or its number left the tenant: its unsent items are skipped."""
 
     @property
     def public_id(self) -> str:
@@ -54,7 +59,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The next items, claimed. None: nothing is left, or the batch is cancelled, or `suspended`."""
+    """The next items, claimed. None: nothing is left, or the batch is cancelled, or its tenant is `suspended`."""
 
     items: list[Item]
     suspended: bool = False
@@ -62,32 +67,42 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of an item."""
+    """What became of an item. `retryable`: it was certainly not sent, and may succeed later."""
 
     item: Item
     accepted: bool
     http_status: int | None
     response: bytes
     sent_at: datetime | None
+    retryable: bool = False
 
 
-# The oldest open batch of each number that nobody holds; a number's interrupted batch goes before all others.
+# The oldest open batch of each number that nobody holds; a number's interrupted batch goes before all others. A batch
+# of another tenant that had the number before is no older batch: it would hold the new owner's up.
 _CLAIM_BATCHES = """
 UPDATE messaging_batch b
 SET lease_token = gen_random_uuid(), lease_until = now() + make_interval(secs => %(lease)s),
     started_at = COALESCE(b.started_at, now())
-WHERE b.id IN (
-    SELECT c.id FROM messaging_batch c JOIN tenants_tenant t ON t.id = c.tenant_id
-    WHERE c.completed_at IS NULL AND (c.lease_until IS NULL OR c.lease_until < now()) AND t.status = 'active'
+FROM (
+    SELECT c.id,
+        COALESCE(c.waiting_for = 'number_released'
+                 OR c.waiting_since < now() - make_interval(secs => %(patience)s), false) AS given_up
+    FROM messaging_batch c
+    WHERE c.completed_at IS NULL AND (c.lease_until IS NULL OR c.lease_until < now())
+      AND (c.waiting_for IS NULL OR c.lease_token IS NOT NULL OR c.waiting_for = 'number_released'
+           OR c.waiting_since < now() - make_interval(secs => %(patience)s))
       AND NOT EXISTS (
         SELECT FROM messaging_batch o
         WHERE o.phone_number_id = c.phone_number_id AND o.completed_at IS NULL AND o.id <> c.id
-          AND (o.lease_token IS NOT NULL OR (o.id < c.id AND c.lease_token IS NULL))
+          AND (o.lease_token IS NOT NULL
+               OR (o.id < c.id AND c.lease_token IS NULL AND o.tenant_id = c.tenant_id
+                   AND o.environment = c.environment))
       )
     ORDER BY c.id LIMIT %(limit)s
     FOR NO KEY UPDATE OF c SKIP LOCKED
-)
-RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token
+) AS free
+WHERE b.id = free.id
+RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token, b.retries, free.given_up
 """
 
 _RENEW = """
@@ -114,14 +129,14 @@ WHERE batch_id = %(batch_id)s AND status = 'pending' AND claimed_by IS NOT NULL
 RETURNING idx, body
 """
 
-# The body has done its duty: what was sent is in the event.
+# The body is in the event from now on; only what may be sent again by a retry keeps its own.
 _RESULTS = """
 UPDATE messaging_batchitem i
 SET status = r.status, http_status = r.http_status, wamid = r.wamid, response = r.response,
-    event_id = r.event_id, sent_at = r.sent_at, body = ''
+    event_id = r.event_id, sent_at = r.sent_at, body = CASE WHEN r.retryable THEN i.body ELSE '' END
 FROM unnest(%(idx)s::int[], %(statuses)s::text[], %(http_statuses)s::int[], %(wamids)s::text[],
-            %(responses)s::bytea[], %(event_ids)s::uuid[], %(sent_at)s::timestamptz[])
-    AS r (idx, status, http_status, wamid, response, event_id, sent_at)
+            %(responses)s::bytea[], %(event_ids)s::uuid[], %(sent_at)s::timestamptz[], %(retryable)s::bool[])
+    AS r (idx, status, http_status, wamid, response, event_id, sent_at, retryable)
 WHERE i.batch_id = %(batch_id)s AND i.idx = r.idx AND i.status = 'pending' AND i.claimed_by = %(lease)s
 RETURNING i.idx
 """
@@ -131,12 +146,26 @@ UPDATE messaging_batchitem SET status = 'skipped', body = ''
 WHERE batch_id = %s AND status = 'pending' AND claimed_by IS NULL
 """
 
+_REQUEUE_FAILED = """
+UPDATE messaging_batchitem
+SET status = 'pending', claimed_by = NULL, http_status = NULL, response = NULL, event_id = NULL, sent_at = NULL
+WHERE batch_id = %s AND status = 'failed' AND body <> ''
+"""
+
 
 def claim_batches(limit: int) -> list[Held]:
-    """Lease open batches that nobody runs, at most one a number, oldest first; those of suspended tenants wait."""
+    """Lease open batches that nobody runs and that may run, at most one a number, oldest first."""
+    waiting.note()
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(_CLAIM_BATCHES, {"lease": settings.BATCH_LEASE_SECONDS, "limit": limit})
+            cursor.execute(
+                _CLAIM_BATCHES,
+                {
+                    "lease": settings.BATCH_LEASE_SECONDS,
+                    "limit": limit,
+                    "patience": waiting.PATIENCE.total_seconds(),
+                },
+            )
             return [Held(*row) for row in cursor.fetchall()]
     except IntegrityError:
         return []  # another runner was quicker with a batch of the same number
@@ -225,6 +254,7 @@ def record(held: Held, number: Sender, results: Sequence[Result]) -> None:
                     "responses": [result.response for result in results],
                     "event_ids": [events[result.item.idx].id for result in results],
                     "sent_at": [result.sent_at for result in results],
+                    "retryable": [result.retryable for result in results],
                 },
             )
             counted = {idx for (idx,) in cursor}
@@ -251,6 +281,7 @@ def release(held: Held, unsent: Sequence[Item]) -> None:
                 [held.id, [item.idx for item in unsent], held.lease],
             )
         Batch.objects.filter(pk=held.id).update(lease_token=None, lease_until=None)
+    waiting.note()
 
 
 def finish(held: Held) -> None:
@@ -258,6 +289,8 @@ def finish(held: Held) -> None:
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=held.id)
         if batch.lease_token == held.lease and batch.completed_at is None:
+            if held.given_up:
+                skip_unsent(batch)
             complete(batch)
 
 
@@ -267,6 +300,13 @@ def skip_unsent(batch: Batch) -> None:
         cursor.execute(_SKIP_UNSENT, [batch.id])
 
 
+def requeue_failed(batch: Batch) -> int:
+    """Make the failed items pending again that kept their body. Inside a transaction that holds the batch's row."""
+    with connection.cursor() as cursor:
+        cursor.execute(_REQUEUE_FAILED, [batch.id])
+        return int(cursor.rowcount)
+
+
 def complete(batch: Batch) -> None:
     """Store the end of a batch and its event. Inside a transaction that holds the batch's row."""
     if batch.status == Batch.Status.CANCELLED:
@@ -274,15 +314,24 @@ def complete(batch: Batch) -> None:
     else:
         batch.status = Batch.Status.COMPLETED
     batch.completed_at = now()
-    batch.lease_token = batch.lease_until = None
-    batch.save(update_fields=["status", "completed_at", "lease_token", "lease_until"])
+    batch.lease_token = batch.lease_until = batch.waiting_for = batch.waiting_since = None
+    batch.save(
+        update_fields=[
+            "status",
+            "completed_at",
+            "lease_token",
+            "lease_until",
+            "waiting_for",
+            "waiting_since",
+        ]
+    )
     number = sender(tenant_id=batch.tenant_id, environment=batch.environment, from_=batch.phone_number_id)
     publish(
         tenant_id=batch.tenant_id,
         events=[
             NewEvent(
                 type="batch.completed",
-                dedupe_key=f"batch:{batch.public_id}",
+                dedupe_key=f"batch:{batch.public_id}{_round(batch.retries)}",
                 data=orjson.dumps(
                     {
                         "id": batch.public_id,
@@ -306,13 +355,18 @@ def complete(batch: Batch) -> None:
     )
 
 
+def _round(retries: int) -> str:
+    """The end of a dedupe key: the events of a retried batch are other events than those of its first round."""
+    return f":{retries}" if retries else ""
+
+
 def _outbound(held: Held, number: Sender, result: Result) -> NewEvent:
     return sending.outbound_event(
         number=number,
         sent=result.item.body,
         response=result.response,
         http_status=result.http_status,
-        dedupe_key=f"out:{held.public_id}:{result.item.idx}",
+        dedupe_key=f"out:{held.public_id}:{result.item.idx}{_round(held.retries)}",
         batch_id=held.public_id,
         idx=result.item.idx,
         id=ids.uuid7(),

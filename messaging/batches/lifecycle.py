@@ -1,4 +1,4 @@
-"""Batches as callers see them: create, find, list items, cancel (send rule 8; specification 4).
+"""Batches as callers see them: create, find, cancel, retry (send rule 8).
 
 A batch is stored with its items in one transaction, each item as the bytes that the upstream will receive. The
 runner (`runner.py`) is woken after the commit; should that be lost, beat finds the batch within seconds.
@@ -37,6 +37,7 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, body: dict[str, Any
     if client_ref is not None and (known := _known(tenant_id, environment, client_ref)):
         return known, False
     number = sending.resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
+    _check_item_senders(body["messages"], {from_, number.phone_number_id, number.digits, f"+{number.digits}"})
     items = [
         upstream_body.outgoing(cut(raw, span)) for span in items_at(raw, root_members(raw)["messages"].value)
     ]
@@ -54,7 +55,7 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, body: dict[str, Any
             _store_items(batch, items)
             transaction.on_commit(wake, robust=True)
     except IntegrityError:
-        # Somebody else stored a batch with this client_ref meanwhile.
+        # Another request stored a batch with this client_ref meanwhile.
         if client_ref is None or (known := _known(tenant_id, environment, client_ref)) is None:
             raise
         return known, False
@@ -87,6 +88,29 @@ def cancel(*, tenant_id: UUID, environment: str, batch_id: str) -> Batch:
     return batch
 
 
+def retry(*, tenant_id: UUID, environment: str, batch_id: str) -> Batch:
+    """Queue the failed items again that were certainly not sent. Raises NotFound, or Conflict when there are none.
+
+    Only a completed batch is retried, so no runner holds it: what it sends again is claimed and counted as new.
+    """
+    found = find(tenant_id=tenant_id, environment=environment, batch_id=batch_id)
+    with transaction.atomic():
+        batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
+        if batch.status != Batch.Status.COMPLETED:
+            raise Conflict("Only a completed batch can be retried.", details={"status": batch.status})
+        queued = lease.requeue_failed(batch)
+        if not queued:
+            raise Conflict(
+                "No failed item of this batch can be sent again.", details={"status": batch.status}
+            )
+        batch.failed -= queued
+        batch.retries += 1
+        batch.status, batch.completed_at = Batch.Status.QUEUED, None
+        batch.save(update_fields=["failed", "retries", "status", "completed_at"])
+        transaction.on_commit(wake, robust=True)
+    return batch
+
+
 def wake() -> None:
     """Have a worker look for batches to run."""
     enqueue("messaging.tasks.run_batches", expires=5)
@@ -115,6 +139,23 @@ def _check_messages(messages: Any) -> None:
             problems[idx] = {f"{place}.{field}": [what] for field, what in missing.items()}
         if len(problems) == SHOWN_PROBLEMS:
             break
+    _refuse(problems)
+
+
+def _check_item_senders(messages: list[dict[str, Any]], own: set[str]) -> None:
+    """An item may repeat the batch's `from`; another number would be ignored, so it is refused."""
+    problems: dict[int, dict[str, list[str]]] = {}
+    for idx, message in enumerate(messages):
+        sender = message.get("from", "")
+        if "from" in message and not (isinstance(sender, str) and sender.strip() in own):
+            problems[idx] = {f"messages[{idx}].from": ["A batch is sent from one number: leave it out."]}
+            if len(problems) == SHOWN_PROBLEMS:
+                break
+    _refuse(problems)
+
+
+def _refuse(problems: dict[int, dict[str, list[str]]]) -> None:
+    """Raise InvalidRequest that names the items' problems, if there are any."""
     if problems:
         fields = {name: what for found in problems.values() for name, what in found.items()}
         raise InvalidRequest(
@@ -124,7 +165,11 @@ def _check_messages(messages: Any) -> None:
 
 
 def _known(tenant_id: UUID, environment: str, client_ref: str) -> Batch | None:
-    return Batch.objects.for_tenant(tenant_id).filter(environment=environment, client_ref=client_ref).first()
+    """The tenant's batch with a client_ref. Raises Conflict when it is in the other environment."""
+    batch = Batch.objects.for_tenant(tenant_id).filter(client_ref=client_ref).first()
+    if batch is not None and batch.environment != environment:
+        raise Conflict(f"This client_ref belongs to a batch of the {batch.environment} environment.")
+    return batch
 
 
 def _store_items(batch: Batch, items: list[bytes]) -> None:

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 import structlog
 from django.conf import settings
+from django.db import connection
 
 from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.upstream.async_pool import Channel
 from gateway.upstream.client import UpstreamUnreachable
-from gateway.upstream.errors import THROUGHPUT, error_body, judge
+from gateway.upstream.errors import THROUGHPUT, judge
 from messaging import sending
 from messaging.batches import lease
 from messaging.batches.lease import Held, Item, LeaseLost, Result
 from messaging.pacing import Pacer
-from phone_numbers import connection as number_connection
+from phone_numbers import tokens
 from phone_numbers.lookup import Sender
 
 if TYPE_CHECKING:
@@ -68,8 +69,9 @@ class BatchRun:
         self.to_record = asyncio.Event()
         self.sent_all = False
         self.unsent: list[Item] = []
-        self.given_up = False
-        self.failed_token: str | None = None
+        self.given_back = False
+        self.token_question: asyncio.Task[None] | None = None
+        self.token_asked_at = -tokens.QUESTION_INTERVAL.total_seconds()
         self.recording: asyncio.Task[None]
 
     async def run(self) -> None:
@@ -80,7 +82,8 @@ class BatchRun:
         try:
             await self._look_at_number()
             await self._settle_interrupted()
-            await self._send_all()
+            if not self.held.given_up:
+                await self._send_all()
         except LeaseLost:
             log.warning("batch_lease_lost")
             return
@@ -91,7 +94,7 @@ class BatchRun:
             self.to_record.set()
             await recording
             heart.cancel()
-        if self.given_up:
+        if self.given_back:
             await self._until_done(lease.release, self.held, self.unsent)
             return
         try:
@@ -118,15 +121,15 @@ class BatchRun:
             upcoming.cancel()
 
     async def _take(self) -> list[Item]:
-        if self.runner.stopping:
-            self.given_up = True
+        self.given_back = self.given_back or self.runner.stopping
+        if self.given_back:
             return []
         await self._look_at_number()
         count = max(1, int(self.pacer.pace() * CLAIM_SECONDS))
         asked_at = time.monotonic()
         taken = await self._until_done(_take_next, self.held, self.next_idx, count)
         self.ours_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
-        self.given_up = self.given_up or taken.suspended
+        self.given_back = self.given_back or taken.suspended
         if taken.items:
             self.next_idx = taken.items[-1].idx + 1
         return taken.items
@@ -135,12 +138,12 @@ class BatchRun:
         for place, item in enumerate(items):
             if self.recording.done():
                 await self.recording  # it failed: nothing more goes out that could not be recorded
-            if self.runner.stopping:
+            await self._token_answer()
+            if self.number.connection_state != sending.CONNECTED:
+                self.given_back = True
+            if self.given_back or self.runner.stopping:
                 self.unsent += items[place:]
                 return
-            if self.number.connection_state != sending.CONNECTED:
-                self._add(_not_connected(item, self.number))
-                continue
             if (wait := await self._next_turn() - time.monotonic()) > 0:
                 await asyncio.sleep(wait)
             await self.room.acquire()
@@ -186,12 +189,24 @@ class BatchRun:
             return
         if verdict.code == THROUGHPUT or answer.status == 429:
             self.pacer.throttled()
-        response = answer.body if verdict.ok else error_body(answer.body)
-        self._add(Result(item, verdict.ok, answer.status, response, sent_at))
-        if verdict.token_problem and self.failed_token != number.token:
-            self.failed_token = number.token
-            await self._until_done(_token_failed, number)
-            self.facts_at = -FACTS_SECONDS
+        not_sent = verdict.throttled or verdict.token_problem
+        self._add(Result(item, verdict.ok, answer.status, answer.body, sent_at, retryable=not_sent))
+        if verdict.token_problem:
+            self._question_token(number)
+
+    def _question_token(self, number: Sender) -> None:
+        """Ask whether the token still works: one refusal can be about its recipient alone."""
+        moment = time.monotonic()
+        if moment - self.token_asked_at >= tokens.QUESTION_INTERVAL.total_seconds():
+            self.token_asked_at = moment
+            self.token_question = asyncio.create_task(asyncio.to_thread(_question_token, number))
+
+    async def _token_answer(self) -> None:
+        """Nothing more goes out while the token is in question; then the number is as the answer left it."""
+        if self.token_question is not None:
+            await self.token_question
+            self.token_question, self.facts_at = None, -FACTS_SECONDS
+            await self._look_at_number()
 
     def _add(self, result: Result) -> None:
         self.results.append(result)
@@ -247,8 +262,13 @@ def _take_next(held: Held, first: int, count: int) -> lease.Taken:
     return lease.take(held, first=first, count=count)
 
 
-def _token_failed(number: Sender) -> None:
-    number_connection.token_failed(waba_id=number.waba_id, token=number.token)
+def _question_token(number: Sender) -> None:
+    try:
+        tokens.question(waba_id=number.waba_id, token=number.token)
+    except DATABASE_UNAVAILABLE as error:
+        log.warning("token_not_questioned", error=type(error).__name__)
+    finally:
+        connection.close()
 
 
 def _unknown(item: Item, details: dict[str, Any], *, sent_at: Any = None, http_status: Any = None) -> Result:
@@ -259,20 +279,6 @@ def _unknown(item: Item, details: dict[str, Any], *, sent_at: Any = None, http_s
         {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, **details},
     )
     return Result(item, False, http_status, response, sent_at)
-
-
-def _not_connected(item: Item, number: Sender) -> Result:
-    """A message that was not sent because its number was taken away while the batch ran."""
-    response = _service_error(
-        "number_not_connected",
-        "The number is not connected any more: this message was not sent.",
-        {
-            "phone_number_id": number.phone_number_id,
-            "connection_state": number.connection_state,
-            "connection_detail": number.connection_detail,
-        },
-    )
-    return Result(item, False, None, response, None)
 
 
 def _service_error(code: str, message: str, details: dict[str, Any]) -> bytes:

@@ -47,9 +47,32 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         return Response(BatchOut(batch).data, status=202 if new else 200)
 
     @extend_schema(
+        operation_id="list_batches",
+        summary="List batches",
+        description="Newest first.",
+        tags=["Messages"],
+        parameters=[
+            OpenApiParameter("status", str, enum=Batch.Status.values),
+            OpenApiParameter("client_ref", str, description="The batch with this client_ref."),
+        ],
+        responses=BatchOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        batches = Batch.objects.for_tenant(tenant_of(request).id).filter(
+            environment=caller_of(request).effective_environment
+        )
+        if status := query.choice(request, "status", Batch.Status.values):
+            batches = batches.filter(status=status)
+        if client_ref := query.text(request, "client_ref"):
+            batches = batches.filter(client_ref=client_ref)
+        paginator = NewestFirst()
+        page = paginator.paginate_queryset(batches, request)
+        return paginator.get_paginated_response(BatchOut(page, many=True).data)
+
+    @extend_schema(
         operation_id="get_batch",
         summary="Get a batch",
-        description="Its status and counts.",
+        description="Its status and counts, and what it waits for.",
         tags=["Messages"],
         responses=BatchOut,
     )
@@ -86,6 +109,23 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
             batch_id=batch_id,
         )
         return Response(BatchOut(batch).data)
+
+    @extend_schema(
+        operation_id="retry_batch",
+        summary="Retry a batch",
+        tags=["Messages"],
+        request=None,
+        responses={202: BatchOut},
+        description="Queues the failed items again that were certainly not sent: throttled ones, and those whose "
+        "token the upstream refused.",
+    )
+    def retry(self, request: Request, batch_id: str) -> Response:
+        batch = lifecycle.retry(
+            tenant_id=tenant_of(request).id,
+            environment=caller_of(request).effective_environment,
+            batch_id=batch_id,
+        )
+        return Response(BatchOut(batch).data, status=202)
 
     def _batch(self, request: Request, batch_id: str) -> Batch:
         return lifecycle.find(

@@ -7,7 +7,6 @@ for that number's media alone, and nobody reaches another's through a token that
 
 import re
 from collections.abc import Callable
-from typing import IO
 from uuid import UUID
 
 from django.core.cache import cache
@@ -15,12 +14,13 @@ from django.db.models import F
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from requests import RequestException
 
-from gateway.api.errors import InvalidRequest, MetaUnreachable, NotFound
+from gateway.api.errors import MetaUnreachable, NotFound
 from gateway.upstream.client import Answer, Stream
 from gateway.upstream.errors import Verdict, judge, passed_through
 from gateway.upstream.media import MediaGraph, UnexpectedAddress
-from phone_numbers import connection as number_connection
-from phone_numbers.lookup import Sender, sender
+from messaging.uploads import Upload
+from phone_numbers import tokens
+from phone_numbers.lookup import Sender, required_sender, sender
 from phone_numbers.models import PhoneNumber
 
 NUMBERS_ASKED = 20
@@ -32,9 +32,9 @@ FORWARDED = ("Content-Length", "Content-Disposition", "ETag", "Last-Modified")
 _MEDIA_ID = re.compile(r"[0-9]{1,64}", re.ASCII)
 
 
-def upload(number: Sender, file: IO[bytes], *, length: int, name: str, mime_type: str) -> HttpResponse:
+def upload(number: Sender, file: Upload) -> HttpResponse:
     """Send a file to the upstream; its answer, verbatim. Raises UpstreamUnreachable."""
-    answer = _graph(number).upload(file, length=length, name=name, mime_type=mime_type)
+    answer = _graph(number).upload(file.content, length=file.length, name=file.name, mime_type=file.mime_type)
     return passed_through(answer, _judged(number, answer))
 
 
@@ -78,16 +78,6 @@ def download(*, tenant_id: UUID, environment: str, media_id: str, from_: str | N
     return response
 
 
-def number_for(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
-    """The number that `from` names, connected or not. Raises InvalidRequest."""
-    number = sender(tenant_id=tenant_id, environment=environment, from_=from_.strip())
-    if number is None:
-        raise InvalidRequest.of(
-            **{"from": f"Not one of this tenant's {environment} numbers (phone_number_id or E.164)."}
-        )
-    return number
-
-
 def _ask(
     tenant_id: UUID,
     environment: str,
@@ -115,7 +105,7 @@ def _ask(
 
 def _numbers(tenant_id: UUID, environment: str, media_id: str, from_: str | None) -> list[Sender]:
     if from_ is not None:
-        return [number_for(tenant_id=tenant_id, environment=environment, from_=from_)]
+        return [required_sender(tenant_id=tenant_id, environment=environment, from_=from_.strip())]
     known = cache.get(_key(tenant_id, media_id))
     own = list(
         PhoneNumber.objects.for_tenant(tenant_id)
@@ -138,7 +128,7 @@ def _graph(number: Sender) -> MediaGraph:
 def _judged(number: Sender, answer: Answer) -> Verdict:
     verdict = judge(answer)
     if verdict.token_problem:
-        number_connection.token_failed(waba_id=number.waba_id, token=number.token)
+        tokens.question(waba_id=number.waba_id, token=number.token)
     return verdict
 
 

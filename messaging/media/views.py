@@ -1,7 +1,5 @@
 """`/v1/media*` (specification 4)."""
 
-from django.conf import settings
-from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -11,8 +9,7 @@ from rest_framework.request import Request
 
 from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
-from gateway.api.errors import InvalidRequest, PayloadTooLarge
-from messaging import sending, upstream_body
+from messaging import sending, uploads, upstream_body
 from messaging.media import transfer
 from phone_numbers.views import VERBATIM, UpstreamCallsView
 
@@ -42,26 +39,15 @@ class MediaView(UpstreamCallsView):
         responses={200: VERBATIM},
     )
     def create(self, request: Request) -> HttpResponseBase:
-        form = {name: value for name, value in request.POST.items() if isinstance(value, str)}
+        form = uploads.form_of(request)
         from_ = upstream_body.check_sender(form)
-        file = request.FILES.get("file")
-        if not isinstance(file, UploadedFile) or file.file is None:
-            raise InvalidRequest.of(file="Required: the file, as a file part of a multipart form.")
-        if not file.size:
-            raise InvalidRequest.of(file="The file is empty.")
-        if file.size > settings.MAX_MEDIA_BODY_BYTES:
-            raise PayloadTooLarge(details={"limit_bytes": settings.MAX_MEDIA_BODY_BYTES})
-        mime_type = form.get("type") or file.content_type
-        if not mime_type:
-            raise InvalidRequest.of(type="Required: the file's media type, e.g. image/jpeg.")
+        upload = uploads.upload_of(request, form, default_name="file")
         number = sending.resolve_sender(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             from_=from_,
         )
-        return transfer.upload(
-            number, file.file, length=file.size, name=file.name or "file", mime_type=mime_type
-        )
+        return transfer.upload(number, upload)
 
     @extend_schema(
         operation_id="get_media",

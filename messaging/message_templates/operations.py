@@ -8,7 +8,7 @@ worked, so the account's templates are read again soon.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from uuid import UUID
 
@@ -24,9 +24,11 @@ from gateway.upstream.client import Answer, UpstreamUnreachable
 from gateway.upstream.templates import GONE, TEMPLATE_FIELDS, TemplateGraph
 from messaging.message_templates import mirror, sync
 from messaging.message_templates.models import MessageTemplate
-from phone_numbers.graph_calls import Refused, accepted_for
-from phone_numbers.lookup import sender
+from messaging.uploads import Upload
+from phone_numbers.graph_calls import FAILURES, Refused
+from phone_numbers.lookup import required_sender
 from phone_numbers.models import BusinessAccount
+from phone_numbers.tokens import accepted_for
 
 log = structlog.get_logger(__name__)
 
@@ -58,13 +60,7 @@ class Choice:
         """The accounts that fit, newest first. Raises InvalidRequest for a named one that is not the tenant's."""
         accounts = BusinessAccount.objects.for_tenant(self.tenant_id).filter(environment=self.environment)
         if self.from_ is not None:
-            number = sender(tenant_id=self.tenant_id, environment=self.environment, from_=self.from_)
-            if number is None:
-                raise InvalidRequest.of(
-                    **{
-                        "from": f"Not one of this tenant's {self.environment} numbers (phone_number_id or E.164)."
-                    }
-                )
+            number = required_sender(tenant_id=self.tenant_id, environment=self.environment, from_=self.from_)
             if self.waba_id not in {None, number.waba_id}:
                 raise InvalidRequest.of(waba_id="The number in `from` belongs to another business account.")
             accounts = accounts.filter(waba_id=number.waba_id)
@@ -161,7 +157,7 @@ def sync_now(choice: Choice) -> dict[str, Any]:
     for account in accounts:
         try:
             changes = sync.read(account)
-        except sync.FAILURES as error:
+        except FAILURES as error:
             failed[account.waba_id] = error
             log.warning("template_sync_failed", account=str(account.pk), error=type(error).__name__)
             continue
@@ -182,28 +178,28 @@ def library(account: BusinessAccount, params: Mapping[str, str]) -> Answer:
     return replace(answer, body=_with_own_links(answer.body))
 
 
-def upload_sample(
-    account: BusinessAccount, *, name: str, mime_type: str, length: int, content: IO[bytes]
-) -> Answer:
+def upload_sample(account: BusinessAccount, file: Upload) -> Answer:
     """Upload a header sample, streamed; the answer holds the handle for `example.header_handle` (upstream fact 1.4).
 
     An upload that breaks off is continued once from where the upstream has it.
     """
     graph = _graph(account)
-    started = accepted_for(account, graph.start_upload(name=name, length=length, mime_type=mime_type))
+    started = accepted_for(
+        account, graph.start_upload(name=file.name, length=file.length, mime_type=file.mime_type)
+    )
     session = started.json().get("id")
     if not isinstance(session, str) or not session.startswith("upload:"):
         raise MetaUnreachable(
             details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "upstream_status": started.status}
         )
-    content.seek(0)
+    file.content.seek(0)
     try:
-        answer = graph.continue_upload(session, content, offset=0)
+        answer = graph.continue_upload(session, file.content, offset=0)
     except UpstreamUnreachable:
         arrived = str(accepted_for(account, graph.upload_offset(session)).json().get("file_offset"))
         offset = int(arrived) if arrived.isdecimal() else 0
-        content.seek(offset)
-        answer = graph.continue_upload(session, content, offset=offset)
+        file.content.seek(offset)
+        answer = graph.continue_upload(session, file.content, offset=offset)
     return accepted_for(account, answer)
 
 

@@ -1,38 +1,29 @@
-"""Reading an account's templates from the upstream into the mirror: at first sight, every six hours, after hints.
+"""Sync of the template mirror: an account's templates are read when it is new, every six hours, and after hints.
 
 Beat calls `start_due`, which claims accounts and hands each to a task of its own, so a slow or failing account holds
 up nobody else. The claim is the row's own next time, moved ahead: after a crash the account is due again. The caller's
-`POST /v1/templates/sync` reads at once; that another sync may be running does no harm (`mirror.py`).
+`POST /v1/templates/sync` reads at once; another sync beside it does no harm (`mirror.py`).
 """
 
-import random
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import structlog
 from django.db import transaction
 
-from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
 from gateway.task_queue import enqueue
 from gateway.upstream import reading
-from gateway.upstream.client import UpstreamUnreachable
 from gateway.upstream.templates import TemplateGraph
 from messaging.message_templates import mirror
 from messaging.message_templates.mirror import Changes
 from messaging.message_templates.models import TemplateMirror
-from phone_numbers.graph_calls import Refused, accepted_for
+from phone_numbers.graph_calls import FAILURES, Refused
 from phone_numbers.models import BusinessAccount
+from phone_numbers.sync_schedule import BATCH, LEASE, after_failure, next_interval
+from phone_numbers.tokens import accepted_for
 
 log = structlog.get_logger(__name__)
-
-INTERVAL = timedelta(hours=6)
-LEASE = timedelta(minutes=10)
-"""How long a claimed account may wait in the queue and be read, before it is due again."""
-FIRST_RETRY = timedelta(minutes=1)
-BATCH = 200
-FAILURES = (Refused, MetaUnreachable, UpstreamUnreachable)
-"""What a read may raise: refused, no usable answer, no answer."""
 
 
 def read(account: BusinessAccount) -> Changes:
@@ -66,7 +57,7 @@ def run(*, account_id: UUID, lease: datetime) -> None:
     except FAILURES as error:
         _put_off(due, error)
     else:
-        _schedule(due, failures=0, wait=INTERVAL * random.uniform(0.9, 1))  # noqa: S311
+        _schedule(due, failures=0, wait=next_interval())
 
 
 def _begin_new_mirrors() -> None:
@@ -94,11 +85,7 @@ def _claim() -> list[tuple[UUID, datetime]]:
 
 
 def _put_off(due: TemplateMirror, error: Exception) -> None:
-    """Try again after a minute, doubling up to the interval; not before a throttling answer allows it."""
-    failures = min(due.failures + 1, 20)
-    wait = min(FIRST_RETRY * 2 ** (failures - 1), INTERVAL) * random.uniform(0.8, 1.2)  # noqa: S311
-    if isinstance(error, Refused) and error.verdict.retry_after:
-        wait = max(wait, timedelta(seconds=error.verdict.retry_after))
+    failures, wait = after_failure(due.failures, error)
     _schedule(due, failures=failures, wait=wait)
     code = error.verdict.code if isinstance(error, Refused) else None
     log.warning("template_sync_failed", account=str(due.account_id), error=type(error).__name__, code=code)

@@ -3,31 +3,28 @@
 import re
 from typing import Any
 
-from django.conf import settings
-from django.core.files.uploadedfile import UploadedFile
 from django.db.models import Q, QuerySet
 from django.http import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
-from gateway.api.errors import InvalidRequest, PayloadTooLarge
+from gateway.api.errors import InvalidRequest
 from gateway.api.json import object_of
 from gateway.api.pagination import NewestFirst
 from gateway.upstream.errors import passed_through
-from messaging import upstream_body
+from messaging import uploads, upstream_body
 from messaging.message_templates import operations
 from messaging.message_templates.mirror import language_of
 from messaging.message_templates.models import MessageTemplate
 from messaging.message_templates.operations import Choice
 from messaging.message_templates.serializers import SampleIn, SyncOut, TemplateOut
-from phone_numbers.views import UpstreamCallsView
+from phone_numbers.views import VERBATIM, UpstreamCallsView
 
-VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="The upstream's answer, verbatim.")
 ACCOUNT = [
     OpenApiParameter("waba_id", str, description="The business account; needed when there are several."),
     OpenApiParameter("from", str, description="Names the account by one of its numbers instead."),
@@ -157,25 +154,9 @@ class TemplateSamplesView(UpstreamCallsView):
         responses={200: VERBATIM},
     )
     def create(self, request: Request) -> HttpResponseBase:
-        form = {name: value for name, value in request.POST.items() if isinstance(value, str)}
-        file = request.FILES.get("file")
-        if not isinstance(file, UploadedFile) or file.file is None:
-            raise InvalidRequest.of(file="Required: the sample as a file of a multipart form.")
-        if not file.size:
-            raise InvalidRequest.of(file="The file is empty.")
-        if file.size > settings.MAX_MEDIA_BODY_BYTES:
-            raise PayloadTooLarge(details={"limit_bytes": settings.MAX_MEDIA_BODY_BYTES})
-        mime_type = form.get("type") or file.content_type
-        if not mime_type:
-            raise InvalidRequest.of(type="Required: the file's media type, e.g. image/jpeg.")
-        answer = operations.upload_sample(
-            _choice(request, form).any_account(),
-            name=file.name or "sample",
-            mime_type=mime_type,
-            length=file.size,
-            content=file.file,
-        )
-        return passed_through(answer)
+        form = uploads.form_of(request)
+        upload = uploads.upload_of(request, form, default_name="sample")
+        return passed_through(operations.upload_sample(_choice(request, form).any_account(), upload))
 
 
 def _choice(request: Request, members: dict[str, Any] | None = None) -> Choice:

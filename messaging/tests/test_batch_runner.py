@@ -19,9 +19,11 @@ from messaging import sending
 from messaging.batches import lease, runner
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
-from phone_numbers.models import PhoneNumber
+from phone_numbers import tokens
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
-from tests.fixtures import Api
+from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.models import Event, EventPayload
 
@@ -141,7 +143,7 @@ def test_what_the_upstream_refuses_is_failed_with_its_body_and_not_retried(
     items = api.get(f"{PATH}/{batch_id}/items").json()["data"]
     assert [item["status"] for item in items] == ["accepted", "failed", "failed"]
     assert items[1]["http_status"] == 400
-    assert items[1]["response"]["source"] == "meta"
+    assert list(items[1]["response"]) == ["error"], "the upstream's bytes, nothing added"
     assert items[1]["response"]["error"]["code"] == 131030
     assert items[1]["wamid"] is None
     assert len(received(simulator, fast)) == 3
@@ -453,40 +455,169 @@ def test_a_suspended_tenants_batch_waits_for_the_reinstatement(
     assert (row(batch_id).status, row(batch_id).accepted) == ("completed", 160)
 
 
-def test_a_number_taken_away_fails_what_is_left_without_sending_it(
+def waits(batch_id: str) -> tuple[str, str | None, bool]:
+    """A batch's status, what it waits for, and whether a runner holds it."""
+    batch = row(batch_id)
+    return batch.status, batch.waiting_for, batch.lease_token is not None
+
+
+def test_a_batch_waits_while_its_number_is_not_connected_and_goes_on_by_itself(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, background: InBackground
 ) -> None:
-    batch_id = create(api, number, 300)
+    batch_id = create(api, number, 160)
     background.start()
     wait_until(lambda: row(batch_id).accepted >= 10)
-    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="account_removed")
+    PhoneNumber.objects.update(connection_state="pending", connection_detail="no_verified_endpoint")
     background.join(20)
-    batch = row(batch_id)
     sent = len(received(simulator, number))
-    assert sent < 250
-    assert (batch.status, batch.accepted, batch.failed) == ("completed", sent, 300 - sent)
-    item = api.get(f"{PATH}/{batch_id}/items?status=failed&limit=1").json()["data"][0]
-    assert item["response"]["error"]["code"] == "number_not_connected"
-    assert item["response"]["error"]["details"]["connection_detail"] == "account_removed"
-    assert (item["http_status"], item["sent_at"]) == (None, None)
+    assert sent < 150
+    assert waits(batch_id) == ("queued", "number_not_connected", False)
+    assert api.get(f"{PATH}/{batch_id}").json()["waiting_for"] == "number_not_connected"
+    by_status = Counter(BatchItem.objects.values_list("status", flat=True))
+    assert by_status == {"accepted": sent, "pending": 160 - sent}
+    since = row(batch_id).waiting_since
+    runner.run()
+    assert (waits(batch_id)[1], row(batch_id).waiting_since) == ("number_not_connected", since)
+    PhoneNumber.objects.update(connection_state="connected", connection_detail=None)
+    runner.run()
+    assert (row(batch_id).status, row(batch_id).accepted, row(batch_id).failed) == ("completed", 160, 0)
+    assert len(received(simulator, number)) == 160
+    assert (row(batch_id).waiting_for, row(batch_id).waiting_since) == (None, None)
 
 
-def test_a_token_that_fails_disconnects_the_number_and_the_rest_is_not_sent(
+def test_a_batch_that_never_started_waits_too_and_an_older_one_of_another_tenant_does_not_hold_it_up(
+    api: Api, other_tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    older = Batch.objects.create(
+        tenant=other_tenant,
+        environment="live",
+        phone_number_id=number.phone_number_id,
+        total=1,
+        rate_per_sec=80,
+    )
+    BatchItem.objects.create(batch=older, idx=0, body=b"{}")
+    batch_id = create(api, number, 5)
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="deregistered")
+    runner.run()
+    assert waits(batch_id) == ("queued", "number_not_connected", False)
+    older.refresh_from_db()
+    assert older.completed_at, "its number is not its tenant's: nothing can ever be sent"
+    assert BatchItem.objects.get(batch=older).status == "skipped"
+    PhoneNumber.objects.update(connection_state="connected", connection_detail=None)
+    runner.run()
+    assert (row(batch_id).status, row(batch_id).accepted) == ("completed", 5)
+    assert len(received(simulator, number)) == 5
+
+
+@pytest.mark.parametrize("waiting_for", ["number_not_connected", "tenant_suspended"])
+def test_after_24_hours_of_waiting_what_is_left_is_skipped_and_interrupted_items_are_reported(
+    api: Api, number: PhoneNumber, tenant: Tenant, simulator: RunningSimulator, waiting_for: str
+) -> None:
+    batch_id = create(api, number, 10)
+    (held,) = lease.claim_batches(10)
+    lease.take(held, first=0, count=3)
+    Batch.objects.update(lease_until=now() - timedelta(seconds=1))
+    if waiting_for == "tenant_suspended":
+        Tenant.objects.update(status="suspended")
+    else:
+        PhoneNumber.objects.update(connection_state="disconnected", connection_detail="token_invalid")
+    runner.run()
+    assert waits(batch_id) == ("queued", waiting_for, False)
+    assert row(batch_id).failed == 3, "what was interrupted is reported at once"
+    Batch.objects.update(waiting_since=now() - timedelta(hours=23, minutes=59))
+    runner.run()
+    assert waits(batch_id) == ("queued", waiting_for, False)
+    Batch.objects.update(waiting_since=now() - timedelta(hours=24, seconds=1))
+    runner.run()
+    by_status = Counter(BatchItem.objects.values_list("status", flat=True))
+    assert by_status == {"failed": 3, "skipped": 7}
+    assert waits(batch_id) == ("completed", None, False)
+    data = orjson.loads(bytes(EventPayload.objects.get(id=Event.objects.get(type="batch.completed").id).body))
+    assert (data["accepted"], data["failed"], data["skipped"]) == (0, 3, 7)
+    assert received(simulator, number) == []
+
+
+def test_a_token_that_fails_makes_the_batch_wait_and_a_retry_sends_what_it_cost(
     api: Api, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
     batch_id = create(api, number, 200)
     simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
     runner.run()
-    batch = row(batch_id)
-    assert (batch.status, batch.failed) == ("completed", 200)
-    assert len(received(simulator, number)) < 120
-    codes = {
-        orjson.loads(bytes(item.response))["error"]["code"]
-        for item in BatchItem.objects.all()
-        if item.response
-    }
-    assert codes == {190, "number_not_connected"}
+    assert waits(batch_id) == ("queued", "number_not_connected", False)
+    refused = row(batch_id).failed
+    assert 0 < refused < 120
+    assert len(received(simulator, number)) == refused
     assert Event.objects.filter(type="token.invalid").count() == 1
+
+    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": False})
+    BusinessAccount.objects.update(token_invalid_at=None)
+    PhoneNumber.objects.update(connection_state="connected", connection_detail=None)
+    runner.run()
+    assert (row(batch_id).status, row(batch_id).accepted) == ("completed", 200 - refused)
+
+    answer = api.post(f"{PATH}/{batch_id}/retry")
+    assert (answer.status_code, answer.json()["status"]) == (202, "queued")
+    assert (answer.json()["failed"], answer.json()["completed_at"]) == (0, None)
+    assert_error(api.post(f"{PATH}/{batch_id}/retry"), 409, "conflict")
+    runner.run()
+    assert (row(batch_id).status, row(batch_id).accepted, row(batch_id).failed) == ("completed", 200, 0)
+    assert Event.objects.filter(type="batch.completed").count() == 2
+    assert Event.objects.filter(type="message.outbound").count() == 200 + refused
+    accepted = Counter(json.loads(sent["body"])["to"] for sent in received(simulator, number))
+    assert len(accepted) == 200
+    assert_error(api.post(f"{PATH}/{batch_id}/retry"), 409, "conflict")
+
+
+@pytest.mark.parametrize("code", [0, 190])
+def test_one_odd_refusal_of_a_working_token_costs_one_item(
+    api: Api, tenant: Tenant, fast: PhoneNumber, simulator: RunningSimulator, code: int
+) -> None:
+    verified_endpoint(tenant)
+    simulator.faults({"match": {"to": "+919800001005"}, "action": "error", "code": code})
+    batch_id = create(api, fast, 400)
+    runner.run()
+    assert (row(batch_id).status, row(batch_id).accepted, row(batch_id).failed) == ("completed", 399, 1)
+    fast.refresh_from_db()
+    assert fast.connection_state == "connected"
+    assert not Event.objects.filter(type="token.invalid").exists()
+
+
+def test_a_refused_token_is_asked_about_at_most_once_in_a_few_seconds(
+    api: Api, fast: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    check = tokens.check
+
+    def counted(account: BusinessAccount, **values: Any) -> None:
+        asked.append(account.waba_id)
+        check(account, **values)
+
+    monkeypatch.setattr(tokens, "check", counted)
+    simulator.faults({"match": {"path": "/messages$"}, "action": "error", "code": 190})
+    began = time.monotonic()
+    create(api, fast, 300)
+    runner.run()
+    assert 1 <= len(asked) <= 1 + (time.monotonic() - began) / tokens.QUESTION_INTERVAL.total_seconds()
+
+
+def test_throttled_items_are_retryable_and_others_are_not(
+    api: Api, fast: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    simulator.faults(
+        {"match": {"to": "+919800001001"}, "action": "throttle", "times": 1},
+        {"match": {"to": "+919800001002"}, "action": "error", "code": 131000},
+        {"match": {"to": "+919800001003"}, "action": "reset", "when": "after"},
+    )
+    batch_id = create(api, fast, 5)
+    runner.run()
+    assert (row(batch_id).accepted, row(batch_id).failed) == (2, 3)
+    simulator.faults()
+    assert api.post(f"{PATH}/{batch_id}/retry").status_code == 202
+    runner.run()
+    assert (row(batch_id).accepted, row(batch_id).failed) == (3, 2)
+    times_sent = Counter(json.loads(sent["body"])["to"] for sent in received(simulator, fast))
+    assert times_sent["+919800001001"] == 2
+    assert {times_sent[f"+91980000100{place}"] for place in (0, 2, 3, 4)} == {1}
 
 
 def test_a_batch_whose_lease_is_replaced_while_it_runs_stops(

@@ -48,6 +48,7 @@ def test_a_batch_is_queued_with_the_numbers_pace(api: Api, number: PhoneNumber) 
         "failed": 0,
         "rate_per_sec": 80,
         "client_ref": "may",
+        "waiting_for": None,
         "started_at": None,
         "completed_at": None,
     }
@@ -73,10 +74,10 @@ def test_the_rate_follows_the_throughput_level(
 
 def test_an_item_is_the_callers_bytes_less_from(api: Api, number: PhoneNumber) -> None:
     raw = (
-        '{"messages" : [ {"type":"text", "from":"x", "to":"+919812345678","text":{"body":"caf\\u00e9 ☕ 1.0"}},\n'
+        '{"messages" : [ {"type":"text", "from":"NUMBER", "to":"+919812345678","text":{"body":"caf\\u00e9 ☕ 1.0"}},\n'
         '{"to":"1","type":"location","location":{"latitude":28.610,"longitude":7.72e1}, '
-        '"messaging_product":"whatsapp"} ], "from":"' + number.phone_number_id + '"}'
-    )
+        '"messaging_product":"whatsapp"} ], "from":"NUMBER"}'
+    ).replace("NUMBER", number.phone_number_id)
     assert api.post(PATH, raw.encode()).status_code == 202
     assert [bytes(item.body).decode() for item in BatchItem.objects.order_by("idx")] == [
         '{"messaging_product":"whatsapp","type":"text","to":"+919812345678","text":{"body":"caf\\u00e9 ☕ 1.0"}}',
@@ -131,6 +132,18 @@ def test_the_first_twenty_bad_items_are_named_and_nothing_is_queued(api: Api, nu
     assert not Batch.objects.exists()
 
 
+@pytest.mark.parametrize("sender", ["+919999999999", "", 5, None, ["x"]])
+def test_an_item_with_another_from_is_400(api: Api, number: PhoneNumber, sender: object) -> None:
+    items = [*messages(2), messages(1)[0] | {"from": sender}]
+    body = {"from": number.phone_number_id, "messages": items}
+    error = assert_error(api.post(PATH, body), 400, "invalid_request")
+    assert error["details"]["indexes"] == [2]
+    assert list(error["details"]["fields"]) == ["messages[2].from"]
+    assert not Batch.objects.exists()
+    for own in (number.digits, f"+{number.digits}"):
+        assert api.post(PATH, {**body, "messages": [messages(1)[0] | {"from": own}]}).status_code == 202
+
+
 def test_a_number_that_is_not_connected_is_409(api: Api, number: PhoneNumber) -> None:
     PhoneNumber.objects.update(connection_state="pending", connection_detail="not_registered")
     body = {"from": number.phone_number_id, "messages": messages(1)}
@@ -148,6 +161,9 @@ def test_a_client_ref_seen_before_gives_its_batch(
     PhoneNumber.objects.update(connection_state="disconnected", connection_detail="account_removed")
     assert api.post(PATH, body).json() == first.json()
     assert Batch.objects.count() == 1
+    # It is unique in the tenant: a key of the other environment neither sees that batch nor makes a second one.
+    test_api = Api(api_keys.create(name="t", environment="test", tenant=number.tenant).key)
+    assert_error(test_api.post(PATH, body), 409, "conflict")
     # Another tenant's client_refs are its own.
     assert_error(other_api.post(PATH, body), 400, "invalid_request")
 
@@ -217,6 +233,36 @@ def test_a_bad_query_is_400(api: Api, number: PhoneNumber, query: str) -> None:
     assert_error(api.get(f"{PATH}/{batch_id}/items?{query}"), 400, "invalid_request")
 
 
+def test_batches_are_listed_newest_first_by_pages_status_and_client_ref(
+    api: Api, other_api: Api, tenant: Tenant, number: PhoneNumber
+) -> None:
+    first, second, third = (made(api, number, 1) for _ in range(3))
+    key = ids.decode(ids.BATCH, second)
+    assert key is not None
+    Batch.objects.filter(pk=key).update(status="completed", client_ref="may")
+    page = api.get(f"{PATH}?limit=2").json()
+    assert [batch["id"] for batch in page["data"]] == [third, second]
+    rest = api.get(f"{PATH}?limit=2&cursor={page['next_cursor']}").json()
+    assert ([batch["id"] for batch in rest["data"]], rest["next_cursor"]) == ([first], None)
+    for query in ("status=completed", "client_ref=may"):
+        assert [batch["id"] for batch in api.get(f"{PATH}?{query}").json()["data"]] == [second]
+    assert_error(api.get(f"{PATH}?status=sent"), 400, "invalid_request")
+    test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+    for stranger in (other_api, test_api):
+        assert stranger.get(PATH).json() == {"data": [], "next_cursor": None}
+
+
+def test_only_a_completed_batch_with_unsent_failures_can_be_retried(api: Api, number: PhoneNumber) -> None:
+    batch_id = made(api, number, 2)
+    assert_error(api.post(f"{PATH}/{batch_id}/retry"), 409, "conflict")
+    BatchItem.objects.update(status="failed", body=b"")
+    Batch.objects.update(status="completed", failed=2)
+    assert_error(api.post(f"{PATH}/{batch_id}/retry"), 409, "conflict")
+    Batch.objects.update(status="cancelled")
+    BatchItem.objects.update(body=b"{}")
+    assert_error(api.post(f"{PATH}/{batch_id}/retry"), 409, "conflict")
+
+
 def test_cancel_skips_what_was_not_sent_and_ends_with_the_event(api: Api, number: PhoneNumber) -> None:
     batch_id = made(api, number)
     answer = api.post(f"{PATH}/{batch_id}/cancel")
@@ -236,7 +282,9 @@ def test_a_completed_batch_cannot_be_cancelled(api: Api, number: PhoneNumber) ->
     assert_error(api.post(f"{PATH}/{batch_id}/cancel"), 409, "conflict")
 
 
-@pytest.mark.parametrize(("method", "suffix"), [("GET", ""), ("GET", "/items"), ("POST", "/cancel")])
+@pytest.mark.parametrize(
+    ("method", "suffix"), [("GET", ""), ("GET", "/items"), ("POST", "/cancel"), ("POST", "/retry")]
+)
 def test_another_tenants_batch_and_no_batch_are_404(
     api: Api, other_api: Api, tenant: Tenant, number: PhoneNumber, method: str, suffix: str
 ) -> None:

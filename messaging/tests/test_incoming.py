@@ -261,8 +261,8 @@ class TestRouting:
             "value": {"display_phone_number": "919800000001", "event": "FLAGGED"},
         }
         assert post(notification((WABA, [change]), time=1793500000)).status_code == 200
-        (each,) = envelopes_of(tenant)
-        assert (each["type"], each["phone_number_id"]) == ("number.quality", NUMBER)
+        (each,) = (envelope for envelope in envelopes_of(tenant) if envelope["type"] == "number.quality")
+        assert each["phone_number_id"] == NUMBER
         assert each["display_phone_number"] == "919800000001"
 
 
@@ -497,7 +497,7 @@ class TestRaces:
             assert_error(post(body), 503, "service_unavailable")
         assert events_of(tenant) == []
         assert post(body).status_code == 200
-        assert len(events_of(tenant)) == 1
+        assert [event.type for event in events_of(tenant)].count("account.security") == 1
 
     def test_no_200_when_the_database_ends_before_it_has_stored(
         self, number: PhoneNumber, tenant: Tenant

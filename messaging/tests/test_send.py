@@ -11,6 +11,7 @@ from gateway.clock import now
 from messaging.models import IdempotencyRecord
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
+from phone_numbers.tests.conftest import verified_endpoint
 from tenants import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
@@ -119,12 +120,22 @@ def test_a_number_that_is_not_connected_is_409_with_its_detail(api: Api, number:
 
 
 def test_a_number_whose_token_failed_sends_no_more(
-    api: Api, number: PhoneNumber, simulator: RunningSimulator
+    api: Api, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
     assert api.post("/v1/messages", text(number)).status_code == 200
-    simulator.faults({"action": "error", "code": 190, "match": {"path": "/messages$"}})
+    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
     assert api.post("/v1/messages", text(number)).status_code == 401
     assert_error(api.post("/v1/messages", text(number)), 409, "number_not_connected")
+
+
+@pytest.mark.parametrize("code", [0, 190])
+def test_one_odd_refusal_of_a_working_token_does_not_take_the_number_away(
+    api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator, code: int
+) -> None:
+    verified_endpoint(tenant)
+    simulator.faults({"action": "error", "code": code, "times": 1, "match": {"path": "/messages$"}})
+    assert api.post("/v1/messages", text(number)).status_code == 401
+    assert api.post("/v1/messages", text(number)).status_code == 200
 
 
 def test_another_tenants_number_and_another_environments_are_unusable(

@@ -367,7 +367,8 @@ def test_a_token_that_fails_is_401_and_marks_the_account(
     api: Api, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
     template_id = created(api, order_update())
-    simulator.faults({"action": "error", "code": 190, "match": {"path": template_id}})
+    token = BusinessAccount.objects.get().access_token
+    simulator.control("PATCH", "tokens", {"access_token": token, "invalidated": True})
     answer = api.get(f"/v1/templates/{template_id}")
     assert (answer.status_code, answer.json()["source"]) == (401, "meta")
     assert BusinessAccount.objects.get().token_invalid_at is not None

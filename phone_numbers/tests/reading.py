@@ -16,5 +16,6 @@ def published(tenant: Tenant, event_type: str) -> list[dict[str, Any]]:
 
 
 def moves(tenant: Tenant) -> list[tuple[str, str, str | None]]:
-    """A tenant's `number.connection` events as (from, to, detail), oldest first."""
-    return [(data["from"], data["to"], data["detail"]) for data in published(tenant, "number.connection")]
+    """A tenant's `number.connection` events with another state as (from, to, detail), oldest first."""
+    changes = published(tenant, "number.connection")
+    return [(data["from"], data["to"], data["detail"]) for data in changes if data["from"] != data["to"]]

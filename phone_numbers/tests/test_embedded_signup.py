@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.tests.reading import published
+from phone_numbers.tests.reading import moves, published
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.simulated import RunningSimulator, SimulatedAccount
@@ -62,13 +62,10 @@ def test_the_five_steps_bring_a_connected_number(
     assert simulator.calls(account.waba_id) == ["POST subscribed_apps"]
     assert simulator.calls(account.phone_number_id) == ["GET node", "POST register", "GET node"]
     assert simulator.number(account.waba_id, account.phone_number_id)["pin"] == "271828"
+    changes = [("pending", "pending", "not_registered"), ("pending", "connected", None)]
     assert published(tenant, "number.connection") == [
-        {
-            "phone_number_id": account.phone_number_id,
-            "from": "pending",
-            "to": "connected",
-            "detail": None,
-        }
+        {"phone_number_id": account.phone_number_id, "from": before, "to": after, "detail": detail}
+        for before, after, detail in changes
     ]
     tenant.refresh_from_db()
     assert tenant.number_connected
@@ -79,7 +76,8 @@ def test_without_a_verified_endpoint_the_number_is_pending(
 ) -> None:
     body = signup(api, simulator.account()).json()
     assert (body["connection_state"], body["connection_detail"]) == ("pending", "no_verified_endpoint")
-    assert published(tenant, "number.connection") == []
+    details = [change["detail"] for change in published(tenant, "number.connection")]
+    assert details == ["not_registered", "no_verified_endpoint"]
     tenant.refresh_from_db()
     assert not tenant.number_connected
 
@@ -142,7 +140,7 @@ def test_the_same_call_twice_changes_nothing(
     first, second = signup(api, account), signup(api, account)
     assert first.json() == second.json()
     assert simulator.calls(account.phone_number_id).count("POST register") == 1
-    assert len(published(tenant, "number.connection")) == 1
+    assert len(moves(tenant)) == 1
 
 
 def test_a_coexistence_number_is_never_registered(

@@ -43,6 +43,9 @@ def test_a_batch_as_documented(stack: Stack, tmp_path: Path) -> None:
     counts = ("status", "total", "accepted", "failed")
     assert [ended[name] for name in counts] == [shown_at_the_end[name] for name in counts]
 
+    listed = reader.run("client_ref=may-newsletter")
+    assert [batch["id"] for batch in listed["data"]] == [made["id"]]
+
     page = reader.run("items?limit=2")
     assert [item["idx"] for item in page["data"]] == [0, 1]
     assert page["next_cursor"]

@@ -1,0 +1,41 @@
+"""Files that callers upload in multipart forms: the checks that media and template samples share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO
+
+from django.conf import settings
+from django.core.files.uploadedfile import UploadedFile
+from rest_framework.request import Request
+
+from gateway.api.errors import InvalidRequest, PayloadTooLarge
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A checked file of a multipart form, still to be read."""
+
+    content: IO[bytes]
+    length: int
+    name: str
+    mime_type: str
+
+
+def form_of(request: Request) -> dict[str, str]:
+    """The form's text fields."""
+    return {name: value for name, value in request.POST.items() if isinstance(value, str)}
+
+
+def upload_of(request: Request, form: Mapping[str, str], *, default_name: str) -> Upload:
+    """The form's `file`; its media type is the field `type`, else what the part says. Raises InvalidRequest."""
+    file = request.FILES.get("file")
+    if not isinstance(file, UploadedFile) or file.file is None:
+        raise InvalidRequest.of(file="Required: the file, as a file part of a multipart form.")
+    if not file.size:
+        raise InvalidRequest.of(file="The file is empty.")
+    if file.size > settings.MAX_MEDIA_BODY_BYTES:
+        raise PayloadTooLarge(details={"limit_bytes": settings.MAX_MEDIA_BODY_BYTES})
+    mime_type = form.get("type") or file.content_type
+    if not mime_type:
+        raise InvalidRequest.of(type="Required: the file's media type, e.g. image/jpeg.")
+    return Upload(file.file, file.size, file.name or default_name, mime_type)

@@ -1,0 +1,15 @@
+"""When the upstream was last asked about a token because a call with it was refused."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("numbers", "0004_state_intervals")]
+
+    operations = [
+        migrations.AddField(
+            model_name="businessaccount",
+            name="token_questioned_at",
+            field=models.DateTimeField(blank=True, null=True),
+        ),
+    ]
