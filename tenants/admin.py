@@ -1,14 +1,17 @@
 """The staff admin of this app besides the queue (`staff/approval_admin.py`): platform apps, keys, people, audit."""
 
 from typing import Any, cast
+from uuid import UUID
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.auth.models import Group
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from unfold.admin import ModelAdmin
+from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
 from unfold.widgets import (
     UnfoldAdminCheckboxSelectMultipleWidget,
@@ -16,10 +19,19 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from tenants import audit, platform_apps
+from gateway.api.errors import Conflict
+from tenants import api_keys, audit, platform_apps
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
 from tenants.staff import approval_admin as approval_admin
-from tenants.staff.read_only_admin import HistoryAdmin, ReadOnlyAdmin, action, dialog, display, tenant_link
+from tenants.staff.read_only_admin import (
+    HistoryAdmin,
+    ReadOnlyAdmin,
+    action,
+    dialog,
+    display,
+    redirect_dialog,
+    tenant_link,
+)
 
 
 class AppKeyForm(BaseDialogForm):  # type: ignore[misc]
@@ -71,9 +83,13 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
             environment=form.cleaned_data["environment"],
             actor_user_id=request.user.pk,
         )
-        response = render(request, "admin/app_key_created.html", {"new": new})
-        response["Cache-Control"] = "no-store"
-        return response
+        return _shown_once(request, new)
+
+
+def _shown_once(request: HttpRequest, new: api_keys.NewKey) -> HttpResponse:
+    response = render(request, "admin/app_key_created.html", {"new": new})
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 @admin.register(ApiKey)
@@ -106,6 +122,57 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     )
     readonly_fields = ("owner",)
     ordering = ("-id",)
+    actions_detail = ("rotate_key", "revoke_key")
+
+    def has_rotate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("tenants.add_platformapp")
+
+    def has_revoke_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("tenants.revoke_apikey")
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """A key that has ended offers nothing; only a platform app's key is rotated here, a tenant does it itself."""
+        key = ApiKey.objects.filter(pk=object_id).first()
+        possible = {"revoke_key"} if key and key.revoked_at is None else set()
+        if possible and key and key.app_id:
+            possible.add("rotate_key")
+        offered = super().get_actions_detail(request, object_id)
+        return [entry for entry in offered if entry.method.original_function_name in possible]
+
+    @action(
+        description="Rotate",
+        permissions=["rotate"],
+        icon="autorenew",
+        dialog=dialog(
+            "Rotate this key?",
+            "The old key works for 24 hours more. The new one is shown once, here.",
+            "Rotate",
+        ),
+    )
+    def rotate_key(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        app_keys = ApiKey.objects.filter(app__isnull=False)
+        try:
+            new = api_keys.rotate(keys=app_keys, key_id=UUID(object_id), actor_user_id=request.user.pk)
+        except Conflict as error:
+            messages.error(request, error.text)
+            return redirect_dialog(reverse("admin:tenants_apikey_change", args=[object_id]))
+        return _shown_once(request, new)
+
+    @action(
+        description="Revoke",
+        permissions=["revoke"],
+        icon="block",
+        variant=ActionVariant.DANGER,
+        dialog=dialog(
+            "Revoke this key?", "It stops working everywhere within 10 seconds, for good.", "Revoke"
+        ),
+    )
+    def revoke_key(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        key = api_keys.revoke(
+            keys=ApiKey.objects.all(), key_id=UUID(object_id), actor_user_id=request.user.pk
+        )
+        messages.success(request, f"The key {key.prefix}… is revoked.")
+        return redirect_dialog(reverse("admin:tenants_apikey_change", args=[object_id]))
 
     @display(description="Owner")
     def owner(self, key: ApiKey) -> str:

@@ -18,11 +18,14 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from tenants import approval, mail, platform_apps
-from tenants.models import AuditEntry, OutboundMail, PlatformApp, Tenant, User
+from tenants.models import ApiKey, AuditEntry, OutboundMail, PlatformApp, Tenant, User
 from tenants.serializers import (
     AdminTenantOut,
     AdminTenantsIn,
+    AnyApiKeyIn,
+    AnyApiKeyOut,
     ApiKeyIn,
+    ApiKeyOut,
     AppIn,
     AppKeyOut,
     AppOut,
@@ -36,9 +39,12 @@ from tenants.serializers import (
     ReinstatedOut,
     RejectedOut,
     RejectIn,
+    RevokedKeyOut,
+    RotatedKeyOut,
     SuspendedOut,
     SuspendIn,
 )
+from tenants.views import revoked, rotated
 
 
 def _actor(request: Request, permission: str) -> int:
@@ -186,7 +192,7 @@ class AdminMailView(ResourceViewSet):
 
 
 class AdminAppsView(ResourceViewSet):
-    """Platform apps and their keys."""
+    """Platform apps."""
 
     permission_classes = [StaffCaller]
 
@@ -198,8 +204,9 @@ class AdminAppsView(ResourceViewSet):
         responses=AppWithTenantsOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        rows = PlatformApp.objects.annotate(tenant_count=Count("tenants")).order_by("-id")
-        return Response({"data": AppWithTenantsOut(rows, many=True).data})
+        pages = NewestFirst()
+        rows = pages.paginate_queryset(PlatformApp.objects.annotate(tenant_count=Count("tenants")), request)
+        return pages.get_paginated_response(AppWithTenantsOut(rows, many=True).data)
 
     @extend_schema(
         operation_id="admin_create_app",
@@ -214,6 +221,18 @@ class AdminAppsView(ResourceViewSet):
         app = platform_apps.create_app(actor_user_id=actor, **checked(AppIn(data=request.data)))
         return Response(AppOut(app).data, status=201)
 
+
+class AdminAppKeysView(ResourceViewSet):
+    """The keys of one platform app."""
+
+    permission_classes = [StaffCaller]
+
+    @extend_schema(operation_id="admin_list_app_keys", tags=["Admin"], responses=ApiKeyOut(many=True))
+    def list(self, request: Request, app_id: UUID) -> Response:
+        pages = NewestFirst()
+        rows = pages.paginate_queryset(ApiKey.objects.for_app(platform_apps.find(app_id).id), request)
+        return pages.get_paginated_response(ApiKeyOut(rows, many=True).data)
+
     @extend_schema(
         operation_id="admin_create_app_key",
         summary="Create a key of a platform app",
@@ -222,10 +241,45 @@ class AdminAppsView(ResourceViewSet):
         request=ApiKeyIn,
         responses={201: AppKeyOut},
     )
-    def create_key(self, request: Request, app_id: UUID) -> Response:
+    def create(self, request: Request, app_id: UUID) -> Response:
         actor = _actor(request, "tenants.add_platformapp")
-        body = checked(ApiKeyIn(data=request.data))
+        body = {"environment": "live"} | checked(ApiKeyIn(data=request.data))
         new = platform_apps.create_app_key(app_id=app_id, actor_user_id=actor, **body)
         return Response(
             {"id": new.row.id, "app_id": new.row.app_id, "prefix": new.row.prefix, "key": new.key}, status=201
         )
+
+    @extend_schema(operation_id="admin_revoke_app_key", tags=["Admin"], responses={200: RevokedKeyOut})
+    def destroy(self, request: Request, app_id: UUID, key_id: UUID) -> Response:
+        actor = _actor(request, "tenants.add_platformapp")
+        return revoked(ApiKey.objects.for_app(app_id), key_id, actor_user_id=actor)
+
+    @extend_schema(
+        operation_id="admin_rotate_app_key", tags=["Admin"], request=None, responses={201: RotatedKeyOut}
+    )
+    def rotate(self, request: Request, app_id: UUID, key_id: UUID) -> Response:
+        actor = _actor(request, "tenants.add_platformapp")
+        return rotated(ApiKey.objects.for_app(app_id), key_id, actor_user_id=actor)
+
+
+class AdminApiKeysView(ResourceViewSet):
+    """The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked."""
+
+    permission_classes = [StaffCaller]
+
+    @extend_schema(
+        operation_id="admin_list_api_keys",
+        tags=["Admin"],
+        parameters=[AnyApiKeyIn],
+        responses=AnyApiKeyOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        filters = checked(AnyApiKeyIn(data=request.query_params))
+        pages = NewestFirst()
+        rows = pages.paginate_queryset(ApiKey.objects.filter(**filters), request)
+        return pages.get_paginated_response(AnyApiKeyOut(rows, many=True).data)
+
+    @extend_schema(operation_id="admin_revoke_api_key", tags=["Admin"], responses={200: RevokedKeyOut})
+    def destroy(self, request: Request, key_id: UUID) -> Response:
+        actor = _actor(request, "tenants.revoke_apikey")
+        return revoked(ApiKey.objects.all(), key_id, actor_user_id=actor)

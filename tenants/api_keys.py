@@ -1,7 +1,8 @@
 """API keys: create, rotate, revoke, and when they were last used. The only writer of `ApiKey`.
 
-A key is `wb_live_` or `wb_test_` and 40 random base62 characters; only its SHA-256 is stored, so the full key
-exists in one answer and never again (specification 5; decision "Names").
+A key is `wb_live_` or `wb_test_` and 40 random base62 characters. Only its SHA-256 is stored, so the full key is in one
+answer and never again (specification 5) (decision "Names"). `rotate` and `revoke` take the keys that their caller may
+change: a tenant's, an app's, or for staff all of them.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Lock
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -61,9 +63,11 @@ def create(
     tenant: Tenant | None = None,
     app: PlatformApp | None = None,
     replaces: ApiKey | None = None,
+    expires_at: datetime | None = None,
     actor_user_id: int | None = None,
+    acting_key_id: UUID | None = None,
 ) -> NewKey:
-    """Make a key of a tenant or of a platform app, with its audit entry; mirrored after the commit."""
+    """Make a key of a tenant or of a platform app, with its audit entry. The key cache gets it after the commit."""
     key = f"wb_{environment}_" + "".join(secrets.choice(_BASE62) for _ in range(40))
     with transaction.atomic():
         row = ApiKey.objects.create(
@@ -74,6 +78,7 @@ def create(
             prefix=key[:PREFIX_CHARACTERS],
             key_hash=hash_of(key),
             replaces=replaces,
+            expires_at=expires_at,
         )
         audit.record(
             action="api_key.create" if replaces is None else "api_key.rotate",
@@ -81,7 +86,9 @@ def create(
             target_id=row.id,
             tenant_id=row.tenant_id,
             actor_user_id=actor_user_id,
-            details={"name": name, "environment": environment, "app_id": str(app.id) if app else None},
+            acting_key_id=acting_key_id,
+            details=_told(row)
+            | ({"replaces": str(replaces.id), "old_key_expires_at": replaces.expires_at} if replaces else {}),
         )
         if tenant is not None:
             checklist.mark(tenant_id=tenant.id, step="api_key_created")
@@ -89,13 +96,19 @@ def create(
     return NewKey(row, key)
 
 
-def rotate(*, tenant_id: UUID, key_id: UUID, actor_user_id: int | None = None) -> NewKey:
-    """A new key in the place of an old one, which works for 24 hours more (or to its earlier end).
+def rotate(
+    *,
+    keys: QuerySet[ApiKey],
+    key_id: UUID,
+    actor_user_id: int | None = None,
+    acting_key_id: UUID | None = None,
+) -> NewKey:
+    """A new key in the place of one of `keys`, which works for 24 hours more (or to its earlier end).
 
-    Raises NotFound for another tenant's key, Conflict for one that is revoked or expired.
+    Raises NotFound for a key outside of `keys`, Conflict for one that is revoked or expired.
     """
     with transaction.atomic():
-        old = _locked(tenant_id, key_id)
+        old = _locked(keys, key_id)
         if old.revoked_at is not None or (old.expires_at is not None and old.expires_at <= now()):
             raise Conflict("A revoked or expired key cannot be rotated.")
         ends = now() + ROTATION_OVERLAP
@@ -106,15 +119,23 @@ def rotate(*, tenant_id: UUID, key_id: UUID, actor_user_id: int | None = None) -
             name=old.name,
             environment=old.environment,
             tenant=old.tenant,
+            app=old.app,
             replaces=old,
             actor_user_id=actor_user_id,
+            acting_key_id=acting_key_id,
         )
 
 
-def revoke(*, tenant_id: UUID, key_id: UUID, actor_user_id: int | None = None) -> ApiKey:
-    """End a key now; a second call answers the same. Raises NotFound for another tenant's key."""
+def revoke(
+    *,
+    keys: QuerySet[ApiKey],
+    key_id: UUID,
+    actor_user_id: int | None = None,
+    acting_key_id: UUID | None = None,
+) -> ApiKey:
+    """End one of `keys` now; a second call answers the same. Raises NotFound for a key outside of `keys`."""
     with transaction.atomic():
-        key = _locked(tenant_id, key_id)
+        key = _locked(keys, key_id)
         if key.revoked_at is None:
             key.revoked_at = now()
             key.save(update_fields=["revoked_at"])
@@ -122,17 +143,28 @@ def revoke(*, tenant_id: UUID, key_id: UUID, actor_user_id: int | None = None) -
                 action="api_key.revoke",
                 target_type="api_key",
                 target_id=key.id,
-                tenant_id=tenant_id,
+                tenant_id=key.tenant_id,
                 actor_user_id=actor_user_id,
-                details={"name": key.name},
+                acting_key_id=acting_key_id,
+                details=_told(key),
             )
         transaction.on_commit(lambda: key_cache.write_key(key))
     return key
 
 
-def _locked(tenant_id: UUID, key_id: UUID) -> ApiKey:
-    keys: QuerySet[ApiKey] = ApiKey.objects.for_tenant(tenant_id).select_for_update(of=("self",))
-    key = keys.select_related("tenant").filter(pk=key_id).first()
+def _told(key: ApiKey) -> dict[str, Any]:
+    """What the audit log says of a key."""
+    return {
+        "name": key.name,
+        "environment": key.environment,
+        "prefix": key.prefix,
+        "app_id": str(key.app_id) if key.app_id else None,
+        "expires_at": key.expires_at,
+    }
+
+
+def _locked(keys: QuerySet[ApiKey], key_id: UUID) -> ApiKey:
+    key = keys.select_for_update(of=("self",)).select_related("tenant", "app").filter(pk=key_id).first()
     if key is None:
         raise NotFound("There is no such API key.")
     return key

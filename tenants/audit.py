@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from tenants.models import AuditEntry
+from tenants.models import ApiKey, AuditEntry
 
 
 def record(
@@ -13,14 +13,19 @@ def record(
     target_id: object,
     tenant_id: UUID | None = None,
     actor_user_id: int | None = None,
+    acting_key_id: UUID | None = None,
     details: dict[str, Any] | None = None,
 ) -> AuditEntry:
-    """Append an entry, e.g. `tenant.approve`; `details` holds before and after, never a secret."""
+    """Append an entry, e.g. `tenant.approve`; `details` holds before and after, never a secret.
+
+    An action by an API key gets the key's prefix as `details.acting_key`.
+    """
+    acting_key = ApiKey.objects.filter(pk=acting_key_id).values_list("prefix", flat=True).first()
     return AuditEntry.objects.create(
         action=action,
         target_type=target_type,
         target_id=str(target_id),
         tenant_id=tenant_id,
         actor_user_id=actor_user_id,
-        details=details or {},
+        details=(details or {}) | ({"acting_key": acting_key} if acting_key else {}),
     )

@@ -1,7 +1,7 @@
 """Businesses, the platform apps that act for them, their API keys, the people, and what staff did.
 
 Rows and their invariants only. Written by `signup/registration.py`, `approval.py` and `tenants.py` (tenants),
-`api_keys.py` (API keys), `platform_apps.py`, `console/sessions.py` (console tokens), `mail.py` and `audit.py`.
+`api_keys.py` (API keys), `platform_apps.py`, `console_sessions.py` (console tokens), `mail.py` and `audit.py`.
 """
 
 from typing import Any, ClassVar, Self
@@ -216,6 +216,10 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
         """A tenant's own keys."""
         return self.filter(tenant_id=tenant_id)
 
+    def for_app(self, app_id: UUID) -> Self:
+        """A platform app's own keys."""
+        return self.filter(app_id=app_id)
+
 
 class ApiKey(models.Model):
     """A tenant key or a platform (app) key. Only the SHA-256 of the key is stored (decision "Names")."""
@@ -244,6 +248,7 @@ class ApiKey(models.Model):
     objects = ApiKeyQuerySet.as_manager()
 
     class Meta:
+        permissions: ClassVar = [("revoke_apikey", "Can revoke any tenant's or platform app's API key")]
         constraints: ClassVar = [
             models.CheckConstraint(
                 condition=Q(tenant__isnull=False, app__isnull=True)
@@ -251,7 +256,10 @@ class ApiKey(models.Model):
                 name="key_of_tenant_or_app",
             ),
         ]
-        indexes: ClassVar = [models.Index(fields=["tenant", "-id"], name="key_by_tenant")]
+        indexes: ClassVar = [
+            models.Index(fields=["tenant", "-id"], name="key_by_tenant"),
+            models.Index(fields=["app", "-id"], name="key_by_app", condition=Q(app__isnull=False)),
+        ]
 
     def __str__(self) -> str:
         return f"{self.prefix}…"

@@ -1,5 +1,6 @@
 """Platform apps and their keys: made by staff, by API, admin and command alike."""
 
+from datetime import datetime
 from uuid import UUID
 
 from django.db import transaction
@@ -24,10 +25,26 @@ def create_app(*, name: str, actor_user_id: int | None = None) -> PlatformApp:
 
 
 def create_app_key(
-    *, app_id: UUID, name: str, environment: str, actor_user_id: int | None = None
+    *,
+    app_id: UUID,
+    name: str,
+    environment: str,
+    expires_at: datetime | None = None,
+    actor_user_id: int | None = None,
 ) -> api_keys.NewKey:
     """A new key of a platform app. Raises NotFound for an unknown app."""
+    return api_keys.create(
+        name=name,
+        environment=environment,
+        app=find(app_id),
+        expires_at=expires_at,
+        actor_user_id=actor_user_id,
+    )
+
+
+def find(app_id: UUID) -> PlatformApp:
+    """The platform app with this id. Raises NotFound."""
     app = PlatformApp.objects.filter(pk=app_id).first()
     if app is None:
         raise NotFound("There is no such platform app.")
-    return api_keys.create(name=name, environment=environment, app=app, actor_user_id=actor_user_id)
+    return app

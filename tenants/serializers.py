@@ -1,9 +1,11 @@
 """What goes over the wire for tenants, keys and apps: In shapes check, Out shapes show."""
 
+from datetime import datetime
 from typing import Any
 
 from rest_framework import serializers
 
+from gateway.clock import now
 from tenants import approval
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant
 
@@ -54,8 +56,20 @@ class TenantCreateIn(serializers.Serializer[dict[str, Any]]):
 class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
     name = serializers.CharField(max_length=200)
     environment = serializers.ChoiceField(
-        required=False, default=ApiKey.Environment.LIVE, choices=ApiKey.Environment.choices
+        required=False,
+        choices=ApiKey.Environment.choices,
+        help_text="By default `live`, and with a test key `test`.",
     )
+    expires_at = serializers.DateTimeField(
+        required=False,
+        allow_null=True,
+        help_text="The moment from which the key is refused; null or left out: it never ends by itself.",
+    )
+
+    def validate_expires_at(self, moment: datetime | None) -> datetime | None:
+        if moment is not None and moment <= now():
+            raise serializers.ValidationError("Must be in the future.")
+        return moment
 
 
 class ApiKeyOut(serializers.ModelSerializer[ApiKey]):
@@ -88,6 +102,19 @@ class NewApiKeyOut(ApiKeyOut):
             "expires_at",
             "revoked_at",
         ]
+
+
+class AnyApiKeyOut(ApiKeyOut):
+    """A key with its owner, for staff."""
+
+    class Meta(ApiKeyOut.Meta):
+        fields = [*ApiKeyOut.Meta.fields, "tenant_id", "app_id"]
+
+
+class AnyApiKeyIn(serializers.Serializer[dict[str, Any]]):
+    tenant_id = serializers.UUIDField(required=False)
+    app_id = serializers.UUIDField(required=False)
+    prefix = serializers.CharField(required=False, max_length=16)
 
 
 class RevokedKeyOut(serializers.Serializer[ApiKey]):

@@ -27,7 +27,13 @@ def trial_end(start: datetime) -> datetime:
 
 
 def create_for_app(
-    *, app_id: UUID, name: str, external_ref: str | None, retention_days: int, sandbox: bool
+    *,
+    app_id: UUID,
+    name: str,
+    external_ref: str | None,
+    retention_days: int,
+    sandbox: bool,
+    acting_key_id: UUID | None = None,
 ) -> Tenant:
     """A tenant created by a platform app: active at once. Raises InvalidRequest for an external_ref used before."""
     moment = now()
@@ -50,6 +56,7 @@ def create_for_app(
                 target_type="tenant",
                 target_id=tenant.id,
                 tenant_id=tenant.id,
+                acting_key_id=acting_key_id,
                 details={"app_id": str(app_id), "sandbox": sandbox},
             )
             transaction.on_commit(lambda: key_cache.write_tenant(tenant))
@@ -58,7 +65,13 @@ def create_for_app(
     return tenant
 
 
-def change(*, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | None = None) -> Tenant:
+def change(
+    *,
+    tenant_id: UUID,
+    changes: dict[str, Any],
+    actor_user_id: int | None = None,
+    acting_key_id: UUID | None = None,
+) -> Tenant:
     """Change a tenant's own settings (name, billing_email, retention_days), with before and after audited."""
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
@@ -74,6 +87,7 @@ def change(*, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | Non
                 target_id=tenant.id,
                 tenant_id=tenant.id,
                 actor_user_id=actor_user_id,
+                acting_key_id=acting_key_id,
                 details={"before": {field: before[field] for field in changed}, "after": changed},
             )
     return tenant

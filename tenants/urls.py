@@ -1,6 +1,8 @@
 from django.urls import path
 
 from tenants.admin_api import (
+    AdminApiKeysView,
+    AdminAppKeysView,
     AdminAppsView,
     AdminAuditView,
     AdminHealthView,
@@ -8,7 +10,7 @@ from tenants.admin_api import (
     AdminTenantsView,
 )
 from tenants.console.session_api import ConsoleSessionsView, CurrentConsoleSessionView
-from tenants.views import ApiKeysView, TenantsView, TenantView
+from tenants.views import ApiKeysView, PlatformKeysView, TenantsView, TenantView
 
 urlpatterns = [
     path("tenant", TenantView.as_view({"get": "retrieve", "patch": "partial_update"}), name="tenant"),
@@ -17,6 +19,13 @@ urlpatterns = [
     path("api-keys", ApiKeysView.as_view({"get": "list", "post": "create"}), name="api-keys"),
     path("api-keys/<id:key_id>", ApiKeysView.as_view({"delete": "destroy"}), name="api-key"),
     path("api-keys/<id:key_id>/rotate", ApiKeysView.as_view({"post": "rotate"}), name="api-key-rotate"),
+    path("platform-keys", PlatformKeysView.as_view({"get": "list"}), name="platform-keys"),
+    path("platform-keys/<id:key_id>", PlatformKeysView.as_view({"delete": "destroy"}), name="platform-key"),
+    path(
+        "platform-keys/<id:key_id>/rotate",
+        PlatformKeysView.as_view({"post": "rotate"}),
+        name="platform-key-rotate",
+    ),
     path("console/sessions", ConsoleSessionsView.as_view({"post": "create"}), name="console-sessions"),
     path(
         "console/sessions/current",
@@ -36,5 +45,21 @@ urlpatterns = [
     path("admin/audit", AdminAuditView.as_view({"get": "list"}), name="admin-audit"),
     path("admin/mail/last", AdminMailView.as_view({"get": "retrieve"}), name="admin-mail-last"),
     path("admin/apps", AdminAppsView.as_view({"get": "list", "post": "create"}), name="admin-apps"),
-    path("admin/apps/<id:app_id>/keys", AdminAppsView.as_view({"post": "create_key"}), name="admin-app-keys"),
+    path(
+        "admin/apps/<id:app_id>/keys",
+        AdminAppKeysView.as_view({"get": "list", "post": "create"}),
+        name="admin-app-keys",
+    ),
+    path(
+        "admin/apps/<id:app_id>/keys/<id:key_id>",
+        AdminAppKeysView.as_view({"delete": "destroy"}),
+        name="admin-app-key",
+    ),
+    path(
+        "admin/apps/<id:app_id>/keys/<id:key_id>/rotate",
+        AdminAppKeysView.as_view({"post": "rotate"}),
+        name="admin-app-key-rotate",
+    ),
+    path("admin/api-keys", AdminApiKeysView.as_view({"get": "list"}), name="admin-api-keys"),
+    path("admin/api-keys/<id:key_id>", AdminApiKeysView.as_view({"delete": "destroy"}), name="admin-api-key"),
 ]

@@ -1,4 +1,4 @@
-"""`/v1/tenant`, `/v1/tenants*` and `/v1/api-keys*` (specification 4)."""
+"""`/v1/tenant`, `/v1/tenants*`, `/v1/api-keys*` and `/v1/platform-keys*`: tenants and API keys (specification 4)."""
 
 from typing import Any
 from uuid import UUID
@@ -10,8 +10,9 @@ from rest_framework.response import Response
 
 from gateway.api import query
 from gateway.api.authentication import AppCaller, caller_of, tenant_of
-from gateway.api.errors import NotFound
+from gateway.api.errors import Forbidden, NotFound
 from gateway.api.pagination import NewestFirst
+from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from tenants import api_keys, tenants
 from tenants.models import ApiKey, Tenant
@@ -54,12 +55,10 @@ class TenantView(ResourceViewSet):
         responses=TenantOut,
     )
     def partial_update(self, request: Request) -> Response:
-        body = TenantChangeIn(data=request.data)
-        body.is_valid(raise_exception=True)
         tenant = tenants.change(
             tenant_id=tenant_of(request).id,
-            changes=body.validated_data,
-            actor_user_id=caller_of(request).user_id,
+            changes=checked(TenantChangeIn(data=request.data)),
+            **_actor(request),
         )
         return Response(TenantOut(tenant).data)
 
@@ -94,12 +93,11 @@ class TenantsView(ResourceViewSet):
         responses={201: TenantOut},
     )
     def create(self, request: Request) -> Response:
-        body = TenantCreateIn(data=request.data)
-        body.is_valid(raise_exception=True)
         tenant = tenants.create_for_app(
             app_id=_app_id(request),
             sandbox=caller_of(request).environment == "test",
-            **body.validated_data,
+            acting_key_id=caller_of(request).key_id,
+            **checked(TenantCreateIn(data=request.data)),
         )
         return Response(TenantOut(tenant).data, status=201)
 
@@ -140,8 +138,7 @@ class ApiKeysView(ResourceViewSet):
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        rows = ApiKey.objects.for_tenant(tenant_of(request).id).order_by("-id")
-        return Response({"data": ApiKeyOut(rows, many=True).data})
+        return _key_page(request, _tenant_keys(request))
 
     @extend_schema(
         operation_id="create_api_key",
@@ -152,13 +149,11 @@ class ApiKeysView(ResourceViewSet):
         responses={201: NewApiKeyOut},
     )
     def create(self, request: Request) -> Response:
-        body = ApiKeyIn(data=request.data)
-        body.is_valid(raise_exception=True)
-        new = api_keys.create(
-            tenant=Tenant.objects.get(pk=tenant_of(request).id),
-            actor_user_id=caller_of(request).user_id,
-            **body.validated_data,
-        )
+        body = checked(ApiKeyIn(data=request.data))
+        own = caller_of(request).environment
+        if body.setdefault("environment", own) == "live" and own == "test":
+            raise Forbidden("A test key creates test keys only.")
+        new = api_keys.create(tenant=Tenant.objects.get(pk=tenant_of(request).id), **_actor(request), **body)
         return Response(_with_key(ApiKeyOut(new.row).data, new), status=201)
 
     @extend_schema(
@@ -169,10 +164,7 @@ class ApiKeysView(ResourceViewSet):
         responses={200: RevokedKeyOut},
     )
     def destroy(self, request: Request, key_id: UUID) -> Response:
-        key = api_keys.revoke(
-            tenant_id=tenant_of(request).id, key_id=key_id, actor_user_id=caller_of(request).user_id
-        )
-        return Response(RevokedKeyOut(key).data)
+        return revoked(_tenant_keys(request), key_id, **_actor(request))
 
     @extend_schema(
         operation_id="rotate_api_key",
@@ -183,23 +175,75 @@ class ApiKeysView(ResourceViewSet):
         responses={201: RotatedKeyOut},
     )
     def rotate(self, request: Request, key_id: UUID) -> Response:
-        new = api_keys.rotate(
-            tenant_id=tenant_of(request).id, key_id=key_id, actor_user_id=caller_of(request).user_id
-        )
-        old = new.row.replaces
-        assert old is not None  # noqa: S101 - a rotated key replaces one
-        return Response(
-            {
-                "id": new.row.id,
-                "name": new.row.name,
-                "environment": new.row.environment,
-                "prefix": new.row.prefix,
-                "key": new.key,
-                "replaces": old.id,
-                "old_key_expires_at": old.expires_at,
-            },
-            status=201,
-        )
+        return rotated(_tenant_keys(request), key_id, **_actor(request))
+
+
+class PlatformKeysView(ResourceViewSet):
+    """A platform app's own keys. Staff make the first one; the platform rotates and revokes."""
+
+    permission_classes = [AppCaller]
+
+    @extend_schema(operation_id="list_platform_keys", tags=["Tenants"], responses=ApiKeyOut(many=True))
+    def list(self, request: Request) -> Response:
+        return _key_page(request, _platform_keys(request))
+
+    @extend_schema(operation_id="revoke_platform_key", tags=["Tenants"], responses={200: RevokedKeyOut})
+    def destroy(self, request: Request, key_id: UUID) -> Response:
+        return revoked(_platform_keys(request), key_id, **_actor(request))
+
+    @extend_schema(
+        operation_id="rotate_platform_key", tags=["Tenants"], request=None, responses={201: RotatedKeyOut}
+    )
+    def rotate(self, request: Request, key_id: UUID) -> Response:
+        return rotated(_platform_keys(request), key_id, **_actor(request))
+
+
+def _tenant_keys(request: Request) -> QuerySet[ApiKey]:
+    return _of_own_world(request, ApiKey.objects.for_tenant(tenant_of(request).id))
+
+
+def _platform_keys(request: Request) -> QuerySet[ApiKey]:
+    return _of_own_world(request, ApiKey.objects.for_app(_app_id(request)))
+
+
+def _of_own_world(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
+    """A test key sees and changes test keys only; a live key manages both kinds."""
+    return keys.filter(environment="test") if caller_of(request).environment == "test" else keys
+
+
+def _actor(request: Request) -> dict[str, Any]:
+    caller = caller_of(request)
+    return {"actor_user_id": caller.user_id, "acting_key_id": caller.key_id}
+
+
+def _key_page(request: Request, keys: QuerySet[ApiKey]) -> Response:
+    pages = NewestFirst()
+    rows = pages.paginate_queryset(keys, request)
+    return pages.get_paginated_response(ApiKeyOut(rows, many=True).data)
+
+
+def revoked(keys: QuerySet[ApiKey], key_id: UUID, **actor: Any) -> Response:
+    """Revoke one of `keys`: the answer."""
+    return Response(RevokedKeyOut(api_keys.revoke(keys=keys, key_id=key_id, **actor)).data)
+
+
+def rotated(keys: QuerySet[ApiKey], key_id: UUID, **actor: Any) -> Response:
+    """Rotate one of `keys`: the answer with the new key."""
+    new = api_keys.rotate(keys=keys, key_id=key_id, **actor)
+    old = new.row.replaces
+    assert old is not None  # noqa: S101 - a rotated key replaces one
+    return Response(
+        {
+            "id": new.row.id,
+            "name": new.row.name,
+            "environment": new.row.environment,
+            "prefix": new.row.prefix,
+            "key": new.key,
+            "replaces": old.id,
+            "old_key_expires_at": old.expires_at,
+        },
+        status=201,
+    )
 
 
 def _with_key(shown: dict[str, Any], new: api_keys.NewKey) -> dict[str, Any]:

@@ -49,6 +49,15 @@ def _key(world: World) -> Ids:
     return {"key_id": api_keys.create(name="server", environment="live", tenant=world.tenant).row.id}
 
 
+def _platform_key(world: World) -> Ids:
+    new = platform_apps.create_app_key(app_id=world.app.id, name="k", environment="live")
+    return {"key_id": new.row.id}
+
+
+def _app_key(world: World) -> Ids:
+    return {"app_id": world.app.id, **_platform_key(world)}
+
+
 def _new_endpoint(world: World) -> Endpoint:
     return Endpoint.objects.create(
         tenant=world.tenant,
@@ -167,6 +176,9 @@ ROWS: dict[str, Row] = {
     "POST /v1/api-keys": Row(),
     "DELETE /v1/api-keys/{key_id}": Row(_key),
     "POST /v1/api-keys/{key_id}/rotate": Row(_key),
+    "GET /v1/platform-keys": Row(),
+    "DELETE /v1/platform-keys/{key_id}": Row(_platform_key),
+    "POST /v1/platform-keys/{key_id}/rotate": Row(_platform_key),
     "POST /v1/console/sessions": Row(),
     "GET /v1/console/sessions/current": Row(),
     "DELETE /v1/console/sessions/current": Row(),
@@ -182,6 +194,11 @@ ROWS: dict[str, Row] = {
     "GET /v1/admin/apps": Row(),
     "POST /v1/admin/apps": Row(),
     "POST /v1/admin/apps/{app_id}/keys": Row(_app, {"name": "x"}),
+    "GET /v1/admin/apps/{app_id}/keys": Row(_app),
+    "DELETE /v1/admin/apps/{app_id}/keys/{key_id}": Row(_app_key),
+    "POST /v1/admin/apps/{app_id}/keys/{key_id}/rotate": Row(_app_key),
+    "GET /v1/admin/api-keys": Row(),
+    "DELETE /v1/admin/api-keys/{key_id}": Row(_key),
     "GET /v1/webhooks": Row(),
     "POST /v1/webhooks": Row(),
     "GET /v1/webhooks/{endpoint_id}": Row(_endpoint),

@@ -112,7 +112,10 @@ def rotate_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
     _require_active(tenant)
     try:
         return _shown_once(
-            request, api_keys.rotate(tenant_id=tenant.id, key_id=key_id, actor_user_id=request.user.pk)
+            request,
+            api_keys.rotate(
+                keys=ApiKey.objects.for_tenant(tenant.id), key_id=key_id, actor_user_id=request.user.pk
+            ),
         )
     except Conflict as error:
         messages.error(request, error.text)
@@ -129,7 +132,9 @@ def revoke_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
     form = RevokeForm(request.POST or None, key_name=key.name)
     if request.method == "POST" and form.is_valid():
         _require_active(tenant)
-        api_keys.revoke(tenant_id=tenant.id, key_id=key_id, actor_user_id=request.user.pk)
+        api_keys.revoke(
+            keys=ApiKey.objects.for_tenant(tenant.id), key_id=key_id, actor_user_id=request.user.pk
+        )
         messages.success(
             request, f"The key {key.prefix}… is revoked. It stops working everywhere within 30 seconds."
         )

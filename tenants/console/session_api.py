@@ -16,6 +16,7 @@ from rest_framework.response import Response
 
 from gateway.api.authentication import ConsoleCaller
 from gateway.api.errors import Forbidden, RateLimited, Unauthorized
+from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from tenants import console_sessions
 from tenants.authentication import BearerAuthentication
@@ -43,9 +44,7 @@ class ConsoleSessionsView(ResourceViewSet):
         responses={201: NewConsoleSessionOut},
     )
     def create(self, request: Request) -> Response:
-        body = ConsoleSessionIn(data=request.data)
-        body.is_valid(raise_exception=True)
-        user = _identify(request, **body.validated_data)
+        user = _identify(request, **checked(ConsoleSessionIn(data=request.data)))
         new = console_sessions.open_session(user)
         return Response({"token": new.token, **_shown(new.row)}, status=201)
 

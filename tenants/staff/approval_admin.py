@@ -20,7 +20,7 @@ from gateway.api.errors import Conflict
 from tenants import approval
 from tenants.models import AuditEntry, SignUp, Tenant, User
 from tenants.signup import email_domains, tax_ids
-from tenants.staff.read_only_admin import ReadOnlyAdmin, action, dialog, display
+from tenants.staff.read_only_admin import ReadOnlyAdmin, action, dialog, display, redirect_dialog
 
 STATUS_LABELS = {
     "active": "success",
@@ -265,13 +265,9 @@ def _decide(
         tenant = decide(tenant_id=object_id, actor_user_id=request.user.pk, **arguments)
     except Conflict as error:
         messages.error(request, f"Somebody else was here first. {error.text}")
-        return _to(reverse("admin:tenants_tenant_change", args=[object_id]))
+        return redirect_dialog(reverse("admin:tenants_tenant_change", args=[object_id]))
     messages.success(request, f"{tenant.name} is {done}.")
     waiting = Tenant.objects.filter(status=Tenant.Status.PENDING_APPROVAL).order_by("id").first()
     if done in {"approved", "rejected"} and waiting is not None:
-        return _to(reverse("admin:tenants_tenant_change", args=[waiting.pk]))
-    return _to(reverse("admin:tenants_tenant_change", args=[tenant.pk]))
-
-
-def _to(url: str) -> HttpResponse:
-    return HttpResponse(headers={"HX-Redirect": url})
+        return redirect_dialog(reverse("admin:tenants_tenant_change", args=[waiting.pk]))
+    return redirect_dialog(reverse("admin:tenants_tenant_change", args=[tenant.pk]))

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.contrib.admin import SimpleListFilter
 from django.db.models import Model, OuterRef, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from unfold import decorators
@@ -39,6 +39,11 @@ def action(**options: Any) -> Callable[[Method], Method]:
 def dialog(title: str, description: str, submit: str, form: type[BaseDialogForm] | None = None) -> Any:
     """The theme's dialog in front of an action."""
     return {"title": title, "description": description, "form_submit_text": submit, "form_class": form}
+
+
+def redirect_dialog(url: str) -> HttpResponse:
+    """The answer to a dialog's form that leads the whole page to an address."""
+    return HttpResponse(headers={"HX-Redirect": url})
 
 
 def tenant_link(tenant_id: UUID | None, name: str | None = None) -> str:

@@ -10,6 +10,7 @@ from django.apps import AppConfig, apps
 
 SUPPORT = "support"
 REVIEWER = "reviewer"
+REVIEWER_PERMISSIONS = ("decide_tenant", "revoke_apikey")
 OWN_APPS = ("tenants", "webhooks", "numbers", "messaging", "billing")
 
 
@@ -23,4 +24,4 @@ def sync(app_config: AppConfig, **_: Any) -> None:
     reviewer, _created = Group.objects.get_or_create(name=REVIEWER)
     views = Permission.objects.filter(content_type__app_label__in=OWN_APPS, codename__startswith="view_")
     support.permissions.set(views)
-    reviewer.permissions.set([*views, *Permission.objects.filter(codename="decide_tenant")])
+    reviewer.permissions.set([*views, *Permission.objects.filter(codename__in=REVIEWER_PERMISSIONS)])

@@ -95,4 +95,7 @@ def test_apps_and_their_keys(staff_api: Api) -> None:
     made = Api(key.json()["key"]).post("/v1/tenants", {"name": "Theirs"})
     assert made.status_code == 201
     listed = staff_api.get("/v1/admin/apps").json()
-    assert listed == {"data": [{"id": app.json()["id"], "name": "Shop platform", "tenants": 1}]}
+    assert listed == {
+        "data": [{"id": app.json()["id"], "name": "Shop platform", "tenants": 1}],
+        "next_cursor": None,
+    }

@@ -94,3 +94,57 @@ def test_a_used_key_says_when(api: Api, key: api_keys.NewKey) -> None:
     assert key.row.last_used_at is not None
     assert abs(key.row.last_used_at - now()) < timedelta(minutes=1)
     assert api_keys.write_last_used() == 0
+
+
+def test_a_test_key_manages_test_keys_only(api: Api, tenant: Tenant, key: api_keys.NewKey) -> None:
+    made = api.post("/v1/api-keys", {"name": "t", "environment": "test"}).json()
+    test = Api(made["key"])
+    assert [row["id"] for row in test.get("/v1/api-keys").json()["data"]] == [made["id"]]
+    assert_error(test.post("/v1/api-keys", {"name": "x", "environment": "live"}), 403, "forbidden")
+    assert test.post("/v1/api-keys", {"name": "x"}).json()["environment"] == "test"
+    assert_error(test.post(f"/v1/api-keys/{key.row.id}/rotate"), 404, "not_found")
+    assert_error(test.delete(f"/v1/api-keys/{key.row.id}"), 404, "not_found")
+    assert test.post(f"/v1/api-keys/{made['id']}/rotate").json()["environment"] == "test"
+    assert api.delete(f"/v1/api-keys/{made['id']}").status_code == 200
+
+
+def test_a_key_may_be_made_with_its_end(api: Api) -> None:
+    ends = (now() + timedelta(days=30)).isoformat()
+    made = api.post("/v1/api-keys", {"name": "contractor", "expires_at": ends}).json()
+    assert made["expires_at"][:19] == ends[:19]
+    assert Api(made["key"]).get("/v1/tenant").status_code == 200
+    ApiKey.objects.filter(pk=made["id"]).update(expires_at=now())
+    key_cache.reconcile()
+    key_cache.forget_process_cache()
+    assert_error(Api(made["key"]).get("/v1/tenant"), 401, "unauthorized")
+    for wrong in ("2020-01-01T00:00:00Z", "soon", 5):
+        error = assert_error(
+            api.post("/v1/api-keys", {"name": "x", "expires_at": wrong}), 400, "invalid_request"
+        )
+        assert list(error["details"]["fields"]) == ["expires_at"]
+
+
+def test_rotating_never_prolongs_a_key(api: Api, key: api_keys.NewKey) -> None:
+    ends = now() + timedelta(hours=1)
+    ApiKey.objects.filter(pk=key.row.id).update(expires_at=ends)
+    api.post(f"/v1/api-keys/{key.row.id}/rotate")
+    key.row.refresh_from_db()
+    assert key.row.expires_at == ends
+
+
+def test_the_audit_log_names_the_acting_key(api: Api, key: api_keys.NewKey) -> None:
+    api.post("/v1/api-keys", {"name": "second"})
+    api.post(f"/v1/api-keys/{key.row.id}/rotate")
+    api.delete(f"/v1/api-keys/{key.row.id}")
+    entries = AuditEntry.objects.order_by("-id")[:3]
+    assert {entry.details["acting_key"] for entry in entries} == {key.row.prefix}
+    assert [entry.action for entry in entries] == ["api_key.revoke", "api_key.rotate", "api_key.create"]
+
+
+def test_keys_are_paged(api: Api) -> None:
+    for number in range(3):
+        api.post("/v1/api-keys", {"name": f"k{number}"})
+    first = api.get("/v1/api-keys?limit=2").json()
+    second = api.get(f"/v1/api-keys?limit=2&cursor={first['next_cursor']}").json()
+    assert [row["name"] for row in first["data"] + second["data"]] == ["k2", "k1", "k0", "server"]
+    assert second["next_cursor"] is None

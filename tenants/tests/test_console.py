@@ -194,7 +194,7 @@ def test_the_second_factor_is_added_and_asked_for(person: User) -> None:
 
 
 def test_pages_that_fail_are_pages(browser: Client) -> None:
-    answer = browser.get("/no-such-page")
+    answer = browser.get("/no-such-page", headers={"Accept": "text/html"})
     assert answer.status_code == 404
     assert "There is nothing here" in answer.content.decode()
     strict = Client(enforce_csrf_checks=True)

@@ -46,7 +46,9 @@ def test_only_reading_the_tenant_is_open_to_every_status(
     assert_error(api.get("/v1/api-keys"), 403, code)
 
 
-def test_a_tenant_changes_its_settings_and_the_change_is_audited(api: Api, tenant: Tenant) -> None:
+def test_a_tenant_changes_its_settings_and_the_change_is_audited(
+    api: Api, tenant: Tenant, key: api_keys.NewKey
+) -> None:
     answer = api.patch(
         "/v1/tenant", {"name": "New", "retention_days": 30, "billing_email": "a@b.example", "status": "x"}
     )
@@ -58,6 +60,7 @@ def test_a_tenant_changes_its_settings_and_the_change_is_audited(api: Api, tenan
     assert entry.details == {
         "before": {"name": tenant.name, "retention_days": 90, "billing_email": None},
         "after": {"name": "New", "retention_days": 30, "billing_email": "a@b.example"},
+        "acting_key": key.row.prefix,
     }
 
 

@@ -1,9 +1,11 @@
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from gateway.api.errors import NotFound
+from gateway.clock import now
 from tenants import api_keys, platform_apps
 from tenants.models import ApiKey, Tenant
 
@@ -17,17 +19,22 @@ class Command(BaseCommand):
         owner.add_argument("--app", type=UUID)
         parser.add_argument("--name", default="made by command")
         parser.add_argument("--environment", choices=ApiKey.Environment.values, default="live")
+        parser.add_argument("--days", type=int, help="the key ends after this many days; without it, never")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        name, environment = options["name"], options["environment"]
+        fields = {
+            "name": options["name"],
+            "environment": options["environment"],
+            "expires_at": now() + timedelta(days=options["days"]) if options["days"] else None,
+        }
         if options["app"]:
             try:
-                new = platform_apps.create_app_key(app_id=options["app"], name=name, environment=environment)
+                new = platform_apps.create_app_key(app_id=options["app"], **fields)
             except NotFound as error:
                 raise CommandError(str(error)) from None
         else:
             tenant = Tenant.objects.filter(pk=options["tenant"]).first()
             if tenant is None:
                 raise CommandError("There is no such tenant.")
-            new = api_keys.create(name=name, environment=environment, tenant=tenant)
+            new = api_keys.create(tenant=tenant, **fields)
         self.stdout.write(new.key)
