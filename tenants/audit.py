@@ -20,12 +20,13 @@ def record(
 
     An action by an API key gets the key's prefix as `details.acting_key`.
     """
-    acting_key = ApiKey.objects.filter(pk=acting_key_id).values_list("prefix", flat=True).first()
+    if acting_key_id is not None:
+        details = (details or {}) | {"acting_key": ApiKey.objects.get(pk=acting_key_id).prefix}
     return AuditEntry.objects.create(
         action=action,
         target_type=target_type,
         target_id=str(target_id),
         tenant_id=tenant_id,
         actor_user_id=actor_user_id,
-        details=(details or {}) | ({"acting_key": acting_key} if acting_key else {}),
+        details=details or {},
     )
