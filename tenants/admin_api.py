@@ -227,7 +227,12 @@ class AdminAppKeysView(ResourceViewSet):
 
     permission_classes = [StaffCaller]
 
-    @extend_schema(operation_id="admin_list_app_keys", tags=["Admin"], responses=ApiKeyOut(many=True))
+    @extend_schema(
+        operation_id="admin_list_app_keys",
+        summary="List a platform app's keys",
+        tags=["Admin"],
+        responses=ApiKeyOut(many=True),
+    )
     def list(self, request: Request, app_id: UUID) -> Response:
         pages = NewestFirst()
         rows = pages.paginate_queryset(ApiKey.objects.for_app(platform_apps.find(app_id).id), request)
@@ -249,13 +254,22 @@ class AdminAppKeysView(ResourceViewSet):
             {"id": new.row.id, "app_id": new.row.app_id, "prefix": new.row.prefix, "key": new.key}, status=201
         )
 
-    @extend_schema(operation_id="admin_revoke_app_key", tags=["Admin"], responses={200: RevokedKeyOut})
+    @extend_schema(
+        operation_id="admin_revoke_app_key",
+        summary="Revoke a platform app's key",
+        tags=["Admin"],
+        responses={200: RevokedKeyOut},
+    )
     def destroy(self, request: Request, app_id: UUID, key_id: UUID) -> Response:
         actor = _actor(request, "tenants.add_platformapp")
         return revoked(ApiKey.objects.for_app(app_id), key_id, actor_user_id=actor)
 
     @extend_schema(
-        operation_id="admin_rotate_app_key", tags=["Admin"], request=None, responses={201: RotatedKeyOut}
+        operation_id="admin_rotate_app_key",
+        summary="Rotate a platform app's key",
+        tags=["Admin"],
+        request=None,
+        responses={201: RotatedKeyOut},
     )
     def rotate(self, request: Request, app_id: UUID, key_id: UUID) -> Response:
         actor = _actor(request, "tenants.add_platformapp")
@@ -269,6 +283,7 @@ class AdminApiKeysView(ResourceViewSet):
 
     @extend_schema(
         operation_id="admin_list_api_keys",
+        summary="Find API keys of all tenants and platforms",
         tags=["Admin"],
         parameters=[AnyApiKeyIn],
         responses=AnyApiKeyOut(many=True),
@@ -279,7 +294,12 @@ class AdminApiKeysView(ResourceViewSet):
         rows = pages.paginate_queryset(ApiKey.objects.filter(**filters), request)
         return pages.get_paginated_response(AnyApiKeyOut(rows, many=True).data)
 
-    @extend_schema(operation_id="admin_revoke_api_key", tags=["Admin"], responses={200: RevokedKeyOut})
+    @extend_schema(
+        operation_id="admin_revoke_api_key",
+        summary="Revoke any API key",
+        tags=["Admin"],
+        responses={200: RevokedKeyOut},
+    )
     def destroy(self, request: Request, key_id: UUID) -> Response:
         actor = _actor(request, "tenants.revoke_apikey")
         return revoked(ApiKey.objects.all(), key_id, actor_user_id=actor)

@@ -183,16 +183,30 @@ class PlatformKeysView(ResourceViewSet):
 
     permission_classes = [AppCaller]
 
-    @extend_schema(operation_id="list_platform_keys", tags=["Tenants"], responses=ApiKeyOut(many=True))
+    @extend_schema(
+        operation_id="list_platform_keys",
+        summary="List the platform's own keys",
+        tags=["Tenants"],
+        responses=ApiKeyOut(many=True),
+    )
     def list(self, request: Request) -> Response:
         return _key_page(request, _platform_keys(request))
 
-    @extend_schema(operation_id="revoke_platform_key", tags=["Tenants"], responses={200: RevokedKeyOut})
+    @extend_schema(
+        operation_id="revoke_platform_key",
+        summary="Revoke one of the platform's own keys",
+        tags=["Tenants"],
+        responses={200: RevokedKeyOut},
+    )
     def destroy(self, request: Request, key_id: UUID) -> Response:
         return revoked(_platform_keys(request), key_id, **_actor(request))
 
     @extend_schema(
-        operation_id="rotate_platform_key", tags=["Tenants"], request=None, responses={201: RotatedKeyOut}
+        operation_id="rotate_platform_key",
+        summary="Rotate one of the platform's own keys",
+        tags=["Tenants"],
+        request=None,
+        responses={201: RotatedKeyOut},
     )
     def rotate(self, request: Request, key_id: UUID) -> Response:
         return rotated(_platform_keys(request), key_id, **_actor(request))
