@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run reset logs test lint types contract checks pytest browser format openapi lock bench fuzz faults shell
+.PHONY: help install run reset logs test lint types contract checks pytest browser format openapi lock bench fuzz faults mutants shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -65,6 +65,9 @@ fuzz: $(BIN)/.for-development ## Run the long form of the contract tests
 
 faults: $(BIN)/.for-development ## Run the long form of the fault tests
 	FAULTS=long $(BIN)/pytest -m faults
+
+mutants: $(BIN)/.for-development ## Put mistakes into copies of the code and see that a test notices each (FILES=messaging/ PART=1/4)
+	$(BIN)/python -m tests.mutants $(or $(FILES),"") $(or $(PART),1/1)
 
 openapi: $(BIN)/.for-development ## Write docs/openapi.json anew
 	$(BIN)/python -W ignore manage.py spectacular --format openapi-json --file docs/openapi.json --validate --fail-on-warn
