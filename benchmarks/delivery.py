@@ -87,6 +87,7 @@ def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
                 events=[
                     NewEvent(
                         type="message.inbound",
+                        environment="live",
                         dedupe_key=f"msg:{tenant_id}:{time.time_ns()}:{number}",
                         data=b'{"messaging_product":"whatsapp","message":{"text":{"body":"%b"}}}' % _PAD,
                         raw_path="entry[0].changes[0].value.messages[0]",
@@ -173,7 +174,8 @@ def _warm_up(harness: Harness, sink: Sink, tenants: Sequence[Any]) -> None:
     for tenant_id in tenants:
         with transaction.atomic():
             publish(
-                tenant_id=tenant_id, events=[NewEvent(type="meta.other", dedupe_key="warm-up", data=b"{}")]
+                tenant_id=tenant_id,
+                events=[NewEvent(type="meta.other", environment="live", dedupe_key="warm-up", data=b"{}")],
             )
     harness.wait_until(lambda: sink.count >= len(tenants), harness.log("worker"))
 

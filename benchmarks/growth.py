@@ -114,7 +114,7 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
 
     def deliver() -> None:
         before = sink.count
-        event = NewEvent(type="meta.other", dedupe_key=f"g{time.time_ns()}", data=b"{}")
+        event = NewEvent(type="meta.other", environment="live", dedupe_key=f"g{time.time_ns()}", data=b"{}")
         with transaction.atomic():
             publish(tenant_id=tenants[0], events=[event])
         deadline = time.monotonic() + 20

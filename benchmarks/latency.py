@@ -64,6 +64,7 @@ def publish_at(tenants: Sequence[Any], *, rate: int, seconds: int) -> dict[str, 
         time.sleep(max(0.0, began + number / rate - time.perf_counter()))
         event = NewEvent(
             type="message.inbound",
+            environment="live",
             dedupe_key=f"paced:{time.time_ns()}",
             data=b'{"text":"Is my order on its way?"}',
         )
@@ -96,7 +97,8 @@ def backlog(tenant_id: Any, endpoint_id: Any, count: int) -> None:
 
     with transaction.atomic():
         (event_id,) = publish(
-            tenant_id=tenant_id, events=[NewEvent(type="meta.other", dedupe_key="backlog", data=b"{}")]
+            tenant_id=tenant_id,
+            events=[NewEvent(type="meta.other", environment="live", dedupe_key="backlog", data=b"{}")],
         )
     with cursor() as database:
         database.execute("DELETE FROM webhook_deliveries WHERE event_id = %s", [event_id])

@@ -159,6 +159,7 @@ def outbound_event(
     tail = orjson.dumps({"http_status": http_status, "batch_id": batch_id, "idx": idx})
     return NewEvent(
         type="message.outbound",
+        environment=number.environment,
         dedupe_key=dedupe_key or f"out:{wamid}"[:255],
         data=b'{"request":%b,"response":%b,%b' % (sent, response, tail[1:]),
         waba_id=number.waba_id,

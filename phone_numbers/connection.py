@@ -24,9 +24,9 @@ from phone_numbers.lookup import NumberRoute
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
 from tenants import checklist
 from tenants.models import Tenant
+from webhooks import endpoints
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish
-from webhooks.models import Endpoint
 
 LAST_EVENT_GRAIN = timedelta(seconds=1)
 """`last_event_at` is kept to the second: a busy number's row is not rewritten for each of its events."""
@@ -78,9 +78,13 @@ def connection_of(facts: Facts) -> Connection:
 
 @contextmanager
 def facts_change(
-    *, tenant_id: UUID, waba_id: str | None = None, phone_number_id: str | None = None
+    *,
+    tenant_id: UUID,
+    environment: str | None = None,
+    waba_id: str | None = None,
+    phone_number_id: str | None = None,
 ) -> Iterator[None]:
-    """A transaction in which facts of the tenant change; recomputes the account's, the one, or all its numbers.
+    """A transaction in which facts of the tenant change; recomputes the numbers that the arguments choose.
 
     The tenant's row is locked first, so the causes of one tenant take turns, and always in the order tenant,
     account, number: they cannot wait for each other in a circle.
@@ -88,17 +92,29 @@ def facts_change(
     with transaction.atomic():
         Tenant.objects.select_for_update(no_key=True).only("id").get(pk=tenant_id)
         yield
-        _recompute(tenant_id, waba_id, phone_number_id)
+        _recompute(tenant_id, environment, waba_id, phone_number_id)
 
 
-def recompute(*, tenant_id: UUID, waba_id: str | None = None, phone_number_id: str | None = None) -> None:
+def recompute(
+    *,
+    tenant_id: UUID,
+    environment: str | None = None,
+    waba_id: str | None = None,
+    phone_number_id: str | None = None,
+) -> None:
     """Recompute connections after facts changed elsewhere (an endpoint, a finished onboarding)."""
-    with facts_change(tenant_id=tenant_id, waba_id=waba_id, phone_number_id=phone_number_id):
+    with facts_change(
+        tenant_id=tenant_id, environment=environment, waba_id=waba_id, phone_number_id=phone_number_id
+    ):
         pass
 
 
-def _recompute(tenant_id: UUID, waba_id: str | None, phone_number_id: str | None) -> None:
+def _recompute(
+    tenant_id: UUID, environment: str | None, waba_id: str | None, phone_number_id: str | None
+) -> None:
     chosen = PhoneNumber.objects.for_tenant(tenant_id)
+    if environment is not None:
+        chosen = chosen.filter(environment=environment)
     if waba_id is not None:
         chosen = chosen.filter(account__waba_id=waba_id)
     if phone_number_id is not None:
@@ -108,11 +124,10 @@ def _recompute(tenant_id: UUID, waba_id: str | None, phone_number_id: str | None
     accounts = BusinessAccount.objects.defer("access_token").in_bulk(
         {number.account_id for number in numbers}
     )
-    endpoint_verified = (
-        Endpoint.objects.for_tenant(tenant_id)
-        .filter(status=Endpoint.Status.ACTIVE, verified_at__isnull=False)
-        .exists()
-    )
+    endpoint_verified = {
+        environment: endpoints.has_verified(tenant_id=tenant_id, environment=environment)
+        for environment in {number.environment for number in numbers}
+    }
     changed: list[PhoneNumber] = []
     moved: list[PhoneNumber] = []
     events: list[NewEvent] = []
@@ -124,7 +139,7 @@ def _recompute(tenant_id: UUID, waba_id: str | None, phone_number_id: str | None
                 token_valid=account.token_invalid_at is None,
                 subscribed=account.subscribed,
                 registered=number.registered,
-                endpoint_verified=endpoint_verified,
+                endpoint_verified=endpoint_verified[number.environment],
                 ever_connected=number.ever_connected,
             )
         )
@@ -172,6 +187,7 @@ def _note_intervals(numbers: list[PhoneNumber]) -> None:
 def _connection_event(number: PhoneNumber, account: BusinessAccount, before: str) -> NewEvent:
     return NewEvent(
         type="number.connection",
+        environment=number.environment,
         dedupe_key=f"num:{number.phone_number_id}:conn:{number.connection_state}:{number.connection_detail}:"
         f"{_microseconds(now())}",
         data=orjson.dumps(
@@ -188,9 +204,12 @@ def _connection_event(number: PhoneNumber, account: BusinessAccount, before: str
     )
 
 
-def on_endpoints_changed(*, tenant_id: UUID, **_: Any) -> None:
-    """Receiver of `webhooks.signals.endpoints_changed`: an endpoint was verified, disabled, deleted …"""
-    recompute(tenant_id=tenant_id)
+def on_endpoints_changed(*, tenant_id: UUID, environment: str, **_: Any) -> None:
+    """Receiver of `webhooks.signals.endpoints_changed`: an endpoint was verified, disabled, deleted …
+
+    It counts for the numbers of its own environment alone.
+    """
+    recompute(tenant_id=tenant_id, environment=environment)
 
 
 def token_failed(*, waba_id: str, token: str | None = None) -> None:
@@ -230,6 +249,7 @@ def _token_event(event_type: str, account: BusinessAccount, suffix: str) -> NewE
     end = token_end(account)
     return NewEvent(
         type=event_type,
+        environment=account.environment,
         dedupe_key=f"tok:{account.waba_id}:{event_type.removeprefix('token.')}:{suffix}",
         data=orjson.dumps({"waba_id": account.waba_id, "expires_at": isoformat(end) if end else None}),
         waba_id=account.waba_id,

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ class Received:
         return orjson.loads(self.body)
 
 
-Answering = Callable[[Received], web.StreamResponse]
+Answering = Callable[[Received], web.StreamResponse | Awaitable[web.StreamResponse]]
 
 
 @dataclass
@@ -47,9 +47,7 @@ class Receiver:
             (self.pings if is_ping else self.received).append(got)
             self.arrived.notify_all()
         answer = self.ping_answer(got) if is_ping else self.answer(got)
-        if asyncio.iscoroutine(answer):
-            answer = await answer
-        return answer
+        return answer if isinstance(answer, web.StreamResponse) else await answer
 
     def wait_for(self, count: int, *, seconds: float = 10) -> list[Received]:
         """The first deliveries once there are `count`; fails when they do not come in time."""

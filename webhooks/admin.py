@@ -21,13 +21,14 @@ class EndpointAdmin(ReadOnlyAdmin):
     list_display = (
         "url",
         "owner",
+        "environment",
         "shown_status",
         "consecutive_failures",
         "circuit_open_until",
         "last_success_at",
         "created_at",
     )
-    list_filter = ("status",)
+    list_filter = ("status", "environment")
     list_select_related = ("tenant",)
     search_fields = ("url", "=id", "=tenant__id", "tenant__name")
     search_help_text = "URL, endpoint id, tenant id or name"
@@ -35,6 +36,7 @@ class EndpointAdmin(ReadOnlyAdmin):
     fields = (
         "id",
         "owner",
+        "environment",
         "url",
         "description",
         "event_types",
@@ -83,12 +85,13 @@ class EventAdmin(HistoryAdmin):
     """Envelopes without their bodies: what customers write to each other is nobody's business here."""
 
     list_display = ("shown_id", "created", "type", "tenant", "phone_number_id", "waba_id")
-    list_filter = (Period, TypeOfEvent)
+    list_filter = (Period, "environment", TypeOfEvent)
     fields = (
         "shown_id",
         "created",
         "type",
         "tenant",
+        "environment",
         "waba_id",
         "phone_number_id",
         "wamid",
@@ -114,11 +117,12 @@ class DeliveryAdmin(HistoryAdmin):
         "last_error",
         "next_attempt_at",
     )
-    list_filter = (Period, "status", TypeOfDelivery)
+    list_filter = (Period, "status", "environment", TypeOfDelivery)
     fields = (
         "shown_id",
         "created",
         "tenant",
+        "environment",
         "shown_event",
         "event_type",
         "endpoint_id",

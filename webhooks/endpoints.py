@@ -1,55 +1,51 @@
 """A tenant's webhook endpoints: create, change, verify, rotate the secret, delete, disable. Writes `Endpoint`.
 
-The verify ping is made between transactions, never inside one; its result is stored only if the address that was
-pinged is still the endpoint's (decision "Webhooks to customers").
+The verify ping is made between transactions, never inside one. What it allows is stored only if the endpoint is still
+as it was when it was pinged (decision "Webhooks to customers").
 """
 
-import secrets
-from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import orjson
-from django.conf import settings
 from django.db import transaction
 
-from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound, WebhookVerifyFailed
 from gateway.clock import now
-from gateway.outbound.client import Answer, post_once
 from tenants import audit, checklist, mail
-from tenants.models import Tenant
-from webhooks import signals
+from tenants.models import ApiKey, Tenant
+from webhooks import signals, verify_ping
 from webhooks.delivery import signed_request, wake_up
 from webhooks.delivery.signing import new_secret, shown_prefix
 from webhooks.models import Endpoint
+from webhooks.verify_ping import Ping
 
 MOST_ENDPOINTS = 20
-PING_TYPE = "webhook.verify"
-EXCERPT_CHARACTERS = 500
+"""Of a tenant, in each environment."""
+
+ACTIVE, PAUSED, DISABLED = Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED, Endpoint.Status.DISABLED
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
-    """How an endpoint answered the verify ping."""
-
-    passed: bool
-    http_status: int | None
-    response_ms: int
-    error: str | None
-    body_excerpt: str
+def find(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> Endpoint:
+    """A tenant's endpoint in one environment. Raises NotFound."""
+    return _found(Endpoint.objects.for_environment(tenant_id, environment).filter(pk=endpoint_id).first())
 
 
-def find(*, tenant_id: UUID, endpoint_id: UUID) -> Endpoint:
-    """A tenant's endpoint. Raises NotFound for another's."""
-    endpoint = Endpoint.objects.for_tenant(tenant_id).filter(pk=endpoint_id).first()
+def _locked(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> Endpoint:
+    """`find` with the row locked until the transaction ends."""
+    rows = Endpoint.objects.for_environment(tenant_id, environment).select_for_update(of=("self",))
+    return _found(rows.filter(pk=endpoint_id).first())
+
+
+def _found(endpoint: Endpoint | None) -> Endpoint:
     if endpoint is None:
         raise NotFound("There is no such webhook endpoint.")
     return endpoint
 
 
-def create(*, tenant_id: UUID, url: str, description: str, event_types: list[str]) -> Endpoint:
+def create(
+    *, tenant_id: UUID, environment: str, url: str, description: str, event_types: list[str]
+) -> Endpoint:
     """A new endpoint, verified by a ping.
 
     Raises InvalidRequest when the tenant has 20 already, WebhookVerifyFailed (with the id and the secret in its
@@ -58,10 +54,11 @@ def create(*, tenant_id: UUID, url: str, description: str, event_types: list[str
     secret = new_secret()
     with transaction.atomic():
         Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
-        if Endpoint.objects.for_tenant(tenant_id).count() >= MOST_ENDPOINTS:
+        if Endpoint.objects.for_environment(tenant_id, environment).count() >= MOST_ENDPOINTS:
             raise InvalidRequest(f"A tenant has at most {MOST_ENDPOINTS} webhook endpoints.")
         endpoint = Endpoint.objects.create(
             tenant_id=tenant_id,
+            environment=environment,
             url=url,
             description=description,
             event_types=event_types,
@@ -77,125 +74,69 @@ def create(*, tenant_id: UUID, url: str, description: str, event_types: list[str
     return endpoint
 
 
-def verify(endpoint: Endpoint, *, then: str = Endpoint.Status.ACTIVE) -> Ping:
-    """Ping an endpoint; a pass stores `verified_at` and the status `then`, a failure raises WebhookVerifyFailed.
+def verify(endpoint: Endpoint) -> Ping:
+    """Ping an endpoint. A pass stores `verified_at`, makes it active unless it is paused, and closes its circuit.
 
-    A failed ping changes nothing: an endpoint that was active stays so.
+    A failed ping raises WebhookVerifyFailed and changes nothing: an endpoint that was active stays active. A pause or
+    a 410 that came during the ping stays as well. Raises Conflict when the endpoint was deleted or got another url.
     """
-    answer = ping(endpoint)
-    if not answer.passed:
-        raise _verify_failed(endpoint, answer)
+    answer = verify_ping.passed(endpoint)
     with transaction.atomic():
-        current = (
-            Endpoint.objects.select_for_update(of=("self",)).filter(pk=endpoint.id, url=endpoint.url).first()
-        )
+        rows = Endpoint.objects.select_for_update(of=("self",))
+        current = rows.filter(pk=endpoint.id, url=endpoint.url).first()
         if current is None:
             raise Conflict("The endpoint was changed or deleted while it was being verified.")
         current.verified_at = now()
-        _activate(current, then)
-        current.save()
-        signals.endpoints_changed.send(Endpoint, tenant_id=current.tenant_id)
-        _mark_checklist(current.tenant_id)
+        if _standing(current) == _standing(endpoint) and current.status != PAUSED:
+            _activate(current)
+        _save(current)
     for field in ("verified_at", "status", "disabled_at", "consecutive_failures"):
         setattr(endpoint, field, getattr(current, field))
     return answer
 
 
-def _verify_failed(endpoint: Endpoint, answer: Ping) -> WebhookVerifyFailed:
-    return WebhookVerifyFailed(
-        details={
-            "endpoint_id": endpoint.id,
-            "http_status": answer.http_status,
-            "error": answer.error,
-            "body_excerpt": answer.body_excerpt,
-        }
-    )
-
-
-def ping(endpoint: Endpoint) -> Ping:
-    """POST a signed challenge; a pass is a 2xx that carries it as plain text or as JSON, within 5 seconds."""
-    challenge = secrets.token_urlsafe(24)
-    body = orjson.dumps({"type": PING_TYPE, "challenge": challenge})
-    answer = post_once(
-        endpoint.url,
-        body,
-        signed_request.headers(
-            keys=signed_request.target_of(endpoint, at=now()).keys,
-            message_id=ids.encode("ping_", ids.uuid7()),
-            timestamp=int(now().timestamp()),
-            body=body,
-            event_type=PING_TYPE,
-        ),
-        allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
-        total_timeout=settings.WEBHOOK_VERIFY_TIMEOUT_MS / 1000,
-    )
-    passed = answer.ok and _carries(answer, challenge)
-    return Ping(
-        passed,
-        answer.status,
-        answer.ms,
-        answer.error or (None if passed else "wrong_answer"),
-        answer.body.decode("utf-8", "replace")[:EXCERPT_CHARACTERS],
-    )
-
-
-def change(*, tenant_id: UUID, endpoint_id: UUID, changes: dict[str, Any]) -> Endpoint:
+def change(*, tenant_id: UUID, environment: str, endpoint_id: UUID, changes: dict[str, Any]) -> Endpoint:
     """Change an endpoint. A new url is pinged first and taken only when it passes; so is `active` without a pass.
 
-    Raises WebhookVerifyFailed with nothing changed, NotFound for another tenant's endpoint.
+    Raises WebhookVerifyFailed when the ping fails, NotFound, and Conflict when the endpoint changed during the ping in
+    a way that forbids what was asked. Nothing is changed then.
     """
-    endpoint = find(tenant_id=tenant_id, endpoint_id=endpoint_id)
-    wanted = changes.get("status", endpoint.status)
-    new_url = changes.get("url", endpoint.url) != endpoint.url
-    unverified = endpoint.verified_at is None or endpoint.status == Endpoint.Status.DISABLED
-    must_ping = new_url or (wanted == Endpoint.Status.ACTIVE and unverified)
-    if must_ping:
-        before, endpoint.url = endpoint.url, changes.get("url", endpoint.url)
-        answer = ping(endpoint)
-        endpoint.url = before
-        if not answer.passed:
-            raise _verify_failed(endpoint, answer)
+    seen = find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+    url, status = changes.get("url", seen.url), changes.get("status")
+    is_pinged = url != seen.url or (status == ACTIVE and not _is_verified(seen))
+    if is_pinged:
+        verify_ping.passed(seen, url=url)
     with transaction.atomic():
-        current = (
-            Endpoint.objects.for_tenant(tenant_id)
-            .select_for_update(of=("self",))
-            .filter(pk=endpoint_id)
-            .first()
-        )
-        if current is None:
-            raise NotFound("There is no such webhook endpoint.")
+        endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+        is_as_seen = _standing(endpoint) == _standing(seen)
         for field in ("url", "description", "event_types"):
             if field in changes:
-                setattr(current, field, changes[field])
-        if must_ping:
-            current.verified_at = now()
-            if "status" not in changes and current.status != Endpoint.Status.PAUSED:
-                wanted = Endpoint.Status.ACTIVE
-        if wanted == Endpoint.Status.ACTIVE and current.verified_at is None:
-            raise Conflict("The endpoint is not verified.")
-        _activate(current, wanted)
-        current.save()
-        _audit("webhook_endpoint.update", current, {"changed": sorted(changes)})
-        signals.endpoints_changed.send(Endpoint, tenant_id=tenant_id)
-        _mark_checklist(tenant_id)
-    return current
+                setattr(endpoint, field, changes[field])
+        if is_pinged:
+            if endpoint.url != url:
+                raise Conflict("The endpoint's url changed while it was being verified.")
+            endpoint.verified_at = now()
+        if status == PAUSED:
+            endpoint.status = PAUSED
+        elif status == ACTIVE:
+            if not (is_as_seen if is_pinged else _is_verified(endpoint)):
+                raise Conflict("The endpoint's status changed meanwhile: send the request again.")
+            _activate(endpoint)
+        elif is_pinged and is_as_seen and endpoint.status != PAUSED:
+            _activate(endpoint)
+        _audit("webhook_endpoint.update", endpoint, {"changed": sorted(changes)})
+        _save(endpoint)
+    return endpoint
 
 
-def rotate_secret(*, tenant_id: UUID, endpoint_id: UUID, overlap_hours: int) -> Endpoint:
+def rotate_secret(*, tenant_id: UUID, environment: str, endpoint_id: UUID, overlap_hours: int) -> Endpoint:
     """A new signing secret; the one before signs beside it for `overlap_hours`, not at all for 0.
 
     During an overlap the newest two sign: what was the previous one before is dropped. A secret that cannot be read
     cannot sign: then there is no overlap, and the deliveries that were put off are due again.
     """
     with transaction.atomic():
-        endpoint = (
-            Endpoint.objects.for_tenant(tenant_id)
-            .select_for_update(of=("self",))
-            .filter(pk=endpoint_id)
-            .first()
-        )
-        if endpoint is None:
-            raise NotFound("There is no such webhook endpoint.")
+        endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
         is_readable = signed_request.is_readable(endpoint)
         overlaps = overlap_hours > 0 and is_readable
         endpoint.previous_secret = endpoint.secret if overlaps else None
@@ -210,69 +151,70 @@ def rotate_secret(*, tenant_id: UUID, endpoint_id: UUID, overlap_hours: int) -> 
     return endpoint
 
 
-def delete(*, tenant_id: UUID, endpoint_id: UUID) -> None:
+def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> None:
     """Delete an endpoint; the dispatcher marks what was waiting for it dead (`endpoint_deleted`)."""
     with transaction.atomic():
-        endpoint = (
-            Endpoint.objects.for_tenant(tenant_id)
-            .select_for_update(of=("self",))
-            .filter(pk=endpoint_id)
-            .first()
-        )
-        if endpoint is None:
-            raise NotFound("There is no such webhook endpoint.")
+        endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
         _audit("webhook_endpoint.delete", endpoint, {})
         endpoint.delete()
-        signals.endpoints_changed.send(Endpoint, tenant_id=tenant_id)
-        _mark_checklist(tenant_id)
+        _tell(endpoint)
         wake_up.after_commit()
 
 
 def disable(*, endpoint_id: UUID, reason: str) -> None:
     """Stop attempts at an endpoint that is gone (410) or failing for days; inside the caller's transaction."""
     endpoint = Endpoint.objects.select_for_update(of=("self",)).filter(pk=endpoint_id).first()
-    if endpoint is None or endpoint.status != Endpoint.Status.ACTIVE:
+    if endpoint is None or endpoint.status != ACTIVE:
         return
-    endpoint.status = Endpoint.Status.DISABLED
+    endpoint.status = DISABLED
     endpoint.disabled_at = now()
     endpoint.save(update_fields=["status", "disabled_at"])
     _audit("webhook_endpoint.disable", endpoint, {"reason": reason})
     mail.send_to_tenant(
         tenant=endpoint.tenant, template="endpoint_disabled", context={"endpoint": endpoint, "reason": reason}
     )
-    signals.endpoints_changed.send(Endpoint, tenant_id=endpoint.tenant_id)
-    _mark_checklist(endpoint.tenant_id)
+    _tell(endpoint)
 
 
-def _activate(endpoint: Endpoint, status: str) -> None:
-    """Set a status; becoming active starts with a closed circuit, and what was waiting goes on."""
-    if status == Endpoint.Status.ACTIVE and endpoint.status != Endpoint.Status.ACTIVE:
-        endpoint.consecutive_failures = 0
-        endpoint.failing_since = None
-        endpoint.circuit_open_until = None
-        endpoint.circuit_opened = 0
-        endpoint.disabled_at = None
-        wake_up.after_commit()
-    endpoint.status = status
+def _is_verified(endpoint: Endpoint) -> bool:
+    """Whether it may become active without another ping."""
+    return endpoint.verified_at is not None and endpoint.status != DISABLED
 
 
-def _carries(answer: Answer, challenge: str) -> bool:
-    if answer.body.strip() == challenge.encode():
-        return True
-    try:
-        value = orjson.loads(answer.body)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(value, dict) and value.get("challenge") == challenge
+def _standing(endpoint: Endpoint) -> tuple[str, datetime | None]:
+    """What must not have changed during a ping for the ping to make the endpoint active."""
+    return endpoint.status, endpoint.disabled_at
 
 
-def _mark_checklist(tenant_id: UUID) -> None:
-    verified = (
-        Endpoint.objects.for_tenant(tenant_id)
-        .filter(status=Endpoint.Status.ACTIVE, verified_at__isnull=False)
-        .exists()
-    )
-    checklist.mark(tenant_id=tenant_id, step="webhook_verified", done=verified)
+def _activate(endpoint: Endpoint) -> None:
+    """Make it active with a closed circuit: its waiting deliveries go out at once."""
+    endpoint.status = ACTIVE
+    endpoint.consecutive_failures = 0
+    endpoint.failing_since = None
+    endpoint.circuit_open_until = None
+    endpoint.circuit_opened = 0
+    endpoint.disabled_at = None
+    wake_up.after_commit()
+
+
+def _save(endpoint: Endpoint) -> None:
+    endpoint.save()
+    _tell(endpoint)
+
+
+def _tell(endpoint: Endpoint) -> None:
+    """Have connection states and the checklist follow the endpoint's change, in the same transaction."""
+    signals.endpoints_changed.send(Endpoint, tenant_id=endpoint.tenant_id, environment=endpoint.environment)
+    own = ApiKey.Environment.TEST if endpoint.tenant.sandbox else ApiKey.Environment.LIVE
+    if endpoint.environment == own:
+        done = has_verified(tenant_id=endpoint.tenant_id, environment=own)
+        checklist.mark(tenant_id=endpoint.tenant_id, step="webhook_verified", done=done)
+
+
+def has_verified(*, tenant_id: UUID, environment: str) -> bool:
+    """Whether a tenant has an active endpoint in the environment that has passed its ping."""
+    rows = Endpoint.objects.for_environment(tenant_id, environment)
+    return rows.filter(status=ACTIVE, verified_at__isnull=False).exists()
 
 
 def _audit(action: str, endpoint: Endpoint, details: dict[str, Any]) -> None:

@@ -1,11 +1,13 @@
-"""The event log and its delivery: endpoints, events with their bodies, deliveries.
+"""Rows of the event log and its delivery: endpoints, events with their bodies, deliveries.
 
-Events, bodies and deliveries are time-partitioned and carry no foreign keys: rows are written in bulk by
-`events/publish.py` and `delivery/dispatcher.py` and leave by whole partitions (docs/architecture.md).
+Events, bodies and deliveries are time-partitioned and carry no foreign keys. `events/publish.py` writes them with their
+deliveries, `replay.py` adds deliveries, `delivery/claim.py` leases them, `delivery/record.py` stores their outcomes.
+They leave by whole partitions (docs/architecture.md). Endpoints, events and deliveries belong to one of the tenant's
+two environments, `live` and `test`: a key reaches those of its own environment only.
 """
 
 from datetime import date, datetime, timedelta
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
@@ -16,17 +18,31 @@ from gateway import ids
 from gateway.clock import now
 from gateway.encryption import EncryptedTextField
 from gateway.ids import uuid7
-from tenants.models import Tenant
+from tenants.models import ApiKey, Tenant
+
+LIVE = ApiKey.Environment.LIVE
+_Row = TypeVar("_Row", bound=models.Model)
 
 
-class EndpointQuerySet(models.QuerySet["Endpoint"]):
+class TenantRows(models.QuerySet[_Row]):
+    """Rows that belong to a tenant and to one of its environments."""
+
     def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own endpoints."""
+        """A tenant's own rows, of both environments."""
         return self.filter(tenant_id=tenant_id)
+
+    def for_environment(self, tenant_id: UUID, environment: str) -> Self:
+        """A tenant's own rows of one environment: those that a key of it may see."""
+        return self.filter(tenant_id=tenant_id, environment=environment)
+
+
+def _environment() -> "models.CharField[str, str]":
+    """The column of the environment; the database's default is for rows written by the former version."""
+    return models.CharField(max_length=4, choices=ApiKey.Environment.choices, default=LIVE, db_default=LIVE)
 
 
 class Endpoint(models.Model):
-    """A customer's webhook endpoint. Written by `endpoints.py`; its delivery figures by `delivery/dispatcher.py`."""
+    """A customer's webhook endpoint. Written by `endpoints.py`; its delivery figures by `delivery/record.py`."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -36,6 +52,7 @@ class Endpoint(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="endpoints")
+    environment = _environment()
     url = models.CharField(max_length=2048)
     description = models.CharField(max_length=500, default="", blank=True)
     event_types = ArrayField(models.CharField(max_length=40))
@@ -52,15 +69,15 @@ class Endpoint(models.Model):
     failing_since = models.DateTimeField(null=True, blank=True)
     circuit_open_until = models.DateTimeField(null=True, blank=True)
     circuit_opened = models.PositiveSmallIntegerField(default=0)
-    """How often in a row the circuit opened: its wait doubles each time."""
+    """How often in a row the circuit opened; its wait doubles each time."""
     window_started_at = models.DateTimeField(null=True, blank=True)
     window_attempts = models.PositiveIntegerField(default=0)
     window_failures = models.PositiveIntegerField(default=0)
-    """Attempts and failures of the running five minutes, for the circuit's second rule."""
+    """Attempts and failures in the current five minutes, for the circuit's rule of 50 %."""
     disabled_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(default=now, editable=False)
 
-    objects = EndpointQuerySet.as_manager()
+    objects = TenantRows["Endpoint"].as_manager()
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["tenant", "-id"], name="endpoint_by_tenant")]
@@ -69,17 +86,12 @@ class Endpoint(models.Model):
         return str(self.id)
 
 
-class EventQuerySet(models.QuerySet["Event"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own events."""
-        return self.filter(tenant_id=tenant_id)
-
-
 class Event(models.Model):
-    """The envelope of an event without its body (specification 6). Partitioned by month of its id."""
+    """The envelope of an event without its bodies (specification 6). Partitioned by month of its id."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant_id = models.UUIDField()
+    environment = _environment()
     type = models.CharField(max_length=40)
     waba_id = models.CharField(max_length=255, null=True)
     phone_number_id = models.CharField(max_length=255, null=True)
@@ -90,15 +102,16 @@ class Event(models.Model):
     dedupe_key = models.CharField(max_length=255)
     raw_path = models.TextField(null=True)
     raw_id = models.UUIDField(null=True)
-    """The payload row that holds the notification, shared by all events of it."""
+    """The payload row with the notification's bytes, shared by all events of the notification."""
     payload_expires_on = models.DateField()
 
-    objects = EventQuerySet.as_manager()
+    objects = TenantRows["Event"].as_manager()
 
     class Meta:
         db_table = "events"
         indexes: ClassVar = [
             models.Index(fields=["tenant_id", "-id"], name="event_by_tenant"),
+            models.Index(fields=["tenant_id", "-id"], name="event_of_test", condition=Q(environment="test")),
             models.Index(
                 fields=["tenant_id", "wamid", "-id"],
                 name="event_by_message",
@@ -144,7 +157,7 @@ class EventPayload(models.Model):
 
 
 class EventKey(models.Model):
-    """What was published already: the upstream repeats for days, and each repeat stops here."""
+    """The dedupe key of a published event: the upstream repeats notifications for days, and each repeat stops here."""
 
     pk = models.CompositePrimaryKey("tenant_id", "dedupe_key")
     tenant_id = models.UUIDField()
@@ -160,12 +173,12 @@ class EventKey(models.Model):
 
 
 class RetentionMove(models.Model):
-    """How far a tenant's bodies are in the weeks that its retention gives them. Written by `events/retention.py`."""
+    """Progress of moving a tenant's bodies after its retention changed. Written by `events/retention.py`."""
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="+")
     retention_days = models.PositiveSmallIntegerField()
     after = models.UUIDField(null=True)
-    """The last event that was looked at; null when all were."""
+    """The last event that was moved or left in place; null when all were."""
 
     class Meta:
         indexes: ClassVar = [
@@ -193,14 +206,8 @@ class ReplayChunk(models.Model):
         return str(self.id)
 
 
-class DeliveryQuerySet(models.QuerySet["Delivery"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own deliveries."""
-        return self.filter(tenant_id=tenant_id)
-
-
 class Delivery(models.Model):
-    """One event on its way to one endpoint. Partitioned by week of its id."""
+    """The delivery of one event to one endpoint. Partitioned by week of its id."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -212,6 +219,7 @@ class Delivery(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant_id = models.UUIDField()
+    environment = _environment()
     endpoint_id = models.UUIDField()
     event_id = models.UUIDField()
     event_type = models.CharField(max_length=40)
@@ -219,7 +227,7 @@ class Delivery(models.Model):
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(null=True)
     leased_until = models.DateTimeField(null=True)
-    """While a worker holds it: `next_attempt_at` as the claim set it. Still there after that: the worker died."""
+    """The end of the lease that a worker holds. Still set after that time: the worker died."""
     dead_at = models.DateTimeField(null=True)
     last_http_status = models.PositiveSmallIntegerField(null=True)
     last_error = models.CharField(max_length=30, null=True)
@@ -228,13 +236,16 @@ class Delivery(models.Model):
     is_replay = models.BooleanField(default=False)
     replay_of = models.UUIDField(null=True)
 
-    objects = DeliveryQuerySet.as_manager()
+    objects = TenantRows["Delivery"].as_manager()
 
     class Meta:
         db_table = "webhook_deliveries"
         verbose_name_plural = "deliveries"
         indexes: ClassVar = [
             models.Index(fields=["tenant_id", "-id"], name="delivery_by_tenant"),
+            models.Index(
+                fields=["tenant_id", "-id"], name="delivery_of_test", condition=Q(environment="test")
+            ),
             models.Index(fields=["event_id"], name="delivery_by_event"),
             models.Index(
                 fields=["endpoint_id", "next_attempt_at"],
@@ -257,7 +268,7 @@ class Delivery(models.Model):
 
 
 def expires_on(created_at: datetime, retention_days: int) -> date:
-    """The first day on which nobody may need a body any more: its partition goes when that week is over."""
+    """The first day on which a body may be dropped. Its partition is dropped when that week is over."""
     return (created_at + timedelta(days=retention_days + 1)).date()
 
 

@@ -39,17 +39,17 @@ MOST_WAITING = 500
 """Open deliveries of an endpoint from which on its replays wait."""
 
 
-def replay_delivery(*, tenant_id: UUID, delivery_id: UUID) -> Delivery:
+def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> Delivery:
     """Send a delivery's event once more, now, with the endpoint's current secrets; returns the new delivery.
 
     One attempt: delivered or dead, never retried. Raises NotFound for another tenant's delivery, for a deleted
     endpoint and for a body past retention (details.reason `endpoint_deleted`, `payload_expired`), Conflict while
     the first attempt is in flight and for an endpoint that is not active.
     """
-    source = Delivery.objects.for_tenant(tenant_id).filter(pk=delivery_id).first()
+    source = Delivery.objects.for_environment(tenant_id, environment).filter(pk=delivery_id).first()
     if source is None:
         raise NotFound("There is no such delivery.")
-    endpoint = Endpoint.objects.for_tenant(tenant_id).filter(pk=source.endpoint_id).first()
+    endpoint = Endpoint.objects.for_environment(tenant_id, environment).filter(pk=source.endpoint_id).first()
     if endpoint is None:
         raise NotFound("The endpoint of this delivery was deleted.", details={"reason": "endpoint_deleted"})
     _require_active(endpoint)
@@ -61,6 +61,7 @@ def replay_delivery(*, tenant_id: UUID, delivery_id: UUID) -> Delivery:
     # Leased like a claimed one: should this process die, the dispatcher takes the delivery over.
     replay = Delivery.objects.create(
         tenant_id=tenant_id,
+        environment=environment,
         endpoint_id=endpoint.id,
         event_id=source.event_id,
         event_type=source.event_type,
@@ -124,7 +125,7 @@ WHERE tenant_id = %(tenant_id)s AND id >= %(first)s AND id < %(last)s AND endpoi
 # Deliveries are made with their event or after it, so those of the range's events lie at or after its begin.
 _MISSED = """
 SELECT e.id FROM events e
-WHERE e.tenant_id = %(tenant_id)s AND e.id >= %(first)s AND e.id < %(last)s
+WHERE e.tenant_id = %(tenant_id)s AND e.environment = %(environment)s AND e.id >= %(first)s AND e.id < %(last)s
   AND (%(wanted)s::text[] IS NULL OR e.type = ANY(%(wanted)s))
   AND (%(event_types)s::text[] IS NULL OR e.type = ANY(%(event_types)s))
   AND NOT EXISTS (SELECT FROM webhook_deliveries d
@@ -146,6 +147,7 @@ RETURNING cardinality(source_ids)
 def replay_endpoint(
     *,
     tenant_id: UUID,
+    environment: str,
     endpoint_id: UUID,
     begin: datetime,
     end: datetime,
@@ -158,7 +160,7 @@ def replay_endpoint(
     Raises InvalidRequest for a range that is turned round or longer than the tenant's retention, NotFound for
     another tenant's endpoint, Conflict for one that is not active. Bodies past retention are left out.
     """
-    endpoint = endpoints.find(tenant_id=tenant_id, endpoint_id=endpoint_id)
+    endpoint = endpoints.find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
     retention = timedelta(days=Tenant.objects.values_list("retention_days", flat=True).get(pk=tenant_id))
     if begin > end:
         raise InvalidRequest.of(**{"from": "Must not be after `to`."})
@@ -172,6 +174,7 @@ def replay_endpoint(
         return 0
     values: dict[str, Any] = {
         "tenant_id": tenant_id,
+        "environment": environment,
         "endpoint_id": endpoint_id,
         "first": ids.first_at(begin),
         "last": ids.first_at(end),
@@ -192,18 +195,19 @@ def replay_endpoint(
 
 
 _RELEASE_DELIVERIES = """
-INSERT INTO webhook_deliveries (id, tenant_id, endpoint_id, event_id, event_type, status, attempts,
+INSERT INTO webhook_deliveries (id, tenant_id, environment, endpoint_id, event_id, event_type, status, attempts,
                                 next_attempt_at, attempt_log, is_replay, replay_of)
-SELECT new.id, s.tenant_id, s.endpoint_id, s.event_id, s.event_type, 'pending', 0, now(), '[]', true, s.id
+SELECT new.id, s.tenant_id, s.environment, s.endpoint_id, s.event_id, s.event_type, 'pending', 0, now(), '[]',
+       true, s.id
 FROM unnest(%(new_ids)s::uuid[], %(source_ids)s::uuid[]) AS new (id, source_id)
 JOIN webhook_deliveries s ON s.id = new.source_id
 WHERE s.id = ANY(%(source_ids)s::uuid[])
 """
 
 _RELEASE_MISSED = """
-INSERT INTO webhook_deliveries (id, tenant_id, endpoint_id, event_id, event_type, status, attempts,
+INSERT INTO webhook_deliveries (id, tenant_id, environment, endpoint_id, event_id, event_type, status, attempts,
                                 next_attempt_at, attempt_log, is_replay)
-SELECT new.id, e.tenant_id, %(endpoint_id)s, e.id, e.type, 'pending', 0, now(), '[]', true
+SELECT new.id, e.tenant_id, e.environment, %(endpoint_id)s, e.id, e.type, 'pending', 0, now(), '[]', true
 FROM unnest(%(new_ids)s::uuid[], %(source_ids)s::uuid[]) AS new (id, source_id)
 JOIN events e ON e.id = new.source_id
 WHERE e.id = ANY(%(source_ids)s::uuid[])

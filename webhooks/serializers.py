@@ -83,6 +83,7 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
         model = Endpoint
         fields = [
             "id",
+            "environment",
             "url",
             "description",
             "event_types",
@@ -99,7 +100,7 @@ class NewEndpointOut(EndpointOut):
     """With the secret: the answer of create alone."""
 
     class Meta(EndpointOut.Meta):
-        fields = [*EndpointOut.Meta.fields[:6], "secret", *EndpointOut.Meta.fields[6:]]
+        fields = [*EndpointOut.Meta.fields[:7], "secret", *EndpointOut.Meta.fields[7:]]
 
 
 class RotatedSecretOut(serializers.ModelSerializer[Endpoint]):

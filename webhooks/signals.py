@@ -3,4 +3,4 @@
 from django.dispatch import Signal
 
 endpoints_changed = Signal()
-"""Sent inside the transaction of the change, with `tenant_id`."""
+"""Sent inside the transaction of the change, with `tenant_id` and `environment`."""

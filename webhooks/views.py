@@ -1,4 +1,4 @@
-"""`/v1/webhooks*` and `/v1/webhook-deliveries*` (specification 4)."""
+"""`/v1/webhooks*` and `/v1/webhook-deliveries*` (specification 4). A key reaches its own environment alone."""
 
 from uuid import UUID
 
@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from gateway import ids
 from gateway.api import query
-from gateway.api.authentication import tenant_of
+from gateway.api.authentication import scope_of
 from gateway.api.errors import NotFound
 from gateway.api.pagination import NewestFirst
 from gateway.api.viewsets import ResourceViewSet
@@ -43,7 +43,7 @@ class EndpointsView(ResourceViewSet):
         responses=EndpointOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        rows = Endpoint.objects.for_tenant(tenant_of(request).id).order_by("-id")
+        rows = Endpoint.objects.for_environment(**scope_of(request)).order_by("-id")
         return Response({"data": EndpointOut(rows, many=True).data})
 
     @extend_schema(
@@ -57,7 +57,7 @@ class EndpointsView(ResourceViewSet):
     def create(self, request: Request) -> Response:
         body = EndpointIn(data=request.data)
         body.is_valid(raise_exception=True)
-        endpoint = endpoints.create(tenant_id=tenant_of(request).id, **body.validated_data)
+        endpoint = endpoints.create(**scope_of(request), **body.validated_data)
         return Response(NewEndpointOut(endpoint).data, status=201)
 
     @extend_schema(
@@ -68,7 +68,7 @@ class EndpointsView(ResourceViewSet):
         responses=EndpointOut,
     )
     def retrieve(self, request: Request, endpoint_id: UUID) -> Response:
-        endpoint = endpoints.find(tenant_id=tenant_of(request).id, endpoint_id=endpoint_id)
+        endpoint = endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
         return Response(EndpointOut(endpoint).data)
 
     @extend_schema(
@@ -80,11 +80,10 @@ class EndpointsView(ResourceViewSet):
         responses=EndpointOut,
     )
     def partial_update(self, request: Request, endpoint_id: UUID) -> Response:
-        tenant_id = tenant_of(request).id
-        endpoints.find(tenant_id=tenant_id, endpoint_id=endpoint_id)
+        endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
         body = EndpointChangeIn(data=request.data)
         body.is_valid(raise_exception=True)
-        endpoint = endpoints.change(tenant_id=tenant_id, endpoint_id=endpoint_id, changes=body.validated_data)
+        endpoint = endpoints.change(**scope_of(request), endpoint_id=endpoint_id, changes=body.validated_data)
         return Response(EndpointOut(endpoint).data)
 
     @extend_schema(
@@ -95,7 +94,7 @@ class EndpointsView(ResourceViewSet):
         responses={200: DeletedOut},
     )
     def destroy(self, request: Request, endpoint_id: UUID) -> Response:
-        endpoints.delete(tenant_id=tenant_of(request).id, endpoint_id=endpoint_id)
+        endpoints.delete(**scope_of(request), endpoint_id=endpoint_id)
         return Response({"id": endpoint_id, "deleted": True})
 
     @extend_schema(
@@ -107,9 +106,8 @@ class EndpointsView(ResourceViewSet):
         responses=VerifiedOut,
     )
     def verify(self, request: Request, endpoint_id: UUID) -> Response:
-        endpoint = endpoints.find(tenant_id=tenant_of(request).id, endpoint_id=endpoint_id)
-        paused = endpoint.status == Endpoint.Status.PAUSED
-        ping = endpoints.verify(endpoint, then=Endpoint.Status.PAUSED if paused else Endpoint.Status.ACTIVE)
+        endpoint = endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
+        ping = endpoints.verify(endpoint)
         return Response(
             {
                 "id": endpoint.id,
@@ -128,12 +126,11 @@ class EndpointsView(ResourceViewSet):
         responses=RotatedSecretOut,
     )
     def rotate_secret(self, request: Request, endpoint_id: UUID) -> Response:
-        tenant_id = tenant_of(request).id
-        endpoints.find(tenant_id=tenant_id, endpoint_id=endpoint_id)
+        endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
         body = RotateSecretIn(data=request.data)
         body.is_valid(raise_exception=True)
         endpoint = endpoints.rotate_secret(
-            tenant_id=tenant_id, endpoint_id=endpoint_id, **body.validated_data
+            **scope_of(request), endpoint_id=endpoint_id, **body.validated_data
         )
         return Response(RotatedSecretOut(endpoint).data)
 
@@ -146,13 +143,12 @@ class EndpointsView(ResourceViewSet):
         responses={202: QueuedOut},
     )
     def replay(self, request: Request, endpoint_id: UUID) -> Response:
-        tenant_id = tenant_of(request).id
-        endpoints.find(tenant_id=tenant_id, endpoint_id=endpoint_id)
+        endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
         body = ReplayIn(data=request.data)
         body.is_valid(raise_exception=True)
         wanted = body.validated_data
         queued = replay.replay_endpoint(
-            tenant_id=tenant_id,
+            **scope_of(request),
             endpoint_id=endpoint_id,
             begin=wanted["from"],
             end=wanted["to"],
@@ -180,7 +176,7 @@ class DeliveriesView(ResourceViewSet):
         responses=DeliveryOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        rows = Delivery.objects.for_tenant(tenant_of(request).id).defer("attempt_log")
+        rows = Delivery.objects.for_environment(**scope_of(request)).defer("attempt_log")
         if endpoint_id := query.uuid(request, "endpoint_id"):
             rows = rows.filter(endpoint_id=endpoint_id)
         if status := query.choice(request, "status", Delivery.Status.values):
@@ -204,7 +200,7 @@ class DeliveriesView(ResourceViewSet):
     )
     def retrieve(self, request: Request, delivery_id: str) -> Response:
         key = ids.decode(ids.DELIVERY, delivery_id)
-        row = Delivery.objects.for_tenant(tenant_of(request).id).filter(pk=key).first() if key else None
+        row = Delivery.objects.for_environment(**scope_of(request)).filter(pk=key).first() if key else None
         if row is None:
             raise NotFound("There is no such delivery.")
         return Response(DeliveryWithLogOut(row).data)
@@ -221,5 +217,5 @@ class DeliveriesView(ResourceViewSet):
         key = ids.decode(ids.DELIVERY, delivery_id)
         if key is None:
             raise NotFound("There is no such delivery.")
-        row = replay.replay_delivery(tenant_id=tenant_of(request).id, delivery_id=key)
+        row = replay.replay_delivery(**scope_of(request), delivery_id=key)
         return Response(ReplayedOut(row).data)

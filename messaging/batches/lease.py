@@ -331,6 +331,7 @@ def complete(batch: Batch) -> None:
         events=[
             NewEvent(
                 type="batch.completed",
+                environment=batch.environment,
                 dedupe_key=f"batch:{batch.public_id}{_round(batch.retries)}",
                 data=orjson.dumps(
                     {

@@ -98,6 +98,7 @@ def _event(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None) ->
     return NewEvent(
         id=ids.uuid7(),
         type=draft.type,
+        environment=owner.environment,
         dedupe_key=draft.dedupe_key,
         data=draft.data,
         raw_path=draft.raw_path

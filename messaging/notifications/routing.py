@@ -26,6 +26,7 @@ class Owner:
     """The tenant and account of a change, and its number as far as the gateway knows it."""
 
     tenant_id: UUID
+    environment: str
     waba_id: str
     number: lookup.NumberRoute | None = None
 
@@ -53,7 +54,9 @@ def owners(changes: Collection[Change], *, environments: Collection[str]) -> lis
         )
         _remember(known.numbers.values())
     return [
-        Owner(number.tenant_id, number.waba_id, number) if number else _owner(change, known)
+        Owner(number.tenant_id, number.environment, number.waba_id, number)
+        if number
+        else _owner(change, known)
         for change, number in zip(changes, numbers, strict=True)
     ]
 
@@ -96,5 +99,5 @@ def _owner(change: Change, known: lookup.Routes) -> Owner | None:
         if route.phone_number_id is None:
             number = known.by_digits.get((account.waba_id, route.display_phone_number or ""))
     if number is not None:
-        return Owner(number.tenant_id, number.waba_id, number)
-    return Owner(account.tenant_id, account.waba_id) if account else None
+        return Owner(number.tenant_id, number.environment, number.waba_id, number)
+    return Owner(account.tenant_id, account.environment, account.waba_id) if account else None

@@ -276,6 +276,15 @@ def test_cancel_skips_what_was_not_sent_and_ends_with_the_event(api: Api, number
     assert_error(api.post(f"{PATH}/{batch_id}/cancel"), 409, "conflict")
 
 
+def test_the_event_of_a_batchs_end_belongs_to_the_batchs_environment(
+    tenant: Tenant, account: SimulatedAccount
+) -> None:
+    number = connected_number(tenant, account, environment="test")
+    test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+    assert test_api.post(f"{PATH}/{made(test_api, number)}/cancel").status_code == 200
+    assert Event.objects.get(type="batch.completed").environment == "test"
+
+
 def test_a_completed_batch_cannot_be_cancelled(api: Api, number: PhoneNumber) -> None:
     batch_id = made(api, number)
     Batch.objects.update(status="completed")

@@ -109,7 +109,10 @@ class TestSignature:
         assert KeptNotification.objects.filter(reason="unroutable").count() == 2
         assert post(live, secret="live secret").status_code == 200
         assert post(sandbox, secret="sandbox secret").status_code == 200
-        assert [event.wamid for event in events_of(tenant)] == ["wamid.live", "wamid.test"]
+        assert [(event.wamid, event.environment) for event in events_of(tenant)] == [
+            ("wamid.live", "live"),
+            ("wamid.test", "test"),
+        ]
 
 
 @pytest.mark.django_db

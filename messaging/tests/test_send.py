@@ -146,6 +146,15 @@ def test_another_tenants_number_and_another_environments_are_unusable(
     assert_error(Api(test_key).post("/v1/messages", text(number)), 400, "invalid_request")
 
 
+def test_the_event_of_a_send_belongs_to_the_numbers_environment(
+    tenant: Tenant, account: SimulatedAccount
+) -> None:
+    number = connected_number(tenant, account, environment="test")
+    test_key = api_keys.create(name="t", environment="test", tenant=tenant).key
+    assert Api(test_key).post("/v1/messages", text(number)).status_code == 200
+    assert Event.objects.get(type="message.outbound").environment == "test"
+
+
 def test_an_upstream_error_keeps_its_bytes_and_status_and_makes_no_event(
     api: Api, number: PhoneNumber
 ) -> None:

@@ -122,11 +122,11 @@ def test_an_endpoint_that_appears_connects_and_one_that_goes_makes_pending(
     connection.recompute(tenant_id=tenant.id)
     assert state_of(number) == ("pending", "no_verified_endpoint")
     endpoint = verified_endpoint(tenant)
-    endpoints_changed.send(sender=Endpoint, tenant_id=tenant.id)
+    endpoints_changed.send(sender=Endpoint, tenant_id=tenant.id, environment="live")
     assert state_of(number) == ("connected", None)
     assert Tenant.objects.filter(pk=tenant.pk, number_connected=True).exists()
     Endpoint.objects.filter(pk=endpoint.pk).update(status=Endpoint.Status.DISABLED)
-    endpoints_changed.send(sender=Endpoint, tenant_id=tenant.id)
+    endpoints_changed.send(sender=Endpoint, tenant_id=tenant.id, environment="live")
     assert state_of(number) == ("pending", "no_verified_endpoint")
     assert Tenant.objects.filter(pk=tenant.pk, number_connected=False).exists()
     assert moves(tenant) == [
@@ -144,6 +144,22 @@ def test_an_unverified_or_foreign_endpoint_does_not_count(
     Endpoint.objects.filter(pk=endpoint.pk).update(verified_at=None)
     connection.recompute(tenant_id=tenant.id)
     assert state_of(number) == ("pending", "no_verified_endpoint")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("own", "other"), [("live", "test"), ("test", "live")])
+def test_an_endpoint_counts_for_numbers_of_its_own_environment_alone(
+    tenant: Tenant, number: PhoneNumber, own: str, other: str
+) -> None:
+    PhoneNumber.objects.update(environment=own)
+    endpoint = verified_endpoint(tenant)
+    for environment, state in ((other, ("pending", "no_verified_endpoint")), (own, ("connected", None))):
+        Endpoint.objects.filter(pk=endpoint.pk).update(environment=environment)
+        connection.recompute(tenant_id=tenant.id)
+        assert state_of(number) == state
+    assert set(Event.objects.values_list("environment", flat=True)) == {own}, (
+        "its events are its environment's"
+    )
 
 
 @pytest.mark.django_db
@@ -190,6 +206,15 @@ def test_a_failing_token_is_told_once_and_disconnects(
     assert state_of(number) == ("disconnected", "token_invalid")
     assert published(tenant, "token.invalid") == [{"waba_id": number.account.waba_id, "expires_at": None}]
     assert moves(tenant)[1:] == [("connected", "disconnected", "token_invalid")]
+
+
+@pytest.mark.django_db
+def test_the_event_of_a_token_belongs_to_the_accounts_environment(
+    tenant: Tenant, account: BusinessAccount
+) -> None:
+    BusinessAccount.objects.update(environment="test")
+    connection.token_failed(waba_id=account.waba_id)
+    assert Event.objects.get(type="token.invalid").environment == "test"
 
 
 @pytest.mark.django_db

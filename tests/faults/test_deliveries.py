@@ -53,7 +53,9 @@ def store(tenant: Tenant, count: int = COUNT // 5) -> set[str]:
     stored: set[str] = set()
     for first in range(0, count, 100):
         events = [
-            NewEvent(type="message.inbound", dedupe_key=f"msg:{first + number}", data=b"{}")
+            NewEvent(
+                type="message.inbound", environment="live", dedupe_key=f"msg:{first + number}", data=b"{}"
+            )
             for number in range(min(100, count - first))
         ]
         with transaction.atomic():
@@ -109,7 +111,7 @@ def test_valkey_flushed_stopped_and_restarted_empty_loses_nothing(
         more = publish(
             tenant_id=tenant.id,
             events=[
-                NewEvent(type="message.status", dedupe_key=f"s:{number}", data=b"{}")
+                NewEvent(type="message.status", environment="live", dedupe_key=f"s:{number}", data=b"{}")
                 for number in range(COUNT // 10)
             ],
         )

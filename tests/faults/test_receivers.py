@@ -165,7 +165,7 @@ def test_receivers_that_misbehave_cost_bounded_time_and_memory_and_are_named(
         publish(
             tenant_id=tenant.id,
             events=[
-                NewEvent(type="message.inbound", dedupe_key=f"msg:{number}", data=b"{}")
+                NewEvent(type="message.inbound", environment="live", dedupe_key=f"msg:{number}", data=b"{}")
                 for number in range(EVENTS)
             ],
         )

@@ -14,6 +14,8 @@ class NewEvent:
     id: UUID | None = None
     """Given by a flow that stores the event's id in a row of its own; otherwise publishing makes one."""
     type: str
+    environment: str
+    """Whose endpoints get it: those of the account, batch or session that caused it. Not shown in the envelope."""
     waba_id: str | None = None
     phone_number_id: str | None = None
     display_phone_number: str | None = None
@@ -28,7 +30,7 @@ class NewEvent:
 
 COLUMNS = tuple(field.name for field in fields(NewEvent) if field.name != "data")
 """The members that an event's row holds; `data` and `raw` are bodies. All are text except the id."""
-LISTED = tuple(name for name in COLUMNS if name not in {"id", "type", "raw_path"})
+LISTED = tuple(name for name in COLUMNS if name not in {"id", "type", "environment", "raw_path"})
 """The members that the envelope shows between `tenant_id` and `data`."""
 ENVELOPE = ("id", "type", "api_version", "created_at", "tenant_id", *LISTED, "data", "raw", "raw_path")
 """The envelope's members in the order in which a customer gets them."""

@@ -72,11 +72,11 @@ WITH draft AS (
     FROM json_to_recordset(%(raws)s::json) AS raw (id uuid, start int, length int)
     CROSS JOIN LATERAL (SELECT expires_on, tenant_id FROM fresh WHERE raw_id = raw.id LIMIT 1) first
 ), new_delivery AS (
-    INSERT INTO webhook_deliveries (id, tenant_id, endpoint_id, event_id, event_type, status, attempts,
-                                    next_attempt_at, attempt_log, is_replay)
+    INSERT INTO webhook_deliveries (id, tenant_id, environment, endpoint_id, event_id, event_type, status,
+                                    attempts, next_attempt_at, attempt_log, is_replay)
     SELECT (substr(fresh.id::text, 1, 13) || '-7' || substr(gen_random_uuid()::text, 16))::uuid,
-           fresh.tenant_id, e.id, fresh.id, fresh.type, 'pending', 0, now(), '[]', false
-    FROM fresh JOIN webhooks_endpoint e ON e.tenant_id = fresh.tenant_id
+           fresh.tenant_id, fresh.environment, e.id, fresh.id, fresh.type, 'pending', 0, now(), '[]', false
+    FROM fresh JOIN webhooks_endpoint e ON e.tenant_id = fresh.tenant_id AND e.environment = fresh.environment
     WHERE e.status = 'active' AND e.event_types && ARRAY[%(all)s::text, fresh.type]::varchar[]
     RETURNING event_id
 )
@@ -92,7 +92,7 @@ MOST_TOGETHER = 500
 def publish(
     *, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = None, alone: bool = False
 ) -> list[UUID]:
-    """Write events of one tenant with a delivery to every active endpoint that wants them.
+    """Write events of one tenant with a delivery to every active endpoint of their environment that wants them.
 
     `raw` is the notification that the events' `raw_path` points into. Returns the ids of the events that are new.
     Must run inside the transaction of the events' cause; the dispatcher is woken when it commits. With `alone` the

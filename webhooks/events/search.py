@@ -1,4 +1,4 @@
-"""Reading the event log: search by keyset, whether bodies are still there, how the deliveries stand.
+"""Reads of the event log: search by keyset, which bodies are still stored, the deliveries of events.
 
 Called by `/v1/events*`. Each search walks an index from the newest match on, so it costs the same with ten thousand
 and with ten million events stored.
@@ -38,6 +38,7 @@ GROUP BY event_id, status
 def search(
     *,
     tenant_id: UUID,
+    environment: str,
     types: Collection[str] = (),
     equal: Mapping[str, str],
     begin: datetime | None = None,
@@ -45,12 +46,13 @@ def search(
     before: UUID | None = None,
     limit: int,
 ) -> list[Event]:
-    """A tenant's events, newest first: of the types, with these column values, from `begin` to before `end`.
+    """A tenant's events of one environment, newest first.
 
-    `before` is the id after which the page begins. Each type is a walk of its own through the index by type:
-    one walk through all types could pass millions of others on the way to a rare one.
+    They have one of the types and these column values, and were made from `begin` to before `end`. `before` is the id
+    after which the page begins. Each type is a walk of its own through the index by type: one walk through all types
+    could pass millions of others on the way to a rare one.
     """
-    rows = Event.objects.for_tenant(tenant_id).filter(**equal)
+    rows = Event.objects.for_environment(tenant_id, environment).filter(**equal)
     if begin is not None:
         rows = rows.filter(id__gte=ids.first_at(begin))
     if end is not None:
@@ -63,10 +65,10 @@ def search(
     return list(first.union(*others, all=True).order_by("-id")[:limit] if others else first)
 
 
-def find(*, tenant_id: UUID, event_id: str) -> Event:
-    """A tenant's event by its public id. Raises NotFound."""
+def find(*, tenant_id: UUID, environment: str, event_id: str) -> Event:
+    """A tenant's event in one environment, by its public id. Raises NotFound."""
     key = ids.decode(ids.EVENT, event_id)
-    event = Event.objects.for_tenant(tenant_id).filter(pk=key).first() if key else None
+    event = Event.objects.for_environment(tenant_id, environment).filter(pk=key).first() if key else None
     if event is None:
         raise NotFound
     return event
@@ -91,7 +93,7 @@ def available(*, tenant_id: UUID, events: Sequence[Event]) -> set[UUID]:
 
 
 def delivery_counts(events: Sequence[Event]) -> dict[UUID, dict[str, int]]:
-    """How many deliveries of each event stand in each status; one query."""
+    """How many deliveries of each event have each status; one query."""
     counts = {event.id: dict.fromkeys(Delivery.Status.values, 0) for event in events}
     if counts:
         with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""`/v1/events*`: the event log (specification 4; shapes in decision "Events")."""
+"""`/v1/events*`: the event log (specification 4; answers: decision "Events")."""
 
 from typing import ClassVar
 
@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api import query
-from gateway.api.authentication import tenant_of
+from gateway.api.authentication import scope_of
 from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
 from gateway.api.viewsets import ResourceViewSet
 from webhooks.events import envelope, search
@@ -22,7 +22,7 @@ LONGEST_FILTER = 512
 
 
 class EventsView(ResourceViewSet):
-    """Every event of a tenant, found again, and what became of its deliveries."""
+    """The events of the caller's environment, and the state of their deliveries."""
 
     pagination_class: ClassVar = NewestFirst
 
@@ -40,10 +40,10 @@ class EventsView(ResourceViewSet):
         responses=EventOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        tenant_id, limit = tenant_of(request).id, limit_of(request)
+        caller, limit = scope_of(request), limit_of(request)
         cursor = request.query_params.get("cursor")
         rows = search.search(
-            tenant_id=tenant_id,
+            **caller,
             types=query.choices(request, "type", EVENT_TYPES) or (),
             equal={
                 name: value
@@ -57,7 +57,7 @@ class EventsView(ResourceViewSet):
         )
         page = rows[:limit]
         context = {
-            "available": search.available(tenant_id=tenant_id, events=page),
+            "available": search.available(tenant_id=caller["tenant_id"], events=page),
             "counts": search.delivery_counts(page),
         }
         return Response(
@@ -75,7 +75,7 @@ class EventsView(ResourceViewSet):
         responses=OneEventOut,
     )
     def retrieve(self, request: Request, event_id: str) -> Response:
-        event = search.find(tenant_id=tenant_of(request).id, event_id=event_id)
+        event = search.find(**scope_of(request), event_id=event_id)
         found = envelope.load([event.id])[event.id]
         return Response(
             {

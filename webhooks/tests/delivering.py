@@ -13,7 +13,14 @@ from webhooks.events.publish import publish
 def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **members: Any) -> UUID:
     """Publish an event; returns its id."""
     event = NewEvent(
-        **{"type": "message.inbound", "dedupe_key": key, "data": b'{"a": 1.10}', "raw_path": "x", **members}
+        **{
+            "type": "message.inbound",
+            "environment": "live",
+            "dedupe_key": key,
+            "data": b'{"a": 1.10}',
+            "raw_path": "x",
+            **members,
+        }
     )
     with transaction.atomic():
         (event_id,) = publish(tenant_id=tenant.id, events=[event], raw=raw)

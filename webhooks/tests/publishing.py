@@ -47,6 +47,7 @@ def make(
                     **{
                         "id": event_id,
                         "type": kind,
+                        "environment": "live",
                         "dedupe_key": f"msg:{event_id}",
                         "data": b'{"n":1.50}',
                         "raw_path": "entry[0]" if raw else None,

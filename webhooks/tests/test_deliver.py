@@ -116,8 +116,8 @@ def test_the_same_dedupe_key_is_one_event(
         repeated = publish(
             tenant_id=tenant.id,
             events=[
-                NewEvent(type="message.inbound", dedupe_key="k1", data=b"{}"),
-                NewEvent(type="message.inbound", dedupe_key="k2", data=b"{}"),
+                NewEvent(type="message.inbound", environment="live", dedupe_key="k1", data=b"{}"),
+                NewEvent(type="message.inbound", environment="live", dedupe_key="k2", data=b"{}"),
             ]
             * 2,
         )
@@ -209,5 +209,6 @@ def test_a_late_result_does_not_overwrite_a_newer_one(
 def test_publish_outside_a_transaction_is_refused(tenant: Tenant) -> None:
     with pytest.raises(transaction.TransactionManagementError):
         publish(
-            tenant_id=tenant.id, events=[NewEvent(type="meta.other", dedupe_key="k", data=orjson.dumps({}))]
+            tenant_id=tenant.id,
+            events=[NewEvent(type="meta.other", environment="live", dedupe_key="k", data=orjson.dumps({}))],
         )

@@ -1,9 +1,12 @@
 """`/v1/webhooks*`: create and verify, change, rotate, delete, limits; `/v1/webhook-deliveries` lists."""
 
+import asyncio
 import threading
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from aiohttp import web
@@ -15,7 +18,8 @@ from gateway.clock import isoformat, now
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
-from webhooks.delivery import dispatcher
+from webhooks import endpoints
+from webhooks.delivery import dispatcher, record
 from webhooks.endpoints import MOST_ENDPOINTS
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
@@ -23,7 +27,7 @@ from webhooks.tests.delivering import publish_one
 pytestmark = pytest.mark.django_db(transaction=True)
 
 FIELDS = [
-    "id", "url", "description", "event_types", "status", "verified_at", "secret_prefix",
+    "id", "environment", "url", "description", "event_types", "status", "verified_at", "secret_prefix",
     "previous_secret_expires_at", "last_success_at", "consecutive_failures",
 ]  # fmt: skip
 
@@ -47,7 +51,7 @@ class TestCreate:
         answer = api.post("/v1/webhooks", {"url": receiver.url, "description": "shop"})
         assert answer.status_code == 201
         body = answer.json()
-        assert list(body) == [*FIELDS[:6], "secret", *FIELDS[6:]]
+        assert list(body) == [*FIELDS[:7], "secret", *FIELDS[7:]]
         assert body["secret"].startswith("whsec_")
         assert body["secret"].startswith(body["secret_prefix"])
         assert (body["status"], body["event_types"], body["description"]) == ("active", ["*"], "shop")
@@ -334,3 +338,128 @@ class TestDeliveries:
     )
     def test_a_bad_filter_is_refused(self, api: Api, query: str) -> None:
         assert_error(api.get(f"/v1/webhook-deliveries?{query}"), 400, "invalid_request")
+
+
+class TestDuringAPing:
+    """A ping takes seconds. What comes meanwhile wins over it."""
+
+    def meanwhile(self, receiver: Receiver, does: Callable[[], object]) -> None:
+        """Have `does` happen while the next ping waits for its answer."""
+
+        def act() -> None:
+            does()
+            connection.close()
+
+        async def answer(request: Received) -> web.Response:
+            await asyncio.to_thread(act)
+            return web.json_response({"challenge": request.json["challenge"]})
+
+        receiver.ping_answer = answer
+
+    @pytest.mark.parametrize("before", ["pending", "active", "disabled"])
+    def test_a_pause_stays(self, api: Api, endpoint: dict[str, Any], receiver: Receiver, before: str) -> None:
+        path = f"/v1/webhooks/{endpoint['id']}"
+        Endpoint.objects.update(status=before, verified_at=None)
+        self.meanwhile(receiver, lambda: Endpoint.objects.update(status="paused"))
+        assert api.post(f"{path}/verify").json()["status"] == "paused"
+        shown = api.get(path).json()
+        assert (shown["status"], shown["verified_at"] is not None) == ("paused", True), "the pass is kept"
+
+    def test_a_410_stays(self, api: Api, endpoint: dict[str, Any], receiver: Receiver) -> None:
+        path = f"/v1/webhooks/{endpoint['id']}"
+        gone = UUID(endpoint["id"])
+        self.meanwhile(receiver, lambda: record.disable({gone: "gone"}))
+        assert api.post(f"{path}/verify").json()["status"] == "disabled"
+        assert api.get(path).json()["status"] == "disabled"
+
+    def test_a_second_410_of_a_disabled_one_stays(
+        self, api: Api, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        gone = UUID(endpoint["id"])
+        record.disable({gone: "gone"})
+
+        def back_and_gone_again() -> None:
+            Endpoint.objects.update(status="active")
+            record.disable({gone: "gone"})
+
+        self.meanwhile(receiver, back_and_gone_again)
+        assert api.post(f"/v1/webhooks/{gone}/verify").json()["status"] == "disabled"
+
+    @pytest.mark.parametrize(
+        "change", [{"status": "active"}, {"url": "/new"}, {"url": "/new", "status": "active"}]
+    )
+    def test_a_change_that_needs_a_ping_leaves_a_pause(
+        self, api: Api, endpoint: dict[str, Any], receiver: Receiver, change: dict[str, str]
+    ) -> None:
+        path = f"/v1/webhooks/{endpoint['id']}"
+        Endpoint.objects.update(status="disabled")
+        if "url" in change:
+            change = {**change, "url": receiver.url + change["url"]}
+        self.meanwhile(receiver, lambda: Endpoint.objects.update(status="paused"))
+        answer = api.patch(path, change)
+        if "status" in change:
+            assert_error(answer, 409, "conflict")
+            assert api.get(path).json()["url"] == receiver.url
+        else:
+            assert (answer.json()["status"], answer.json()["url"]) == ("paused", change["url"])
+        assert api.get(path).json()["status"] == "paused"
+
+    @pytest.mark.parametrize("change", [None, {"status": "active"}, {"url": "/new"}])
+    def test_a_deletion_stays(
+        self, api: Api, endpoint: dict[str, Any], receiver: Receiver, change: dict[str, str] | None
+    ) -> None:
+        path = f"/v1/webhooks/{endpoint['id']}"
+        Endpoint.objects.update(status="disabled")
+        self.meanwhile(receiver, lambda: Endpoint.objects.all().delete())
+        if change is None:
+            assert_error(api.post(f"{path}/verify"), 409, "conflict")
+        else:
+            if "url" in change:
+                change = {"url": receiver.url + "/new"}
+            assert_error(api.patch(path, change), 404, "not_found")
+        assert not Endpoint.objects.exists()
+
+    def test_another_url_is_not_taken_for_verified(
+        self, api: Api, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        path = f"/v1/webhooks/{endpoint['id']}"
+        Endpoint.objects.update(status="disabled", verified_at=None)
+        self.meanwhile(receiver, lambda: Endpoint.objects.update(url=receiver.url + "/other"))
+        assert_error(api.post(f"{path}/verify"), 409, "conflict")
+        Endpoint.objects.update(url=receiver.url)
+        assert_error(api.patch(path, {"status": "active"}), 409, "conflict")
+        shown = api.get(path).json()
+        assert (shown["status"], shown["verified_at"]) == ("disabled", None)
+
+    def test_a_description_that_changes_beside_a_pause_leaves_it(
+        self, api: Api, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        find = endpoints.find
+
+        def found_then_paused(**of: Any) -> Endpoint:
+            found = find(**of)
+            Endpoint.objects.update(status="paused")
+            return found
+
+        monkeypatch.setattr(endpoints, "find", found_then_paused)
+        answer = api.patch(f"/v1/webhooks/{endpoint['id']}", {"description": "new"})
+        assert (answer.json()["status"], answer.json()["description"]) == ("paused", "new")
+
+
+@pytest.mark.parametrize("how", ["verify", "active"])
+def test_a_passed_ping_and_active_close_the_circuit_at_once(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, how: str
+) -> None:
+    path = f"/v1/webhooks/{endpoint['id']}"
+    publish_one(tenant)
+    Endpoint.objects.update(
+        circuit_open_until=now() + timedelta(minutes=15), circuit_opened=5, consecutive_failures=12
+    )
+    dispatcher.run()
+    assert receiver.received == []
+    answer = api.post(f"{path}/verify") if how == "verify" else api.patch(path, {"status": "active"})
+    assert answer.status_code == 200
+    dispatcher.run()
+    assert len(receiver.wait_for(1)) == 1
+    row = Endpoint.objects.get()
+    assert (row.circuit_open_until, row.circuit_opened, row.consecutive_failures) == (None, 0, 0)

@@ -30,6 +30,7 @@ def an_event(key: str, **values: Any) -> NewEvent:
     return NewEvent(
         **{
             "type": "message.inbound",
+            "environment": "live",
             "dedupe_key": key,
             "data": orjson.dumps({"of": key}),
             "raw_path": "entry[0]",

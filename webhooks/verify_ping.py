@@ -1,0 +1,80 @@
+"""The verify ping: a signed challenge that an endpoint must answer before it receives events."""
+
+import secrets
+from dataclasses import dataclass
+
+import orjson
+from django.conf import settings
+
+from gateway import ids
+from gateway.api.errors import WebhookVerifyFailed
+from gateway.clock import now
+from gateway.outbound.client import Answer, post_once
+from webhooks.delivery import signed_request
+from webhooks.models import Endpoint
+
+PING_TYPE = "webhook.verify"
+EXCERPT_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """How an endpoint answered the verify ping."""
+
+    passed: bool
+    http_status: int | None
+    response_ms: int
+    error: str | None
+    body_excerpt: str
+
+
+def passed(endpoint: Endpoint, *, url: str | None = None) -> Ping:
+    """Ping an endpoint, or the `url` that it shall get. Raises WebhookVerifyFailed when the ping does not pass."""
+    answer = ping(endpoint, url=url)
+    if not answer.passed:
+        raise WebhookVerifyFailed(
+            details={
+                "endpoint_id": endpoint.id,
+                "http_status": answer.http_status,
+                "error": answer.error,
+                "body_excerpt": answer.body_excerpt,
+            }
+        )
+    return answer
+
+
+def ping(endpoint: Endpoint, *, url: str | None = None) -> Ping:
+    """POST a signed challenge. It passes with a 2xx that carries the challenge as text or as JSON, within 5 seconds."""
+    challenge = secrets.token_urlsafe(24)
+    body = orjson.dumps({"type": PING_TYPE, "challenge": challenge})
+    answer = post_once(
+        url or endpoint.url,
+        body,
+        signed_request.headers(
+            keys=signed_request.target_of(endpoint, at=now()).keys,
+            message_id=ids.encode("ping_", ids.uuid7()),
+            timestamp=int(now().timestamp()),
+            body=body,
+            event_type=PING_TYPE,
+        ),
+        allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
+        total_timeout=settings.WEBHOOK_VERIFY_TIMEOUT_MS / 1000,
+    )
+    has_passed = answer.ok and _carries(answer, challenge)
+    return Ping(
+        passed=has_passed,
+        http_status=answer.status,
+        response_ms=answer.ms,
+        error=answer.error or (None if has_passed else "wrong_answer"),
+        body_excerpt=answer.body.decode("utf-8", "replace")[:EXCERPT_CHARACTERS],
+    )
+
+
+def _carries(answer: Answer, challenge: str) -> bool:
+    if answer.body.strip() == challenge.encode():
+        return True
+    try:
+        value = orjson.loads(answer.body)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(value, dict) and value.get("challenge") == challenge
