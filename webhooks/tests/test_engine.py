@@ -132,7 +132,7 @@ def test_a_lost_database_connection_heals(
             await asyncio.to_thread(terminate_all)
         return web.Response()
 
-    receiver.answer = cut  # type: ignore[assignment]
+    receiver.answer = cut
     for number in range(5):
         publish_one(tenant, f"k{number}")
     dispatcher.run()
@@ -169,7 +169,7 @@ def test_a_stopping_worker_finishes_what_is_under_way_and_gives_back_the_rest(
             await asyncio.sleep(0.01)
         return web.Response()
 
-    receiver.answer = stop  # type: ignore[assignment]
+    receiver.answer = stop
     for number in range(6):
         publish_one(tenant, f"k{number}")
     dispatcher.run()
@@ -194,7 +194,7 @@ def test_what_waited_too_long_for_its_turn_is_left_to_its_lease(
         await asyncio.sleep(2 if len(receiver.received) == 1 else 0)
         return web.Response()
 
-    receiver.answer = slow  # type: ignore[assignment]
+    receiver.answer = slow
     for number in range(2):
         publish_one(tenant, f"k{number}")
     dispatcher.run()
@@ -341,7 +341,7 @@ def test_large_bodies_go_out_a_few_at_a_time(
         at_once["now"] -= 1
         return web.Response()
 
-    receiver.answer = slow  # type: ignore[assignment]
+    receiver.answer = slow
     for number in range(8):
         publish_one(tenant, f"k{number}", raw=b'"' + b"x" * 400_000 + b'"')
     dispatcher.run()
