@@ -60,9 +60,9 @@ def _measure(
     concurrency: int,
 ) -> Result:
     def notifications(number: int) -> list[Request]:
-        return [_notification(businesses[n % BUSINESSES], items) for n in range(number)]
+        return [notification(businesses[n % BUSINESSES], items) for n in range(number)]
 
-    before = _stored()
+    before = stored()
     floor, service = harness.in_turns(
         f"{floor_url}/upstream/webhook",
         f"{url}/upstream/webhook",
@@ -81,7 +81,7 @@ def _measure(
     )
     result.expect(floor.load.statuses == {200: count}, f"the floor answered {floor.load.statuses}")
     result.expect(service.load.statuses == {200: count}, f"the service answered {service.load.statuses}")
-    stored = {name: rows - before[name] for name, rows in _stored().items()}
+    found = {name: rows - before[name] for name, rows in stored().items()}
     taken = count + count // WARM_UP
     expected = {
         "events": taken * items,
@@ -89,11 +89,12 @@ def _measure(
         "deliveries": taken * items,
         "distinct": taken * items,
     }
-    result.expect(stored == expected, f"stored {stored}, not {expected}")
+    result.expect(found == expected, f"stored {found}, not {expected}")
     return result
 
 
-def _stored() -> dict[str, int]:
+def stored() -> dict[str, int]:
+    """How many rows there are, and how many different events."""
     with cursor() as database:
         database.execute(
             "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM event_payloads), "
@@ -103,7 +104,7 @@ def _stored() -> dict[str, int]:
     return dict(zip(("events", "payloads", "deliveries", "distinct"), row, strict=True))
 
 
-def _notification(of: Business, items: int) -> Request:
+def notification(of: Business, items: int) -> Request:
     """Inbound texts of different customers to one number, as the upstream writes and signs them."""
     from django.conf import settings
 

@@ -32,8 +32,9 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """The ASGI entry point: `python -m edge` serves it."""
-    if scope["type"] != "http":
-        raise ValueError(f"The edge does not serve {scope['type']}.")
+    if scope["type"] == "lifespan":
+        await _live(receive, send)
+        return
     started = perf_counter()
     timing.start()
     request = Request(scope, receive, ids.encode(ids.REQUEST, ids.uuid7()))
@@ -46,6 +47,15 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     finally:
         request.close()
     await _send(reply, request, started, send)
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """The server's start and stop: what the routes hold is given back once the last request has its answer."""
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await notifications.close()
+    await send({"type": "lifespan.shutdown.complete"})
 
 
 async def _answer(request: Request) -> Reply:

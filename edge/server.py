@@ -19,7 +19,7 @@ def config(*, host: str, port: int) -> uvicorn.Config:
         http=BoundedProtocol,
         ws="none",
         loop="uvloop",
-        lifespan="off",
+        lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,

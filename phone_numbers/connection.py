@@ -5,7 +5,7 @@ Every cause (onboarding, number operations, endpoints, upstream events, token he
 `number.connection` event, and all of it commits together. The states and details stand in docs/numbers.md.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from django.db.models import F, Value
 from django.db.models.functions import Greatest
 
 from gateway.clock import isoformat, now
-from gateway.database.statements import bulk_cursor
+from gateway.database.statements import Statements, run
 from gateway.database.transactions import after_commit
 from phone_numbers.lookup import NumberRoute
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
@@ -266,14 +266,19 @@ def touch_last_event(numbers: Iterable[NumberRoute]) -> None:
 
     Rows that another process holds are passed over: it is noting the same thing.
     """
+    touched = numbers_to_touch(numbers)
+    if touched:
+        after_commit(lambda: run(touching(touched), prepared=True))
+
+
+def numbers_to_touch(numbers: Iterable[NumberRoute]) -> set[str]:
+    """The ids of those numbers whose `last_event_at` is older than its grain."""
     stale_before = now() - LAST_EVENT_GRAIN
-    touched = {
+    return {
         number.phone_number_id
         for number in numbers
         if number.last_event_at is None or number.last_event_at < stale_before
     }
-    if touched:
-        after_commit(lambda: _touch(touched))
 
 
 # Written out, one statement and a transaction of its own: a busy number takes it every second.
@@ -286,6 +291,6 @@ WHERE id IN (SELECT id FROM numbers_phonenumber
 """
 
 
-def _touch(phone_number_ids: set[str]) -> None:
-    with bulk_cursor(prepared=True) as cursor:
-        cursor.execute(_TOUCH, [list(phone_number_ids), LAST_EVENT_GRAIN.total_seconds()])
+def touching(phone_number_ids: Collection[str]) -> Statements[None]:
+    """Note that events of these numbers arrived."""
+    yield _TOUCH, [list(phone_number_ids), LAST_EVENT_GRAIN.total_seconds()]

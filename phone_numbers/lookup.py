@@ -10,7 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from gateway.api.errors import InvalidRequest
-from gateway.database.statements import Statements, bulk_cursor, run
+from gateway.database.statements import Statements, run
 from gateway.encryption import decrypt
 from phone_numbers.models import PhoneNumber
 
@@ -141,22 +141,36 @@ def route(
     environments: Collection[str],
     digits: Collection[str] = (),
 ) -> Routes:
-    """The owners of all accounts and numbers that a notification names, in one query.
+    """`routing` on Django's connection."""
+    return run(
+        routing(
+            waba_ids=waba_ids, phone_number_ids=phone_number_ids, environments=environments, digits=digits
+        ),
+        prepared=True,
+    )
+
+
+def routing(
+    *,
+    waba_ids: Collection[str],
+    phone_number_ids: Collection[str],
+    environments: Collection[str],
+    digits: Collection[str] = (),
+) -> Statements[Routes]:
+    """The owners of all accounts and numbers that notifications name, in one query.
 
     `environments` are those whose app secret signed it: a simulator's notification never reaches a live account.
     `digits` are display numbers as the upstream writes them, digits only; unknown ids are simply not in the answer.
     """
-    with bulk_cursor(prepared=True) as cursor:
-        cursor.execute(
-            _ROUTES,
-            {
-                "waba_ids": list(waba_ids),
-                "phone_number_ids": list(phone_number_ids),
-                "digits": list(digits),
-                "environments": list(environments),
-            },
-        )
-        rows = cursor.fetchall()
+    rows = yield (
+        _ROUTES,
+        {
+            "waba_ids": list(waba_ids),
+            "phone_number_ids": list(phone_number_ids),
+            "digits": list(digits),
+            "environments": list(environments),
+        },
+    )
     accounts: dict[str, AccountRoute] = {}
     numbers: dict[str, NumberRoute] = {}
     by_digits: dict[tuple[str, str], NumberRoute] = {}

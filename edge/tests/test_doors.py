@@ -134,5 +134,5 @@ def test_another_version_is_400(door: Door) -> None:
     )
 
 
-def test_an_unknown_path_is_404(door: Door) -> None:
-    assert_error(door.ask("GET", "/v1/nothing-here"), 404, "not_found")  # type: ignore[arg-type]
+def test_the_edge_has_no_other_path(edge_address: tuple[str, int]) -> None:
+    assert_error(EdgeDoor(edge_address).ask("GET", "/v1/nothing-here"), 404, "not_found")  # type: ignore[arg-type]

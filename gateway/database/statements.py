@@ -98,12 +98,28 @@ class LoopConnection:
 
     def __init__(self) -> None:
         self._connection: psycopg.AsyncConnection[Any] | None = None
+        # Kept: in an event loop each task would make a connection object of Django's to ask for it.
+        self._errors = connection.wrap_database_errors
 
     async def run(self, statements: Statements[Result]) -> Result:
         """Run statements in a transaction of their own. Raises Django's database errors."""
-        with connection.wrap_database_errors:
+        with self._errors:
             try:
-                return await self._run(statements)
+                connected = await self._open()
+                async with connected.transaction():
+                    return await self._execute(connected, statements)
+            except BaseException:
+                await self.close()
+                raise
+
+    async def run_each(self, statements: Statements[Result]) -> Result:
+        """Run statements, each prepared and in a transaction of its own: two round trips less for a lone one.
+
+        Raises Django's database errors.
+        """
+        with self._errors:
+            try:
+                return await self._execute(await self._open(), statements, prepared=True)
             except BaseException:
                 await self.close()
                 raise
@@ -114,15 +130,26 @@ class LoopConnection:
             await self._connection.close()
             self._connection = None
 
-    async def _run(self, statements: Statements[Result]) -> Result:
+    async def _open(self) -> "psycopg.AsyncConnection[Any]":
         if self._connection is None:
             parameters = {**connection.get_connection_params(), "cursor_factory": psycopg.AsyncCursor}
             self._connection = await psycopg.AsyncConnection.connect(**parameters, autocommit=True)
-        async with self._connection.transaction(), self._connection.cursor(binary=True) as cursor:
+            if settings.DATABASE_PREPARED_STATEMENTS:
+                self._connection.prepare_threshold = ONLY_WHEN_ASKED
+        return self._connection
+
+    async def _execute(
+        self,
+        connected: "psycopg.AsyncConnection[Any]",
+        statements: Statements[Result],
+        *,
+        prepared: bool = False,
+    ) -> Result:
+        async with connected.cursor(binary=True) as cursor:
             try:
                 step = next(statements)
                 while True:
-                    await cursor.execute(*step)
+                    await cursor.execute(*step, prepare=prepared or None)
                     step = statements.send(await cursor.fetchall() if cursor.description else [])
             except StopIteration as end:
                 result: Result = end.value

@@ -79,7 +79,7 @@ def _publish(
     raw, moved = body, None
     if splitter is not None:
         raw, moved = splitter.split({(change.entry, change.change) for change, _ in changes})
-    by_change = [[_event(draft, owner, moved) for draft in change.drafts] for change, owner in changes]
+    by_change = [[event_of(draft, owner, moved) for draft in change.drafts] for change, owner in changes]
     fresh = set(
         publish(
             tenant_id=tenant_id,
@@ -94,7 +94,8 @@ def _publish(
     number_connection.touch_last_event(owner.number for _, owner in changes if owner.number)
 
 
-def _event(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None) -> NewEvent:
+def event_of(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None) -> NewEvent:
+    """The event of a draft; `moved` says where its change is in the tenant's part of the notification."""
     return NewEvent(
         id=ids.uuid7(),
         type=draft.type,

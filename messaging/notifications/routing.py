@@ -10,6 +10,7 @@ from time import monotonic
 from uuid import UUID
 
 from gateway.clock import now
+from gateway.database.statements import Statements, run
 from gateway.upstream.notifications.normalise import Change
 from phone_numbers import lookup
 
@@ -41,12 +42,19 @@ class Owner:
 
 
 def owners(changes: Collection[Change], *, environments: Collection[str]) -> list[Owner | None]:
+    """`finding_owners` on Django's connection."""
+    return run(finding_owners(changes, environments=environments), prepared=True)
+
+
+def finding_owners(
+    changes: Collection[Change], *, environments: Collection[str]
+) -> Statements[list[Owner | None]]:
     """The owner of each change, in at most one query; None for what belongs to nobody here."""
     numbers = [_recall(change, environments) for change in changes]
     unknown = [change.route for change, number in zip(changes, numbers, strict=True) if number is None]
     known = lookup.Routes({}, {}, {})
     if unknown:
-        known = lookup.route(
+        known = yield from lookup.routing(
             waba_ids={id_ for route in unknown for id_ in (route.waba_info_id, route.entry_id) if id_},
             phone_number_ids={route.phone_number_id for route in unknown if route.phone_number_id},
             environments=environments,

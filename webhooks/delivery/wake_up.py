@@ -37,6 +37,11 @@ def after_commit() -> None:
     transactions.after_commit(_wake.ask)
 
 
+def soon() -> None:
+    """Wake the dispatcher soon, for what was committed on a connection other than Django's."""
+    _wake.ask()
+
+
 def wake() -> None:
     """Signal that deliveries are due; starts a dispatcher when none is running."""
     try:
