@@ -26,9 +26,10 @@ from billing.models import (
     Mandate,
     PaymentAttempt,
     ProviderEvent,
+    Refund,
 )
 from billing.money import rupees
-from billing.payments import bank_transfers
+from billing.payments import bank_transfers, refunds
 from billing.payments.provider import ProviderUnreachable
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.clock import now
@@ -43,6 +44,7 @@ INVOICE_LABELS = {
     "paid": "success",
     "void": "warning",
 }
+REFUND_LABELS = {"processed": "success", "failed": "danger", "unknown": "warning"}
 ATTEMPT_LABELS = {"captured": "success", "failed": "danger", "unknown": "warning"}
 
 
@@ -71,6 +73,16 @@ class PaymentForm(BaseDialogForm):  # type: ignore[misc]
     )
     reference = forms.CharField(
         label="The bank's reference (UTR)", max_length=64, widget=UnfoldAdminTextInputWidget
+    )
+
+
+class RefundForm(BaseDialogForm):  # type: ignore[misc]
+    amount = forms.DecimalField(
+        label="Amount in rupees",
+        min_value=0.01,
+        max_digits=12,
+        decimal_places=2,
+        widget=UnfoldAdminDecimalFieldWidget,
     )
 
 
@@ -293,6 +305,8 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
         "kind",
         "shown_status",
         "amount",
+        "refunded",
+        "provider",
         "mandate",
         "receipt",
         "provider_order_id",
@@ -304,7 +318,44 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
         "completed_at",
         "error",
     )
-    readonly_fields = ("shown_status", "amount")
+    actions_detail = ("refund",)
+    readonly_fields = ("shown_status", "amount", "refunded")
+
+    def has_refund_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("billing.add_refund")
+
+    @action(
+        description="Pay back",
+        permissions=["refund"],
+        icon="currency_rupee",
+        variant=ActionVariant.WARNING,
+        dialog=dialog(
+            "Pay back?",
+            "The provider returns the money to where it came from. At most the invoice's surplus can be paid back.",
+            "Pay back",
+            RefundForm,
+        ),
+    )
+    def refund(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        refund = _attempted(
+            request,
+            lambda: refunds.pay_back(
+                attempt_id=UUID(object_id),
+                amount_paise=int(form.cleaned_data["amount"] * 100),
+                at=now(),
+                actor_user_id=request.user.pk,
+            ),
+        )
+        if refund is not None:
+            messages.success(
+                request,
+                f"The refund of {rupees(refund.amount_paise)} is {refund.get_status_display().lower()}.",
+            )
+        return _to(reverse("admin:billing_paymentattempt_change", args=[object_id]))
+
+    @display(description="Paid back")
+    def refunded(self, attempt: PaymentAttempt) -> str:
+        return rupees(attempt.refunded_paise)
 
     @display(description="Status", label=ATTEMPT_LABELS, ordering="status")
     def shown_status(self, attempt: PaymentAttempt) -> tuple[str, str]:
@@ -313,6 +364,35 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
     @display(description="Amount")
     def amount(self, attempt: PaymentAttempt) -> str:
         return rupees(attempt.amount_paise)
+
+
+@admin.register(Refund)
+class RefundAdmin(ReadOnlyAdmin):
+    list_display = ("__str__", "attempt", "amount", "shown_status", "created_at", "completed_at")
+    list_filter = ("status",)
+    list_select_related = ("attempt",)
+    search_fields = ("attempt__invoice__number", "=provider_refund_id")
+    ordering = ("-id",)
+    fields = (
+        "attempt",
+        "amount",
+        "shown_status",
+        "receipt",
+        "provider_refund_id",
+        "created_at",
+        "completed_at",
+        "requested_by",
+        "error",
+    )
+    readonly_fields = ("amount", "shown_status")
+
+    @display(description="Amount")
+    def amount(self, refund: Refund) -> str:
+        return rupees(refund.amount_paise)
+
+    @display(description="Status", label=REFUND_LABELS, ordering="status")
+    def shown_status(self, refund: Refund) -> tuple[str, str]:
+        return refund.status, refund.get_status_display()
 
 
 @admin.register(ProviderEvent)

@@ -7,3 +7,4 @@ class BillingConfig(AppConfig):
 
     def ready(self) -> None:
         from billing import checks  # noqa: F401 - registers the checks of the settings
+        from billing.payments import trouble  # noqa: F401 - adds its section to the health report

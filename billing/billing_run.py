@@ -1,42 +1,47 @@
 """The billing run: every step that is due at a moment, in order. Called by beat and by `manage.py billing_run`.
 
-Every step looks for what is due at a moment and does it once; running it again, later, or twice at once changes
-nothing more. Trouble with the provider leaves an attempt waiting, never a step undone.
+Every step looks for what is due and does it once, so a run may be repeated, interrupted or run twice at once. Steps are
+independent: one that fails is logged and counted, and the next one follows.
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from datetime import datetime
+
+import structlog
 
 from billing import reminders, restriction, snapshots
 from billing.invoices import issuing
-from billing.payments import charging, mandates, notices
+from billing.isolation import SomeFailed
+from billing.payments import charging, mandates, notices, refunds
+
+log = structlog.get_logger(__name__)
+
+STEPS: dict[str, Callable[[datetime], int]] = {
+    "trials_ended": snapshots.end_trials,
+    "snapshots": snapshots.take,
+    "invoices": issuing.issue_due,
+    "notices": notices.apply_waiting,
+    "mandates": mandates.reconcile,
+    "looked_up": charging.reconcile,
+    "refunds": refunds.reconcile,
+    "debits": charging.charge_due,
+    "overdue": restriction.mark_overdue,
+    "reminders": reminders.send_due,
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """How much each step did."""
-
-    trials_ended: int
-    snapshots: int
-    invoices: int
-    notices: int
-    looked_up: int
-    debits: int
-    overdue: int
-    reminders: int
-
-    def as_dict(self) -> dict[str, int]:
-        return asdict(self)
-
-
-def run(at: datetime) -> Report:
-    """Do everything that is due at `at`."""
-    trials_ended = snapshots.end_trials(at)
-    taken = snapshots.take(at)
-    issued = issuing.issue_due(at)
-    applied = notices.apply_waiting(at)
-    mandates.reconcile(at)
-    looked_up = charging.reconcile(at)
-    debits = charging.charge_due(at)
-    overdue = restriction.mark_overdue(at)
-    return Report(trials_ended, taken, issued, applied, looked_up, debits, overdue, reminders.send_due(at))
+def run(at: datetime) -> dict[str, int]:
+    """Do everything that is due at `at`; returns how much each step did, and how many steps had trouble (`failed`)."""
+    report: dict[str, int] = {}
+    failed = 0
+    for name, step in STEPS.items():
+        try:
+            report[name] = step(at)
+        except SomeFailed as trouble:
+            report[name] = trouble.done
+            failed += 1
+        except Exception:
+            report[name] = 0
+            failed += 1
+            log.exception("billing_step_failed", step=name)
+    return {**report, "failed": failed}

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 
 from billing import gst
+from billing.payments.provider import PROVIDERS
 from billing.periods import Period
 from tenants.signup import tax_ids
 
@@ -28,6 +29,8 @@ def check_values(**_: Any) -> list[CheckMessage]:
             problems.append(Error("BILLING_SELLER_GSTIN must be a GSTIN, not a PAN.", id="billing.E002"))
     except tax_ids.InvalidTaxIdError as error:
         problems.append(Error(f"BILLING_SELLER_GSTIN: {error}", id="billing.E002"))
+    if settings.PAYMENT_PROVIDER not in PROVIDERS:
+        problems.append(Error(f"PAYMENT_PROVIDER must be one of {', '.join(PROVIDERS)}.", id="billing.E004"))
     if settings.BILLING_FIRST_PERIOD:
         try:
             Period.parse(settings.BILLING_FIRST_PERIOD)

@@ -12,12 +12,20 @@ from django.db import models
 from django.db.models import F, Q
 
 from billing import gst
-from billing.payments.models import Mandate, PaymentAttempt, ProviderEvent
+from billing.payments.models import (
+    BankTransfer,
+    Mandate,
+    PaymentAttempt,
+    ProviderEvent,
+    ProviderTrouble,
+    Refund,
+)
 from gateway import ids
 from gateway.ids import uuid7
 from tenants.models import Tenant
 
 __all__ = [
+    "BankTransfer",
     "BillingProfile",
     "BillingSnapshot",
     "CreditNote",
@@ -25,8 +33,11 @@ __all__ = [
     "InvoiceLine",
     "InvoiceSeries",
     "Mandate",
+    "PayLink",
     "PaymentAttempt",
     "ProviderEvent",
+    "ProviderTrouble",
+    "Refund",
 ]
 
 INVOICE = "inv_"
@@ -143,6 +154,8 @@ class Invoice(models.Model):
     overdue_since = models.DateTimeField(null=True, blank=True)
     """First day of dunning: when a debit first failed, else the due date."""
     reminders_sent = models.PositiveSmallIntegerField(default=0)
+    reopened_at = models.DateTimeField(null=True, blank=True)
+    """When a refund made a paid invoice due again. It is reminded of anew, and never debited by itself."""
     retries_started = models.PositiveSmallIntegerField(default=0)
     irn = models.CharField(max_length=64, null=True, blank=True)
     ack_no = models.CharField(max_length=30, null=True, blank=True)
@@ -209,6 +222,18 @@ class Invoice(models.Model):
     @property
     def attempts_newest_first(self) -> models.QuerySet[PaymentAttempt]:
         return self.attempts.order_by("-id")
+
+
+class PayLink(models.Model):
+    """The secret in the address of an invoice's pay page. Random, so that no rotation of keys ends a mailed link."""
+
+    invoice = models.OneToOneField(
+        Invoice, primary_key=True, on_delete=models.PROTECT, related_name="pay_link"
+    )
+    token = models.CharField(max_length=64, unique=True)
+
+    def __str__(self) -> str:
+        return str(self.pk)
 
 
 class InvoiceLine(models.Model):

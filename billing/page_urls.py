@@ -6,6 +6,6 @@ from billing import pages
 from billing.payments import webhook_views
 
 urlpatterns = [
-    path("internal/razorpay/webhook", webhook_views.razorpay, name="razorpay-webhook"),
+    path("internal/<str:provider>/webhook", webhook_views.receive, name="payment-webhook"),
     path("pay/<str:token>", pages.pay, name="pay"),
 ]

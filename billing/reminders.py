@@ -6,6 +6,7 @@ from uuid import UUID
 from django.db import transaction
 
 from billing import mails
+from billing.isolation import each
 from billing.models import Invoice
 
 DAYS = (0, 3, 7, 14, 21)
@@ -14,7 +15,9 @@ DAYS = (0, 3, 7, 14, 21)
 def send_due(at: datetime) -> int:
     """Send each reminder that is due, once; several missed ones are one mail. Returns how many were sent."""
     overdue = Invoice.objects.unpaid().filter(overdue_since__isnull=False, reminders_sent__lt=len(DAYS))
-    return sum(_send(invoice.pk, at) for invoice in list(overdue.only("id")))
+    return each(
+        list(overdue.values_list("id", flat=True)), lambda invoice_id: _send(invoice_id, at), step="reminders"
+    )
 
 
 def _send(invoice_id: UUID, at: datetime) -> bool:

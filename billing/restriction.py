@@ -7,9 +7,11 @@ run. The restriction is enforced by `tenants/billing_restriction.py`.
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
-from django.db.models import Min
+from django.db.models import Min, Q
 
+from billing.isolation import each
 from billing.models import Invoice
 from tenants.models import Tenant
 
@@ -40,23 +42,39 @@ def refresh(*, tenant_id: UUID, at: datetime) -> None:
 
 
 def mark_overdue(at: datetime) -> int:
-    """Invoices that are unpaid on their due date are overdue since then; returns how many became so."""
-    late = Invoice.objects.unpaid().filter(overdue_since__isnull=True, due_at__lte=at)
-    marked = 0
-    for invoice in list(late.only("id", "tenant_id", "due_at")):
+    """Invoices that are unpaid on their due date are overdue since then; returns how many became so.
+
+    One that a refund made due again has the full time to pay from then on.
+    """
+    again = timedelta(days=settings.BILLING_DUE_DAYS)
+    late = (
+        Invoice.objects.unpaid()
+        .filter(overdue_since__isnull=True, due_at__lte=at)
+        .filter(Q(reopened_at__isnull=True) | Q(reopened_at__lte=at - again))
+    )
+
+    def mark(invoice: Invoice) -> int:
+        since = max(invoice.due_at, invoice.reopened_at + again) if invoice.reopened_at else invoice.due_at
         with transaction.atomic():
-            marked += (
-                Invoice.objects.unpaid()
-                .filter(pk=invoice.pk, overdue_since__isnull=True)
-                .update(overdue_since=invoice.due_at)
-            )
+            marked = late.filter(pk=invoice.pk).update(overdue_since=since)
             refresh(tenant_id=invoice.tenant_id, at=at)
-    for tenant_id in list(
-        Tenant.objects.filter(
-            billing_status=_STATUS.PAST_DUE,
-            billing_restricted=False,
-            past_due_since__lte=at - RESTRICTED_AFTER,
-        ).values_list("id", flat=True)
-    ):
-        refresh(tenant_id=tenant_id, at=at)
-    return marked
+        return marked
+
+    try:
+        return each(list(late), mark, step="overdue")
+    finally:
+        _restrict(at)
+
+
+def _restrict(at: datetime) -> None:
+    """Restrict the tenants whose oldest overdue invoice has become three weeks old."""
+    long_overdue = Tenant.objects.filter(
+        billing_status=_STATUS.PAST_DUE,
+        billing_restricted=False,
+        past_due_since__lte=at - RESTRICTED_AFTER,
+    )
+    each(
+        list(long_overdue.values_list("id", flat=True)),
+        lambda tenant_id: refresh(tenant_id=tenant_id, at=at),
+        step="restriction",
+    )

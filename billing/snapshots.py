@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from billing import plan
+from billing.isolation import each
 from billing.models import BillingSnapshot
 from billing.periods import Period
 from billing.usage import active_numbers, billed_from
@@ -30,7 +31,8 @@ def end_trials(at: datetime) -> int:
 
 def take(at: datetime) -> int:
     """Take every snapshot that is due; returns how many were new."""
-    return sum(_take(tenant, period, at) for period in due_periods(at) for tenant in _without(period))
+    due = [(tenant, period) for period in due_periods(at) for tenant in _without(period)]
+    return each(due, lambda one: _take(*one, at), step="snapshots")
 
 
 def due_periods(at: datetime) -> Iterator[Period]:
@@ -42,7 +44,7 @@ def due_periods(at: datetime) -> Iterator[Period]:
         period = period.next
 
 
-def _without(period: Period) -> Iterator[Tenant]:
+def _without(period: Period) -> QuerySet[Tenant]:
     """Tenants that are to be billed for a month and have no snapshot of it."""
     return (
         Tenant.objects.filter(
@@ -53,7 +55,6 @@ def _without(period: Period) -> Iterator[Tenant]:
         )
         .exclude(billing_snapshots__period=str(period))
         .order_by("id")
-        .iterator()
     )
 
 

@@ -144,6 +144,8 @@ BILLING_SELLER_NAME: str = env.str("BILLING_SELLER_NAME", "Example Messaging Pri
 BILLING_SELLER_ADDRESS: str = env.str("BILLING_SELLER_ADDRESS", "1 Example Road, Mumbai 400001")
 BILLING_SELLER_GSTIN: str = env.str("BILLING_SELLER_GSTIN", "27AAPFU0939F1ZV")
 """The seller's state is that of its GSTIN."""
+PAYMENT_PROVIDER: str = env.str("PAYMENT_PROVIDER", "razorpay")
+"""Where new mandates and payment links are made. Those that exist stay with the provider that made them."""
 RAZORPAY_BASE_URL: str = env.str(
     "RAZORPAY_BASE_URL",
     "https://api.razorpay.com/v1" if PRODUCTION else f"http://127.0.0.1:{SIMULATOR_PORT}/v1",

@@ -48,8 +48,8 @@ def issue(
             issued_by=actor_user_id,
         )
         invoice.credited_paise += total_paise
-        settlement.close_if_settled(invoice, at)
-        invoice.save(update_fields=["credited_paise", "status", "paid_at"])
+        settlement.restate(invoice, at)
+        invoice.save(update_fields=["credited_paise", *settlement.RESTATED])
         restriction.refresh(tenant_id=invoice.tenant_id, at=at)
         audit.record(
             action="billing.credit",

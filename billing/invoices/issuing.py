@@ -13,6 +13,7 @@ from django.db import transaction
 
 from billing import gst, mails, plan, profiles
 from billing.invoices.invoice_numbers import take_number
+from billing.isolation import each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
 from billing.money import in_words
 from tenants.signup import tax_ids
@@ -26,7 +27,7 @@ def issue_due(at: datetime) -> int:
         .order_by("period", "id")
         .values_list("id", flat=True)
     )
-    return sum(_issue(snapshot_id, at) for snapshot_id in list(waiting))
+    return each(list(waiting), lambda snapshot_id: _issue(snapshot_id, at), step="invoices")
 
 
 def _issue(snapshot_id: UUID, at: datetime) -> bool:

@@ -3,10 +3,11 @@
 from datetime import datetime
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from billing import restriction
-from billing.models import Invoice, PaymentAttempt
+from billing.models import BankTransfer, Invoice, PaymentAttempt
+from billing.money import rupees
 from billing.payments import charging, settlement
 from billing.payments.models import ATTEMPT
 from gateway import ids
@@ -18,34 +19,25 @@ from tenants import audit
 def record(
     *, invoice_id: UUID, amount_paise: int, reference: str, at: datetime, actor_user_id: int | None = None
 ) -> PaymentAttempt:
-    """Record a payment of an invoice, whole or in part; `reference` is the bank's (UTR).
+    """Record a payment of an invoice, whole or in part; `reference` is the bank's (UTR), unique per tenant.
 
-    Raises InvalidRequest for more than is due, Conflict while another payment is in flight.
+    Raises InvalidRequest for more than is due and for a reference that was recorded before, Conflict while another
+    payment is in flight.
     """
+    reference = " ".join(reference.split()).upper()
     charging.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
     with transaction.atomic():
         invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
         if not 0 < amount_paise <= invoice.amount_due_paise:
-            raise InvalidRequest.of(amount_paise=f"Must be from 1 to {invoice.amount_due_paise} paise.")
+            raise InvalidRequest.of(
+                amount=f"Must be from ₹0.01 to {rupees(invoice.amount_due_paise)}, which is due."
+            )
         if PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT).exists():
             raise Conflict("A payment of this invoice is in flight: wait for its result.")
-        key = uuid7()
-        payment = PaymentAttempt.objects.create(
-            id=key,
-            invoice=invoice,
-            kind=PaymentAttempt.Kind.MANUAL,
-            status=PaymentAttempt.Status.CAPTURED,
-            amount_paise=amount_paise,
-            captured_paise=amount_paise,
-            receipt=ids.encode(ATTEMPT, key),
-            provider_payment_id=reference,
-            created_at=at,
-            next_check_at=at,
-            completed_at=at,
-        )
+        attempt = _insert(invoice, amount_paise, reference, at)
         invoice.amount_paid_paise += amount_paise
-        settlement.close_if_settled(invoice, at)
-        invoice.save(update_fields=["amount_paid_paise", "status", "paid_at"])
+        settlement.restate(invoice, at)
+        invoice.save(update_fields=["amount_paid_paise", *settlement.RESTATED])
         restriction.refresh(tenant_id=invoice.tenant_id, at=at)
         audit.record(
             action="billing.payment",
@@ -55,4 +47,38 @@ def record(
             actor_user_id=actor_user_id,
             details={"amount_paise": amount_paise, "reference": reference},
         )
-    return payment
+    return attempt
+
+
+def _insert(invoice: Invoice, amount_paise: int, reference: str, at: datetime) -> PaymentAttempt:
+    """The attempt with its reference. Transfers that are older than the table have theirs on the attempt."""
+    known = PaymentAttempt.objects.filter(
+        invoice__tenant_id=invoice.tenant_id,
+        kind=PaymentAttempt.Kind.MANUAL,
+        provider_payment_id__iexact=reference,
+    )
+    used = InvalidRequest.of(
+        reference="This reference was recorded before. If one transfer paid two invoices, add /2 to it."
+    )
+    if known.exists():
+        raise used
+    key = uuid7()
+    try:
+        with transaction.atomic():
+            attempt = PaymentAttempt.objects.create(
+                id=key,
+                invoice=invoice,
+                kind=PaymentAttempt.Kind.MANUAL,
+                status=PaymentAttempt.Status.CAPTURED,
+                amount_paise=amount_paise,
+                captured_paise=amount_paise,
+                receipt=ids.encode(ATTEMPT, key),
+                provider_payment_id=reference,
+                created_at=at,
+                next_check_at=at,
+                completed_at=at,
+            )
+            BankTransfer.objects.create(attempt=attempt, tenant_id=invoice.tenant_id, reference=reference)
+    except IntegrityError:
+        raise used from None
+    return attempt

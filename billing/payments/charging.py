@@ -9,14 +9,23 @@ from datetime import datetime, time, timedelta
 from uuid import UUID
 
 import structlog
+from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import QuerySet
 
 from billing import pay_links, profiles
+from billing.isolation import each
 from billing.models import Invoice, Mandate, PaymentAttempt
 from billing.payments import settlement
 from billing.payments.models import ATTEMPT
-from billing.payments.provider import Link, Payer, ProviderRefused, ProviderUnreachable, provider
+from billing.payments.provider import (
+    Link,
+    Payer,
+    ProviderRefused,
+    ProviderRefusesService,
+    ProviderUnreachable,
+    provider,
+)
 from gateway import ids
 from gateway.api.errors import Conflict
 from gateway.ids import uuid7
@@ -51,35 +60,55 @@ class InvoiceNotPayable(Conflict):
     message = "This invoice cannot be paid now."
 
 
+CHECK_COLLECTED = timedelta(days=7)
+REFUNDABLE_FOR = timedelta(days=180)
+"""How long a collected payment may be given back on the provider's dashboard, and is looked at again for it."""
+COLLECTED_AT_ONCE = 200
+"""How many collected payments one run looks at."""
+
+
 def charge_due(at: datetime) -> int:
-    """Start every debit that is due; returns how many began. Before 09:00 IST none does."""
+    """Start every debit that is due; returns how many began. Before 09:00 IST none does.
+
+    A mandate has one debit in flight, that of its oldest invoice; the next follows when it ended. The bank announces
+    each debit to the payer, and NPCI forbids a second one before the first ended.
+    """
     if at.astimezone(IST).time() < FIRST_DEBIT:
         return 0
-    mandates = {
-        mandate.tenant_id: mandate for mandate in Mandate.objects.filter(status=Mandate.Status.ACTIVE)
-    }
-    unpaid = Invoice.objects.unpaid().exclude(status=Invoice.Status.PROCESSING).order_by("id")
-    started = 0
-    for invoice in list(unpaid.filter(tenant_id__in=mandates)):
-        mandate = mandates[invoice.tenant_id]
-        if not _debit_is_due(invoice, mandate, at):
+    active = list(Mandate.objects.filter(status=Mandate.Status.ACTIVE).order_by("id"))
+    return each(active, lambda mandate: _debit_oldest(mandate, at), step="debits")
+
+
+def _debit_oldest(mandate: Mandate, at: datetime) -> bool:
+    """Start the debit of the oldest invoice that one is due for, unless the mandate has one in flight."""
+    if _busy(mandate):
+        return False
+    unpaid = Invoice.objects.for_tenant(mandate.tenant_id).unpaid().exclude(status=Invoice.Status.PROCESSING)
+    for invoice in unpaid.order_by("id"):
+        if invoice.amount_due_paise > mandate.max_amount_paise or not _debit_is_due(invoice, mandate, at):
             continue
-        try:
-            _look_at_failed(invoice.id, at)
-        except (ProviderUnreachable, ProviderRefused) as error:
-            log.warning("debit_waits", invoice_id=invoice.public_id, error=error.code)
-            continue
-        attempt_id = _begin_debit(invoice.id, mandate, at)
+        _look_at_failed(invoice.pk, at)
+        attempt_id = _begin_debit(invoice.pk, mandate, at)
         if attempt_id is not None:
-            started += 1
             _quietly(attempt_id, at)
-    return started
+            return True
+    return False
+
+
+def _busy(mandate: Mandate) -> bool:
+    return PaymentAttempt.objects.filter(mandate=mandate, status__in=PaymentAttempt.IN_FLIGHT).exists()
 
 
 def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | None:
-    """Insert the attempt when one is due; None when not, or when another is in flight."""
+    """Insert the attempt when one is due; None when not, or when the invoice or the mandate has one in flight.
+
+    The mandate's row is locked, so two runs cannot debit two invoices of it at once.
+    """
     with transaction.atomic():
+        mandate = Mandate.objects.select_for_update(of=("self",), no_key=True).get(pk=mandate.pk)
         invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
+        if mandate.status != Mandate.Status.ACTIVE or _busy(mandate):
+            return None
         if invoice.status not in {Invoice.Status.OPEN, Invoice.Status.FAILED}:
             return None
         if not 0 < invoice.amount_due_paise <= mandate.max_amount_paise:
@@ -88,7 +117,12 @@ def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | Non
             return None
         invoice.retries_started = max(invoice.retries_started, _retries_due(invoice, mandate, at))
         attempt = _insert(
-            invoice, Kind.AUTOPAY, at, mandate=mandate, result_after=RESULT_AFTER[Method(mandate.method)]
+            invoice,
+            Kind.AUTOPAY,
+            at,
+            provider=mandate.provider,
+            mandate=mandate,
+            result_after=RESULT_AFTER[Method(mandate.method)],
         )
         invoice.status = Invoice.Status.PROCESSING
         invoice.save(update_fields=["status", "retries_started"])
@@ -96,7 +130,12 @@ def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | Non
 
 
 def _debit_is_due(invoice: Invoice, mandate: Mandate, at: datetime) -> bool:
-    """Nothing in flight, and the first debit of this mandate or a retry that has not begun."""
+    """Nothing in flight, and the first debit of this mandate or a retry that has not begun.
+
+    An invoice that a refund made due again is never debited by itself: a person gave that money back.
+    """
+    if invoice.reopened_at is not None:
+        return False
     attempts = PaymentAttempt.objects.filter(invoice=invoice)
     if attempts.filter(status__in=PaymentAttempt.IN_FLIGHT).exists():
         return False
@@ -123,6 +162,7 @@ def _insert(
     kind: str,
     at: datetime,
     *,
+    provider: str,
     result_after: timedelta,
     mandate: Mandate | None = None,
     **more: str | None,
@@ -132,6 +172,7 @@ def _insert(
         id=key,
         invoice=invoice,
         mandate=mandate,
+        provider=provider,
         kind=kind,
         amount_paise=invoice.amount_due_paise,
         receipt=ids.encode(ATTEMPT, key),
@@ -158,7 +199,14 @@ def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) ->
                     details={"status": invoice.status, "in_flight": attempt.public_id if attempt else None}
                 )
             if attempt is None:
-                attempt = _insert(invoice, Kind.LINK, at, result_after=LINK_CHECK, return_url=return_url)
+                attempt = _insert(
+                    invoice,
+                    Kind.LINK,
+                    at,
+                    provider=settings.PAYMENT_PROVIDER,
+                    result_after=LINK_CHECK,
+                    return_url=return_url,
+                )
                 attempt.expires_at = at + LINK_LIFETIME
                 attempt.save(update_fields=["expires_at"])
     except IntegrityError:
@@ -176,8 +224,6 @@ def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) ->
 def refresh(attempt_id: UUID, at: datetime) -> None:
     """Continue an attempt, or read its result from the provider. Raises ProviderUnreachable."""
     attempt = PaymentAttempt.objects.select_related("invoice__tenant", "mandate").get(pk=attempt_id)
-    if attempt.status == Status.CAPTURED:
-        return
     try:
         if attempt.kind == Kind.LINK:
             _refresh_link(attempt, at)
@@ -186,6 +232,11 @@ def refresh(attempt_id: UUID, at: datetime) -> None:
     except ProviderRefused as refusal:
         if attempt.provider_payment_id is None:
             settlement.fail(attempt_id=attempt.id, error=refusal.error, at=at)
+        raise
+    except ProviderRefusesService:
+        PaymentAttempt.objects.filter(pk=attempt.pk, status__in=PaymentAttempt.IN_FLIGHT).update(
+            next_check_at=at + RETRY_CHECK
+        )
         raise
     except ProviderUnreachable:
         PaymentAttempt.objects.filter(pk=attempt.pk, status=Status.CREATED).update(
@@ -196,7 +247,7 @@ def refresh(attempt_id: UUID, at: datetime) -> None:
 
 def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
     """Order, then debit; the debit is asked for once in an attempt's life, whatever becomes of the answer."""
-    mandate, pay = attempt.mandate, provider()
+    mandate, pay = attempt.mandate, provider(attempt.provider)
     assert mandate is not None and mandate.provider_token_id and mandate.provider_customer_id  # noqa: S101, PT018 - an autopay attempt has an active mandate
     order_id = attempt.provider_order_id
     if order_id is None and attempt.status not in PaymentAttempt.IN_FLIGHT:
@@ -216,14 +267,19 @@ def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
         pk=attempt.pk, scheduled_for__isnull=True, status__in=PaymentAttempt.IN_FLIGHT
     ).update(scheduled_for=at)
     if asked_now:
-        payment_id = pay.debit(
-            order_id=order_id,
-            payer=_payer(attempt.invoice),
-            customer_id=mandate.provider_customer_id,
-            token_id=mandate.provider_token_id,
-            amount_paise=attempt.amount_paise,
-            description=f"Invoice {attempt.invoice.number}",
-        )
+        try:
+            payment_id = pay.debit(
+                order_id=order_id,
+                payer=_payer(attempt.invoice),
+                customer_id=mandate.provider_customer_id,
+                token_id=mandate.provider_token_id,
+                amount_paise=attempt.amount_paise,
+                description=f"Invoice {attempt.invoice.number}",
+            )
+        except ProviderRefusesService:
+            # Refused before it was looked at: nothing was asked for, so it may be asked for again.
+            PaymentAttempt.objects.filter(pk=attempt.pk).update(scheduled_for=None)
+            raise
         settlement.note_processing(attempt_id=attempt.id, payment_id=payment_id, at=at)
         return
     payments = pay.payments_of(order_id)
@@ -239,9 +295,8 @@ def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
 
 
 def _refresh_link(attempt: PaymentAttempt, at: datetime) -> None:
-    pay = provider()
+    pay = provider(attempt.provider)
     if attempt.provider_link_id is None:
-        assert attempt.expires_at is not None  # noqa: S101 - a link has an end
         link = _make_link(attempt)
         PaymentAttempt.objects.filter(pk=attempt.pk, provider_link_id__isnull=True).update(
             provider_link_id=link.id, payment_url=link.url
@@ -260,7 +315,7 @@ def _refresh_link(attempt: PaymentAttempt, at: datetime) -> None:
 def _make_link(attempt: PaymentAttempt) -> Link:
     """The attempt's link at the provider; one that an unanswered or a simultaneous call made is found again."""
     assert attempt.expires_at is not None  # noqa: S101 - a link has an end
-    pay = provider()
+    pay = provider(attempt.provider)
     if attempt.status == Status.UNKNOWN and (found := pay.find_link(attempt.receipt)):
         return found
     try:
@@ -287,40 +342,54 @@ def end_link(*, invoice: Invoice, at: datetime) -> None:
         return
     if attempt.provider_link_id is not None:
         try:
-            provider().cancel_link(attempt.provider_link_id)
+            provider(attempt.provider).cancel_link(attempt.provider_link_id)
         except ProviderRefused:
             log.info("payment_link_not_cancelled", attempt_id=attempt.public_id)
     refresh(attempt.id, at)
 
 
 def reconcile(at: datetime) -> int:
-    """Ask about every attempt in flight that should have ended, and daily about failed debits of unpaid invoices.
-
-    Returns how many were asked about.
+    """Ask about every attempt in flight that should have ended, daily about failed debits of unpaid invoices, and
+    weekly about collected payments, of which some may have been given back. Returns how many were asked about.
     """
-    failed = Q(
+    failed = PaymentAttempt.objects.filter(
         status=Status.FAILED,
         kind=Kind.AUTOPAY,
         invoice__status__in=Invoice.UNPAID,
         created_at__gt=at - LATE_FOR,
     )
-    due = PaymentAttempt.objects.filter(
-        Q(status__in=PaymentAttempt.IN_FLIGHT) | failed, next_check_at__lte=at
-    ).order_by("next_check_at")
-    waiting = list(due.values_list("id", "kind", "status"))
-    for attempt_id, kind, status in waiting:
-        again = FAILED_CHECK if status == Status.FAILED else LINK_CHECK if kind == Kind.LINK else RETRY_CHECK
+    collected = PaymentAttempt.objects.filter(
+        status=Status.CAPTURED, kind__in=[Kind.AUTOPAY, Kind.LINK], created_at__gt=at - REFUNDABLE_FOR
+    )
+    in_flight = PaymentAttempt.objects.filter(status__in=PaymentAttempt.IN_FLIGHT)
+    due = [
+        *_due(in_flight.exclude(kind=Kind.LINK), RETRY_CHECK, at),
+        *_due(in_flight.filter(kind=Kind.LINK), LINK_CHECK, at),
+        *_due(failed, FAILED_CHECK, at),
+        *_due(collected, CHECK_COLLECTED, at)[:COLLECTED_AT_ONCE],
+    ]
+
+    def ask(attempt: tuple[UUID, timedelta]) -> bool:
+        attempt_id, again = attempt
         PaymentAttempt.objects.filter(pk=attempt_id).update(next_check_at=at + again)
         _quietly(attempt_id, at)
-    return len(waiting)
+        return True
+
+    return each(due, ask, step="looked_up")
+
+
+def _due(attempts: QuerySet[PaymentAttempt], again: timedelta, at: datetime) -> list[tuple[UUID, timedelta]]:
+    """The attempts whose next check is due, with when they are checked after that."""
+    found = attempts.filter(next_check_at__lte=at).order_by("next_check_at").values_list("id", flat=True)
+    return [(attempt_id, again) for attempt_id in found]
 
 
 def _quietly(attempt_id: UUID, at: datetime) -> None:
-    """Refresh one of many: trouble with one is logged and never stops the others."""
+    """Refresh one of many: a refusal is logged, it ended the attempt or will be asked about again."""
     try:
         refresh(attempt_id, at)
-    except (ProviderUnreachable, ProviderRefused) as error:
-        log.warning("payment_attempt_waits", attempt_id=ids.encode(ATTEMPT, attempt_id), error=error.code)
+    except ProviderRefused as error:
+        log.warning("payment_attempt_refused", attempt_id=ids.encode(ATTEMPT, attempt_id), error=error.code)
 
 
 def _payer(invoice: Invoice) -> Payer:

@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 import structlog
+from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
 
 from billing import mails, profiles
+from billing.isolation import each
 from billing.models import Mandate
 from billing.payments.provider import MandateState, Payer, ProviderRefused, ProviderUnreachable, provider
 from gateway.api.errors import InvalidRequest
@@ -49,6 +50,7 @@ def ask_for(
     waiting = (
         Mandate.objects.for_tenant(tenant_id)
         .filter(
+            provider=settings.PAYMENT_PROVIDER,
             method=method,
             max_amount_paise=max_amount_paise,
             status=Status.PENDING,
@@ -62,6 +64,7 @@ def ask_for(
         return waiting
     mandate = Mandate.objects.create(
         tenant=tenant,
+        provider=settings.PAYMENT_PROVIDER,
         method=method,
         max_amount_paise=max_amount_paise,
         return_url=return_url,
@@ -69,7 +72,7 @@ def ask_for(
         replaces=Mandate.objects.for_tenant(tenant_id).filter(status__in=_IN_FORCE).first(),
     )
     try:
-        registration = provider().register_mandate(
+        registration = provider(mandate.provider).register_mandate(
             payer=Payer(profile.legal_name, profiles.email_of(tenant) or "", profile.phone),
             method=method,
             max_amount_paise=max_amount_paise,
@@ -105,7 +108,7 @@ def sync(mandate_id: UUID, at: datetime) -> None:
     mandate = Mandate.objects.get(pk=mandate_id)
     if not (mandate.provider_order_id and mandate.provider_customer_id):
         return
-    state = provider().find_mandate(
+    state = provider(mandate.provider).find_mandate(
         order_id=mandate.provider_order_id,
         customer_id=mandate.provider_customer_id,
         token_id=mandate.provider_token_id,
@@ -143,7 +146,7 @@ def cancel_replaced(tenant_id: UUID | None = None) -> None:
     replaced = Mandate.objects.filter(cancel_at_provider=True)
     for mandate in replaced.filter(tenant_id=tenant_id) if tenant_id else replaced:
         try:
-            provider().cancel_mandate(
+            provider(mandate.provider).cancel_mandate(
                 customer_id=mandate.provider_customer_id or "", token_id=mandate.provider_token_id or ""
             )
         except ProviderUnreachable:
@@ -156,12 +159,20 @@ def cancel_replaced(tenant_id: UUID | None = None) -> None:
 def reconcile(at: datetime) -> int:
     """Ask about pending mandates, whose notice may be lost; returns how many."""
     Mandate.objects.filter(status__in=_IN_FORCE, expires_at__lte=at).update(status=Status.EXPIRED)
-    pending = Mandate.objects.filter(Q(status=Status.PENDING) & Q(provider_order_id__isnull=False))
-    mandate_ids = list(pending.values_list("id", flat=True))
-    for mandate_id in mandate_ids:
-        try:
-            sync(mandate_id, at)
-        except (ProviderUnreachable, ProviderRefused) as error:
-            log.warning("mandate_waits", error=error.code)
+    # In any order: if the provider is silent for some, the others have their turn in another run.
+    pending = Mandate.objects.filter(status=Status.PENDING, provider_order_id__isnull=False).order_by("?")
     cancel_replaced()
-    return len(mandate_ids)
+    return each(
+        pending.values_list("id", flat=True),
+        lambda mandate_id: _sync_quietly(mandate_id, at),
+        step="mandates",
+    )
+
+
+def _sync_quietly(mandate_id: UUID, at: datetime) -> bool:
+    """Synchronise one of many: a refusal is logged, the mandate expires by itself."""
+    try:
+        sync(mandate_id, at)
+    except ProviderRefused as error:
+        log.warning("mandate_refused", mandate_id=str(mandate_id), error=error.code)
+    return True

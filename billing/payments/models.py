@@ -11,7 +11,9 @@ from gateway.clock import now
 from gateway.ids import uuid7
 from tenants.models import Tenant
 
-MANDATE, ATTEMPT = "mnd_", "pat_"
+MANDATE, ATTEMPT, REFUND = "mnd_", "pat_", "rfd_"
+RAZORPAY = "razorpay"
+"""The provider of rows that are older than the column."""
 
 
 class MandateQuerySet(models.QuerySet["Mandate"]):
@@ -38,6 +40,8 @@ class Mandate(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="mandates")
+    provider = models.CharField(max_length=20, default=RAZORPAY, db_default=RAZORPAY)
+    """The provider that it was registered with: it is debited and cancelled there, whatever PAYMENT_PROVIDER says."""
     method = models.CharField(max_length=10, choices=Method.choices)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     max_amount_paise = models.BigIntegerField()
@@ -81,7 +85,7 @@ class PaymentAttempt(models.Model):
     class Kind(models.TextChoices):
         AUTOPAY = "autopay"
         LINK = "link"
-        MANUAL = "manual"
+        MANUAL = "manual", "Bank transfer"
 
     class Status(models.TextChoices):
         CREATED = "created"
@@ -101,7 +105,11 @@ class PaymentAttempt(models.Model):
     kind = models.CharField(max_length=8, choices=Kind.choices)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.CREATED)
     amount_paise = models.BigIntegerField()
+    provider = models.CharField(max_length=20, default=RAZORPAY, db_default=RAZORPAY)
     captured_paise = models.BigIntegerField(default=0)
+    """What was collected. Only grows, like `refunded_paise`: a stale answer of the provider changes neither."""
+    refunded_paise = models.BigIntegerField(default=0, db_default=0)
+    """What was given back of it."""
     receipt = models.CharField(max_length=40, unique=True)
     return_url = models.CharField(max_length=2048, null=True, blank=True)
     payment_url = models.CharField(max_length=500, null=True, blank=True)
@@ -132,6 +140,10 @@ class PaymentAttempt(models.Model):
                 name="attempt_in_flight",
                 condition=Q(status__in=["created", "scheduled", "processing", "unknown"]),
             ),
+            models.Index(
+                fields=["next_check_at"], name="attempt_ended", condition=Q(status__in=["captured", "failed"])
+            ),
+            models.Index(fields=["provider_payment_id"], name="attempt_by_payment"),
         ]
 
     def __str__(self) -> str:
@@ -140,6 +152,83 @@ class PaymentAttempt(models.Model):
     @property
     def public_id(self) -> str:
         return ids.encode(ATTEMPT, self.id)
+
+    @property
+    def kept_paise(self) -> int:
+        """What was collected and not given back."""
+        return self.captured_paise - self.refunded_paise
+
+
+class BankTransfer(models.Model):
+    """The bank's reference of a recorded transfer, unique per tenant. Written by `bank_transfers.py`."""
+
+    attempt = models.OneToOneField(
+        PaymentAttempt, primary_key=True, on_delete=models.PROTECT, related_name="bank_transfer"
+    )
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="bank_transfers")
+    reference = models.CharField(max_length=64)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["tenant", "reference"], name="bank_reference_once_per_tenant"),
+        ]
+
+    def __str__(self) -> str:
+        return self.reference
+
+
+class Refund(models.Model):
+    """Money that staff pay back from a captured attempt. Written by `refunds.py`; an attempt has one in flight."""
+
+    class Status(models.TextChoices):
+        CREATED = "created"
+        UNKNOWN = "unknown"
+        PROCESSING = "processing"
+        PROCESSED = "processed"
+        FAILED = "failed"
+
+    IN_FLIGHT = (Status.CREATED, Status.UNKNOWN, Status.PROCESSING)
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    attempt = models.ForeignKey(PaymentAttempt, on_delete=models.PROTECT, related_name="refunds")
+    amount_paise = models.BigIntegerField()
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.CREATED)
+    receipt = models.CharField(max_length=40, unique=True)
+    provider_refund_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
+    error = models.JSONField(null=True, blank=True)
+    created_at = models.DateTimeField()
+    completed_at = models.DateTimeField(null=True, blank=True)
+    next_check_at = models.DateTimeField()
+    requested_by = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["attempt"],
+                condition=Q(status__in=["created", "unknown", "processing"]),
+                name="one_refund_in_flight_per_attempt",
+            ),
+            models.CheckConstraint(condition=Q(amount_paise__gt=0), name="refund_is_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return self.public_id
+
+    @property
+    def public_id(self) -> str:
+        return ids.encode(REFUND, self.id)
+
+
+class ProviderTrouble(models.Model):
+    """A provider that refuses the service's own account or keys. The row goes with its next answer."""
+
+    provider = models.CharField(max_length=20, primary_key=True)
+    since = models.DateTimeField()
+    status = models.PositiveSmallIntegerField()
+    text = models.CharField(max_length=300)
+
+    def __str__(self) -> str:
+        return f"{self.provider} since {self.since:%Y-%m-%d %H:%M} UTC"
 
 
 class ProviderEvent(models.Model):

@@ -6,15 +6,17 @@ Called by `webhook_views.py`, the task, `billing_run.py`.
 """
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import structlog
 from django.db import transaction
 from django.db.models import Q
 
-from billing.models import Mandate, PaymentAttempt, ProviderEvent
-from billing.payments import charging, mandates
-from billing.payments.provider import ProviderRefused, ProviderUnreachable, provider
+from billing.isolation import each
+from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund
+from billing.payments import charging, mandates, refunds
+from billing.payments.provider import ProviderRefused, provider
 from gateway.api.errors import InvalidRequest, Unauthorized
 from gateway.task_queue import enqueue
 
@@ -23,16 +25,19 @@ log = structlog.get_logger(__name__)
 GIVEN_UP_AFTER = timedelta(days=7)
 
 
-def accept(*, body: bytes, signature: str, event_id: str) -> None:
-    """Keep a signed notice once and have it applied. Raises Unauthorized for a wrong signature, InvalidRequest."""
-    pay = provider()
-    if not pay.is_signed(body, signature):
+def accept(*, name: str, body: bytes, headers: Mapping[str, str]) -> None:
+    """Store a provider's signed notice once and have it applied.
+
+    Raises Unauthorized for a wrong signature, InvalidRequest for a body that is no notice.
+    """
+    pay = provider(name)
+    if not pay.is_signed(body, headers):
         raise Unauthorized("The signature does not match the body.")
     try:
         notice = pay.read_notice(body)
     except ValueError:
         raise InvalidRequest("The body is no notice.") from None
-    key = (event_id or hashlib.sha256(body).hexdigest())[:100]
+    key = (pay.event_id(headers) or hashlib.sha256(body).hexdigest())[:100]
     with transaction.atomic():
         event, new = ProviderEvent.objects.get_or_create(
             provider=pay.name, event_id=key, defaults={"type": notice.type[:60], "body": body}
@@ -42,33 +47,47 @@ def accept(*, body: bytes, signature: str, event_id: str) -> None:
 
 
 def apply_waiting(at: datetime, *, only: int | None = None) -> int:
-    """Apply the notices that wait, oldest first, or one; returns how many were. What fails waits for the next run."""
-    waiting = ProviderEvent.objects.filter(processed_at__isnull=True).order_by("id")
+    """Apply the notices that wait, or one; returns how many were. What fails waits for the next run, for a week."""
+    waiting = ProviderEvent.objects.filter(processed_at__isnull=True)
     if only is not None:
         waiting = waiting.filter(pk=only)
-    applied = 0
-    for event in list(waiting):
-        try:
-            _apply(event, at)
-        except (ProviderUnreachable, ProviderRefused) as error:
-            log.warning("notice_waits", notice=event.pk, error=error.code)
-            if event.received_at + GIVEN_UP_AFTER > at:
-                continue
-        applied += ProviderEvent.objects.filter(pk=event.pk, processed_at__isnull=True).update(
-            processed_at=at
-        )
-    return applied
+    # In any order, which makes no difference: if the provider is silent for some, the others have their turn.
+    return each(waiting.order_by("?"), lambda event: _apply(event, at), step="notices")
 
 
-def _apply(event: ProviderEvent, at: datetime) -> None:
-    notice = provider().read_notice(bytes(event.body))
+def _apply(event: ProviderEvent, at: datetime) -> int:
+    try:
+        _read_state(event, at)
+    except ProviderRefused as error:
+        log.warning("notice_refused", notice=event.pk, error=error.code)
+        if event.received_at + GIVEN_UP_AFTER > at:
+            return 0
+    except Exception:
+        if event.received_at + GIVEN_UP_AFTER > at:
+            raise
+        log.exception("notice_given_up", notice=event.pk)
+    return ProviderEvent.objects.filter(pk=event.pk, processed_at__isnull=True).update(processed_at=at)
+
+
+def _read_state(event: ProviderEvent, at: datetime) -> None:
+    """Read from the provider what became of everything that a notice names."""
+    notice = provider(event.provider).read_notice(bytes(event.body))
     attempts = PaymentAttempt.objects.filter(
-        Q(provider_order_id__in=notice.order_ids) | Q(provider_link_id__in=notice.link_ids)
+        Q(provider_order_id__in=notice.order_ids)
+        | Q(provider_link_id__in=notice.link_ids)
+        | Q(provider_payment_id__in=notice.payment_ids),
+        provider=event.provider,
     )
     for attempt_id in list(attempts.values_list("id", flat=True)):
         charging.refresh(attempt_id, at)
+    in_flight = Refund.objects.filter(
+        attempt__provider_payment_id__in=notice.payment_ids, status__in=Refund.IN_FLIGHT
+    )
+    for refund_id in list(in_flight.values_list("id", flat=True)):
+        refunds.refresh(refund_id, at)
     concerned = Mandate.objects.filter(
-        Q(provider_order_id__in=notice.order_ids) | Q(provider_token_id__in=notice.token_ids)
+        Q(provider_order_id__in=notice.order_ids) | Q(provider_token_id__in=notice.token_ids),
+        provider=event.provider,
     )
     for mandate_id in list(concerned.values_list("id", flat=True)):
         mandates.sync(mandate_id, at)

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from django.conf import settings
+from django.utils.module_loading import import_string
+
 from gateway.api.errors import ServiceError
 
 PaymentStatus = Literal["processing", "captured", "failed"]
@@ -20,6 +23,15 @@ class ProviderUnreachable(ServiceError):
     status = 502
     code = "payment_provider_unreachable"
     message = "The payment provider did not answer. Try again in a minute; nothing is charged twice."
+
+
+class ProviderRefusesService(ProviderUnreachable):
+    """The provider refuses the service's own keys or account: the operator's trouble, never the customer's.
+
+    Nothing was asked for, so the same request may be repeated.
+    """
+
+    message = "Payments are not available at the moment. Try again later; nothing is charged."
 
 
 class ProviderRefused(ServiceError):
@@ -71,9 +83,20 @@ class Payment:
     id: str
     status: PaymentStatus
     amount_paise: int
+    refunded_paise: int = 0
     token_id: str | None = None
     customer_id: str | None = None
     error: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefundState:
+    """A refund at the provider."""
+
+    id: str
+    receipt: str | None
+    status: Literal["processing", "processed", "failed"]
+    amount_paise: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +114,7 @@ class Notice:
     """What a webhook is about: the state itself is read from the provider, so order and repetition do not matter."""
 
     type: str
+    payment_ids: frozenset[str] = field(default_factory=frozenset)
     order_ids: frozenset[str] = field(default_factory=frozenset)
     link_ids: frozenset[str] = field(default_factory=frozenset)
     token_ids: frozenset[str] = field(default_factory=frozenset)
@@ -128,6 +152,12 @@ class PaymentProvider(Protocol):
 
     def payments_of(self, order_id: str) -> list[Payment]: ...
 
+    def payment(self, payment_id: str) -> Payment: ...
+
+    def refund(self, *, payment_id: str, amount_paise: int, receipt: str) -> RefundState: ...
+
+    def refunds_of(self, payment_id: str) -> list[RefundState]: ...
+
     def create_link(
         self,
         *,
@@ -145,13 +175,18 @@ class PaymentProvider(Protocol):
 
     def cancel_link(self, link_id: str) -> None: ...
 
-    def is_signed(self, body: bytes, signature: str) -> bool: ...
+    def is_signed(self, body: bytes, headers: Mapping[str, str]) -> bool: ...
+
+    def event_id(self, headers: Mapping[str, str]) -> str: ...
 
     def read_notice(self, body: bytes) -> Notice: ...
 
 
-def provider() -> PaymentProvider:
-    """The provider that money goes through."""
-    from billing.payments.razorpay import Razorpay
+PROVIDERS = {"razorpay": "billing.payments.razorpay.Razorpay"}
+"""The class of each provider by the name that rows, routes and PAYMENT_PROVIDER carry."""
 
-    return Razorpay()
+
+def provider(name: str | None = None) -> PaymentProvider:
+    """The provider with a name; without one that of PAYMENT_PROVIDER, which new mandates and links go to."""
+    made: PaymentProvider = import_string(PROVIDERS[name or settings.PAYMENT_PROVIDER])()
+    return made

@@ -6,14 +6,17 @@ coupled flow is used: Razorpay notifies the payer, debits about a day later and 
 
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 import requests
 from django.conf import settings
 
+from billing.payments import trouble
 from billing.payments.provider import (
     Link,
     MandateState,
@@ -22,7 +25,9 @@ from billing.payments.provider import (
     Payment,
     PaymentStatus,
     ProviderRefused,
+    ProviderRefusesService,
     ProviderUnreachable,
+    RefundState,
     Registration,
 )
 from gateway.database.transactions import leave_database
@@ -39,6 +44,17 @@ _PAYMENT_STATUS: dict[str, PaymentStatus] = {
     "refunded": "captured",
     "failed": "failed",
 }
+_REFUND_STATUS: dict[str, Literal["processing", "processed", "failed"]] = {
+    "pending": "processing",
+    "processed": "processed",
+    "failed": "failed",
+}
+_ABOUT_THE_ACCOUNT = re.compile(
+    r"api key|authenticat|merchant|not (enabled|activated|allowed) (for|on) (your|the|this) account"
+    r"|account (is|has been) (not activated|suspended|disabled|blocked)|feature is not",
+    re.IGNORECASE,
+)
+"""Descriptions of 400 answers that are about the service's account, not about the payer."""
 _LINK_ENDED = {"expired", "cancelled"}
 
 
@@ -139,6 +155,19 @@ class Razorpay:
         items = self._call("GET", f"orders/{order_id}/payments")["items"]
         return [_payment(item) for item in sorted(items, key=lambda item: item.get("created_at", 0))]
 
+    def payment(self, payment_id: str) -> Payment:
+        """One payment."""
+        return _payment(self._call("GET", f"payments/{payment_id}"))
+
+    def refund(self, *, payment_id: str, amount_paise: int, receipt: str) -> RefundState:
+        """Give back a part of a captured payment, or all of it."""
+        body = {"amount": amount_paise, "receipt": receipt, "speed": "normal"}
+        return _refund(self._call("POST", f"payments/{payment_id}/refund", body))
+
+    def refunds_of(self, payment_id: str) -> list[RefundState]:
+        """Every refund of a payment."""
+        return [_refund(item) for item in self._call("GET", f"payments/{payment_id}/refunds")["items"]]
+
     def create_link(
         self,
         *,
@@ -168,15 +197,17 @@ class Razorpay:
         return self._link(found[0]) if found else None
 
     def link(self, link_id: str) -> Link:
-        """A link and its payments."""
-        return self._link(self._call("GET", f"payment_links/{link_id}"))
+        """A link and its payments. A link does not tell what was refunded, so each payment is read."""
+        found = self._link(self._call("GET", f"payment_links/{link_id}"))
+        return replace(found, payments=[self.payment(payment.id) for payment in found.payments])
 
     def cancel_link(self, link_id: str) -> None:
         """End an unpaid link; refused when it was paid."""
         self._call("POST", f"payment_links/{link_id}/cancel", {})
 
-    def is_signed(self, body: bytes, signature: str) -> bool:
+    def is_signed(self, body: bytes, headers: Mapping[str, str]) -> bool:
         """Whether a notice carries the HMAC-SHA256 of its exact bytes under one of the webhook's secrets."""
+        signature = headers.get("X-Razorpay-Signature", "")
         return any(
             hmac.compare_digest(
                 hmac.new(secret.encode(), body, hashlib.sha256).hexdigest().encode(), signature.encode()
@@ -184,6 +215,10 @@ class Razorpay:
             for secret in settings.RAZORPAY_WEBHOOK_SECRETS
             if secret
         )
+
+    def event_id(self, headers: Mapping[str, str]) -> str:
+        """The id under which a notice is repeated."""
+        return headers.get("X-Razorpay-Event-Id", "")
 
     def read_notice(self, body: bytes) -> Notice:
         """The ids that a notice is about. Raises ValueError for what is no notice."""
@@ -197,16 +232,23 @@ class Razorpay:
             if isinstance(part, dict) and isinstance(part.get("entity"), dict)
         }
         payment = entities.get("payment", {})
-        found = [("order", entities.get("order", {}).get("id")), ("order", payment.get("order_id"))]
+        found = [("payment", payment.get("id")), ("payment", entities.get("refund", {}).get("payment_id"))]
+        found += [("order", entities.get("order", {}).get("id")), ("order", payment.get("order_id"))]
         found += [("order", entities.get("notification", {}).get("order_id"))]
         found += [("order", entities.get("invoice", {}).get("order_id"))]
         found += [("link", entities.get("payment_link", {}).get("id"))]
         found += [("token", entities.get("token", {}).get("id")), ("token", payment.get("token_id"))]
         ids = {
             kind: frozenset(str(i) for k, i in found if k == kind and i)
-            for kind in ("order", "link", "token")
+            for kind in ("payment", "order", "link", "token")
         }
-        return Notice(notice["event"], ids["order"], ids["link"], ids["token"])
+        return Notice(
+            type=notice["event"],
+            payment_ids=ids["payment"],
+            order_ids=ids["order"],
+            link_ids=ids["link"],
+            token_ids=ids["token"],
+        )
 
     def _link(self, made: Mapping[str, Any]) -> Link:
         payments = [
@@ -248,7 +290,11 @@ class Razorpay:
             raise ProviderUnreachable(details={"reason": type(error).__name__}) from None
         if answer.status_code >= 500 or answer.status_code == 429:
             raise ProviderUnreachable(details={"provider_status": answer.status_code})
+        if answer.status_code in {401, 403}:
+            trouble.note(self.name, status=answer.status_code, text=answer.reason or "")
+            raise ProviderRefusesService(details={"provider_status": answer.status_code})
         if answer.status_code == 204:
+            trouble.clear(self.name)
             return {}
         try:
             read = orjson.loads(answer.content)
@@ -257,11 +303,15 @@ class Razorpay:
         if answer.status_code >= 300 or not isinstance(read, dict):
             problem = read.get("error") if isinstance(read, dict) else None
             problem = problem if isinstance(problem, dict) else {}
+            if _ABOUT_THE_ACCOUNT.search(str(problem.get("description") or "")):
+                trouble.note(self.name, status=answer.status_code, text=str(problem["description"]))
+                raise ProviderRefusesService(details={"provider_status": answer.status_code})
             raise ProviderRefused(
                 provider_code=str(problem.get("code") or answer.status_code),
                 reason=problem.get("reason"),
                 text=str(problem.get("description") or "refused"),
             )
+        trouble.clear(self.name)
         return read
 
 
@@ -275,7 +325,22 @@ def _payment(item: Mapping[str, Any]) -> Payment:
             "message": item.get("error_description"),
         }
     return Payment(
-        item["id"], status, int(item["amount"]), item.get("token_id"), item.get("customer_id"), error
+        id=item["id"],
+        status=status,
+        amount_paise=int(item["amount"]),
+        refunded_paise=int(item.get("amount_refunded") or 0),
+        token_id=item.get("token_id"),
+        customer_id=item.get("customer_id"),
+        error=error,
+    )
+
+
+def _refund(item: Mapping[str, Any]) -> RefundState:
+    return RefundState(
+        id=item["id"],
+        receipt=item.get("receipt"),
+        status=_REFUND_STATUS.get(item["status"], "processing"),
+        amount_paise=int(item["amount"]),
     )
 
 

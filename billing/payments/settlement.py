@@ -20,14 +20,13 @@ _ATTEMPT, _INVOICE = PaymentAttempt.Status, Invoice.Status
 
 
 def apply_payments(*, attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
-    """Apply what the provider says of an attempt: one captured payment decides, else one still going, else failure."""
+    """Apply an attempt's payments at the provider: a captured one decides, else one in progress, else the failure."""
     captured = [payment for payment in payments if payment.status == "captured"]
-    going = [payment for payment in payments if payment.status == "processing"]
+    processing = [payment for payment in payments if payment.status == "processing"]
     if captured:
-        total = sum(payment.amount_paise for payment in captured)
-        _captured(attempt_id, captured[0].id, total, at)
-    elif going:
-        note_processing(attempt_id=attempt_id, payment_id=going[-1].id, at=at)
+        _collected(attempt_id, captured, at)
+    elif processing:
+        note_processing(attempt_id=attempt_id, payment_id=processing[-1].id, at=at)
     elif payments:
         fail(attempt_id=attempt_id, error=payments[-1].error, payment_id=payments[-1].id, at=at)
 
@@ -63,30 +62,56 @@ def fail(
             restriction.refresh(tenant_id=invoice.tenant_id, at=at)
 
 
-def _captured(attempt_id: UUID, payment_id: str, amount_paise: int, at: datetime) -> None:
+def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
+    """Count what was captured and what was refunded of it. Both only grow, so a stale answer changes nothing."""
     with transaction.atomic():
         invoice, attempt = _locked(attempt_id)
-        more = amount_paise - attempt.captured_paise
-        if more <= 0:
+        captured = max(attempt.captured_paise, sum(payment.amount_paise for payment in payments))
+        refunded = max(attempt.refunded_paise, sum(payment.refunded_paise for payment in payments))
+        if (captured, refunded) == (attempt.captured_paise, attempt.refunded_paise):
             return
-        attempt.status, attempt.provider_payment_id = _ATTEMPT.CAPTURED, payment_id
-        attempt.captured_paise, attempt.completed_at, attempt.error = amount_paise, at, None
+        more = captured - refunded - attempt.kept_paise
+        if attempt.status != _ATTEMPT.CAPTURED:
+            attempt.status, attempt.completed_at, attempt.error = _ATTEMPT.CAPTURED, at, None
+            attempt.provider_payment_id = payments[0].id
+        attempt.captured_paise, attempt.refunded_paise = captured, refunded
         attempt.save(
-            update_fields=["status", "provider_payment_id", "captured_paise", "completed_at", "error"]
+            update_fields=[
+                "status",
+                "provider_payment_id",
+                "captured_paise",
+                "refunded_paise",
+                "completed_at",
+                "error",
+            ]
         )
         invoice.amount_paid_paise += more
-        close_if_settled(invoice, at)
-        invoice.save(update_fields=["amount_paid_paise", "status", "paid_at"])
+        restate(invoice, at)
+        invoice.save(update_fields=["amount_paid_paise", *RESTATED])
         restriction.refresh(tenant_id=invoice.tenant_id, at=at)
 
 
-def close_if_settled(invoice: Invoice, at: datetime) -> None:
-    """Set the status of a locked invoice after money or credit came in; the caller saves `status` and `paid_at`."""
-    if invoice.amount_due_paise == 0 and invoice.status in Invoice.UNPAID:
-        invoice.status = _INVOICE.PAID if invoice.amount_paid_paise else _INVOICE.VOID
-        invoice.paid_at = at if invoice.amount_paid_paise else None
-    elif invoice.status == _INVOICE.PROCESSING:
+RESTATED = ("status", "paid_at", "overdue_since", "reopened_at", "reminders_sent")
+"""The columns that `restate` may change."""
+
+
+def restate(invoice: Invoice, at: datetime) -> None:
+    """Set the status of a locked invoice after its amounts changed; the caller saves RESTATED."""
+    if invoice.amount_due_paise == 0:
+        if invoice.status in Invoice.UNPAID:
+            invoice.status = _INVOICE.PAID if invoice.amount_paid_paise else _INVOICE.VOID
+            invoice.paid_at = at if invoice.amount_paid_paise else None
+    elif invoice.status == _INVOICE.PAID:
+        invoice.status, invoice.paid_at, invoice.reopened_at = _INVOICE.OPEN, None, at
+        invoice.overdue_since, invoice.reminders_sent = None, 0
+    elif invoice.status == _INVOICE.PROCESSING and not _debit_in_flight(invoice):
         invoice.status = _INVOICE.FAILED if invoice.overdue_since else _INVOICE.OPEN
+
+
+def _debit_in_flight(invoice: Invoice) -> bool:
+    return PaymentAttempt.objects.filter(
+        invoice=invoice, kind=PaymentAttempt.Kind.AUTOPAY, status__in=PaymentAttempt.IN_FLIGHT
+    ).exists()
 
 
 def _locked(attempt_id: UUID) -> tuple[Invoice, PaymentAttempt]:

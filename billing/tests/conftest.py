@@ -4,12 +4,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.test import Client
 from pytest_django import Settings
 
 from billing.models import Invoice
 from billing.periods import Period
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
-from tenants.models import Tenant
+from tenants.models import Tenant, User
 from tenants.tenants import IST
 from tests.simulated import RunningSimulator, _simulator_process, simulator
 
@@ -55,6 +56,14 @@ def payer(tenant: Tenant) -> Tenant:
     tenant.created_at = ist(2026, 10, 1)
     tenant.save()
     return tenant
+
+
+@pytest.fixture
+def browser(staff: User) -> Client:
+    """A browser with a staff member logged in."""
+    client = Client()
+    client.force_login(staff)
+    return client
 
 
 def connected(tenant: Tenant, name: str, *spans: tuple[datetime, datetime | None]) -> PhoneNumber:

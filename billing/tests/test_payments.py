@@ -35,9 +35,9 @@ def deliver(provider: RunningSimulator, at: datetime, *, since: int = 0) -> int:
     return len(hooks)
 
 
-def post(hook: dict[str, Any]) -> Any:
+def post(hook: dict[str, Any], route: str = HOOK) -> Any:
     return Client().post(
-        HOOK,
+        route,
         hook["body"],
         content_type="application/json",
         headers={"X-Razorpay-Signature": hook["signature"], "X-Razorpay-Event-Id": hook["event_id"]},

@@ -1,5 +1,6 @@
 """The checks of the billing settings, and the command that runs billing by hand."""
 
+from datetime import timedelta
 from io import StringIO
 
 import pytest
@@ -9,6 +10,7 @@ from pytest_django import Settings
 from billing import checks
 from billing.models import Invoice
 from billing.tests.conftest import connected, ist
+from gateway.clock import now
 from tenants.models import Tenant
 
 
@@ -21,6 +23,7 @@ from tenants.models import Tenant
         ({"BILLING_SELLER_GSTIN": "27AAPFU0939F1ZX"}, "billing.E002"),
         ({"BILLING_SELLER_GSTIN": "AAACI1681G"}, "billing.E002"),
         ({"BILLING_FIRST_PERIOD": "2026-13"}, "billing.E003"),
+        ({"PAYMENT_PROVIDER": "cash"}, "billing.E004"),
     ],
 )
 def test_wrong_values_are_named(settings: Settings, values: dict[str, str], code: str) -> None:
@@ -40,12 +43,15 @@ def test_production_refuses_the_simulators_keys_and_the_example_seller(settings:
 
 @pytest.mark.django_db
 def test_the_command_bills_as_of_a_day(payer: Tenant, settings: Settings) -> None:
-    connected(payer, "1", (ist(2026, 11, 3), None))
+    connected(payer, "1", (ist(2026, 9, 3), None))
+    Tenant.objects.update(trial_ends_at=ist(2026, 9, 1), created_at=ist(2026, 9, 1))
     out = StringIO()
     for _ in range(2):
-        call_command("billing_run", "--as-of", "2026-12-01", stdout=out)
+        call_command("billing_run", "--as-of", "2026-10-01", stdout=out)
     assert "invoices: 1\n" in out.getvalue()
-    assert Invoice.objects.get().issued_at == ist(2026, 12, 1, 9, 30)
+    assert Invoice.objects.get().issued_at == ist(2026, 10, 1, 9, 30)
+    with pytest.raises(CommandError, match="future"):
+        call_command("billing_run", "--as-of", str((now() + timedelta(days=1)).date()))
     with pytest.raises(CommandError):
         call_command("billing_run", "--as-of", "soon")
     settings.BILLING_ENABLED = False

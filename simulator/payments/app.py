@@ -116,6 +116,25 @@ async def recurring(book: Book, _: web.Request, body: Row) -> Row:
     return {"razorpay_payment_id": book.debit(body)["id"]}
 
 
+async def get_payment(book: Book, request: web.Request, _: Row) -> Row:
+    """GET /v1/payments/{id}."""
+    return _known(book.payments, request.match_info["payment_id"])
+
+
+async def refund_payment(book: Book, request: web.Request, body: Row) -> Row:
+    """POST /v1/payments/{id}/refund."""
+    payment = _known(book.payments, request.match_info["payment_id"])
+    return book.refund(
+        payment, int(body["amount"] if "amount" in body else payment["amount"]), body.get("receipt")
+    )
+
+
+async def payment_refunds(book: Book, request: web.Request, _: Row) -> Row:
+    """GET /v1/payments/{id}/refunds."""
+    payment = _known(book.payments, request.match_info["payment_id"])
+    return _items([row for row in book.refunds.values() if row["payment_id"] == payment["id"]])
+
+
 async def get_token(book: Book, request: web.Request, _: Row) -> Row:
     """GET /v1/customers/{id}/tokens/{id}."""
     return _known(book.tokens, request.match_info["token_id"])
@@ -255,6 +274,18 @@ async def set_scenario(request: web.Request) -> web.Response:
     return answer({"scenarios": request.app[PAYMENTS].book.scenarios})
 
 
+async def dashboard_refund(request: web.Request) -> web.Response:
+    """POST /sim/refund {payment_id, amount?}: the merchant refunds a payment on the provider's dashboard."""
+    body, book = await read(request), request.app[PAYMENTS].book
+    payment = book.payments[str(body["payment_id"])]
+    try:
+        return answer(
+            book.refund(payment, int(body["amount"] if "amount" in body else payment["amount"]), None)
+        )
+    except RefusedError as refusal:
+        raise ValueError(refusal.description) from None
+
+
 async def get_payments(request: web.Request) -> web.Response:
     """GET /sim/payments: everything the provider knows, and the webhooks it sent."""
     payments = request.app[PAYMENTS]
@@ -266,6 +297,7 @@ async def get_payments(request: web.Request) -> web.Response:
             "payments": list(book.payments.values()),
             "tokens": list(book.tokens.values()),
             "payment_links": list(book.links.values()),
+            "refunds": list(book.refunds.values()),
             "webhooks": payments.hooks.view(),
             "webhook_url": payments.hooks.url,
         }
@@ -299,6 +331,9 @@ def add_routes(app: web.Application) -> None:
         ("GET", "/v1/orders", list_orders),
         ("GET", "/v1/orders/{order_id}/payments", order_payments),
         ("POST", "/v1/payments/create/recurring", recurring),
+        ("GET", "/v1/payments/{payment_id}", get_payment),
+        ("POST", "/v1/payments/{payment_id}/refund", refund_payment),
+        ("GET", "/v1/payments/{payment_id}/refunds", payment_refunds),
         ("GET", "/v1/customers/{customer_id}/tokens/{token_id}", get_token),
         ("DELETE", "/v1/customers/{customer_id}/tokens/{token_id}", delete_token),
         ("POST", "/v1/payment_links", create_link),
@@ -314,6 +349,7 @@ def add_routes(app: web.Application) -> None:
         ("POST", "/sim/pay/{id}", show_link),
         ("POST", "/sim/clock/advance", advance),
         ("POST", "/sim/scenario", set_scenario),
+        ("POST", "/sim/refund", dashboard_refund),
         ("GET", "/sim/payments", get_payments),
         ("PUT", "/sim/payments", put_payments),
         ("POST", "/sim/payments/reset", reset),

@@ -57,6 +57,7 @@ class Book:
     payments: dict[str, Row] = field(default_factory=dict)
     tokens: dict[str, Row] = field(default_factory=dict)
     links: dict[str, Row] = field(default_factory=dict)
+    refunds: dict[str, Row] = field(default_factory=dict)
     registrations: dict[str, Row] = field(default_factory=dict)
     scenarios: dict[str, str] = field(default_factory=dict)
     due: dict[str, float] = field(default_factory=dict)
@@ -74,6 +75,7 @@ class Book:
             self.payments,
             self.tokens,
             self.links,
+            self.refunds,
             self.registrations,
         ):
             known.clear()
@@ -136,6 +138,7 @@ class Book:
             "order_id": order["id"],
             "method": method,
             "captured": False,
+            "amount_refunded": 0,
             "error_code": None,
             "error_description": None,
             "error_reason": None,
@@ -216,6 +219,10 @@ class Book:
         )
         hours = _DEBIT_HOURS[token["method"]] + (12 if scenario == "peak_hour_hold" else 0)
         self.wait(payment, hours)
+        if scenario != "notification_failed":
+            self.publish(
+                "order.notification.delivered", {"notification": {"order_id": order["id"]}}, scenario
+            )
         return payment
 
     def wait(self, payment: Row, hours: float) -> None:
@@ -268,6 +275,35 @@ class Book:
             "error_description": description,
         }
         self.publish("payment.failed", {"payment": payment}, self.scenario_of(payment["email"]))
+
+    def refund(self, payment: Row, amount: int, receipt: str | None) -> Row:
+        """Give back a part of a captured payment, by API or on the dashboard."""
+        if not payment["captured"]:
+            raise RefusedError("The payment has not been captured.", "payment_not_captured")
+        if not 0 < amount <= payment["amount"] - payment["amount_refunded"]:
+            raise RefusedError("The refund amount is greater than what is left.", "refund_amount_too_high")
+        if receipt and any(known["receipt"] == receipt for known in self.refunds.values()):
+            raise RefusedError("A refund with this receipt exists.", "duplicate_receipt")
+        payment["amount_refunded"] += amount
+        if payment["amount_refunded"] == payment["amount"]:
+            payment["status"] = "refunded"
+        key = _id("rfnd")
+        made = {
+            "id": key,
+            "entity": "refund",
+            "amount": amount,
+            "currency": "INR",
+            "payment_id": payment["id"],
+            "receipt": receipt,
+            "status": "processed",
+            "created_at": self.now(),
+        }
+        self.refunds[key] = made
+        payload = {"refund": made, "payment": payment}
+        scenario = self.scenario_of(payment["email"])
+        for event in ("refund.created", "refund.processed"):
+            self.publish(event, payload, scenario)
+        return made
 
     def change_token(self, token_id: str, status: str) -> None:
         """A token is paused, cancelled or confirmed at the bank's side."""

@@ -22,8 +22,10 @@ class Command(BaseCommand):
         if not settings.BILLING_ENABLED:
             raise CommandError("Billing is off: set BILLING_ENABLED.")
         report = run(_moment(options["as_of"]) if options["as_of"] else now())
-        for name, count in report.as_dict().items():
+        for name, count in report.items():
             self.stdout.write(f"{name}: {count}")
+        if report["failed"]:
+            raise CommandError("Some steps had trouble: see the log. Everything else was done; run it again.")
 
 
 def _moment(text: str) -> datetime:
@@ -34,4 +36,7 @@ def _moment(text: str) -> datetime:
         moment = None
     if moment is None:
         raise CommandError("--as-of takes 2026-12-01 or 2026-12-01T09:30:00+05:30.")
-    return moment if moment.tzinfo else moment.replace(tzinfo=IST)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=IST)
+    if moment > now():
+        raise CommandError("--as-of is in the future: invoices of months that are not over would be final.")
+    return moment

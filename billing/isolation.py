@@ -1,0 +1,51 @@
+"""Isolation of rows: trouble with one tenant, invoice or notice is logged and never stops the others."""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import structlog
+from django.db import InterfaceError, OperationalError
+
+from billing.payments.provider import ProviderUnreachable
+
+log = structlog.get_logger(__name__)
+
+Item = TypeVar("Item")
+
+PROVIDER_IS_DOWN = 5
+"""After so many items in a row without an answer of the provider, the others wait for the next run."""
+
+
+class SomeFailed(Exception):
+    """At least one item failed; `done` counts those that did something."""
+
+    def __init__(self, done: int, failed: int) -> None:
+        super().__init__(f"{failed} failed")
+        self.done = done
+
+
+def each(items: Iterable[Item], act: Callable[[Item], object], *, step: str) -> int:
+    """Do `act` with each item; returns how often it did something (a true result).
+
+    An exception is logged with the step and the item's id, and the next item follows. Raises SomeFailed at the end if
+    any was unexpected; an unreachable database ends the step at once.
+    """
+    done = failed = unreachable = 0
+    for item in items:
+        try:
+            done += bool(act(item))
+        except (OperationalError, InterfaceError):
+            raise
+        except ProviderUnreachable as error:
+            log.warning("billing_waits_for_provider", step=step, item=str(item), error=error.code)
+            unreachable += 1
+            if unreachable == PROVIDER_IS_DOWN:
+                break
+        except Exception:
+            failed += 1
+            log.exception("billing_item_failed", step=step, item=str(item))
+        else:
+            unreachable = 0
+    if failed:
+        raise SomeFailed(done, failed)
+    return done

@@ -1,0 +1,162 @@
+"""Refunds: staff pay the surplus of an invoice back to where it came from, with an audit entry.
+
+A refund is committed before the provider is called, is the only one in flight of its attempt, and is found again by its
+receipt when an answer is lost: nothing is paid back twice. The invoice's amounts follow from what the provider says
+was refunded (`settlement.py`), as they do for a refund made on the provider's own dashboard.
+"""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import structlog
+from django.db import IntegrityError, transaction
+from django.db.models import Sum
+
+from billing.isolation import each
+from billing.models import Invoice, PaymentAttempt, Refund
+from billing.money import rupees
+from billing.payments import charging
+from billing.payments.models import REFUND
+from billing.payments.provider import (
+    ProviderRefused,
+    ProviderRefusesService,
+    ProviderUnreachable,
+    RefundState,
+    provider,
+)
+from gateway import ids
+from gateway.api.errors import Conflict, InvalidRequest
+from gateway.ids import uuid7
+from tenants import audit
+
+log = structlog.get_logger(__name__)
+
+Status = Refund.Status
+
+RETRY_CHECK = timedelta(hours=1)
+GIVEN_UP_AFTER = timedelta(hours=24)
+"""How long a refund that the provider does not know may still arrive there."""
+
+
+def pay_back(
+    *, attempt_id: UUID, amount_paise: int, at: datetime, actor_user_id: int | None = None
+) -> Refund:
+    """Pay back a part of an invoice's surplus from a captured attempt, or all of it.
+
+    Raises InvalidRequest beyond the surplus or beyond what the attempt collected, Conflict for an attempt that is not
+    the provider's or has a refund in flight. A silent provider leaves the refund `unknown`; the run asks again.
+    """
+    with transaction.atomic():
+        attempt = PaymentAttempt.objects.select_related("invoice").get(pk=attempt_id)
+        invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=attempt.invoice_id)
+        attempt = PaymentAttempt.objects.select_for_update(of=("self",)).get(pk=attempt_id)
+        if (
+            attempt.kind not in {PaymentAttempt.Kind.AUTOPAY, PaymentAttempt.Kind.LINK}
+            or not attempt.captured_paise
+        ):
+            raise Conflict("Only a payment that the provider collected can be paid back through it.")
+        others = Refund.objects.filter(attempt__invoice=invoice, status__in=Refund.IN_FLIGHT)
+        promised = others.aggregate(total=Sum("amount_paise"))["total"] or 0
+        most = min(invoice.surplus_paise - promised, attempt.kept_paise)
+        if not 0 < amount_paise <= most:
+            raise InvalidRequest.of(amount=f"At most {rupees(max(0, most))} can be paid back.")
+        refund = _insert(attempt, amount_paise, at, actor_user_id)
+        audit.record(
+            action="billing.refund",
+            target_type="invoice",
+            target_id=invoice.public_id,
+            tenant_id=invoice.tenant_id,
+            actor_user_id=actor_user_id,
+            details={"refund": refund.public_id, "attempt": attempt.public_id, "amount_paise": amount_paise},
+        )
+    try:
+        refresh(refund.id, at)
+    except ProviderUnreachable as error:
+        log.warning("refund_waits", refund_id=refund.public_id, error=error.code)
+    refund.refresh_from_db()
+    return refund
+
+
+def _insert(attempt: PaymentAttempt, amount_paise: int, at: datetime, actor_user_id: int | None) -> Refund:
+    key = uuid7()
+    try:
+        with transaction.atomic():
+            return Refund.objects.create(
+                id=key,
+                attempt=attempt,
+                amount_paise=amount_paise,
+                receipt=ids.encode(REFUND, key),
+                created_at=at,
+                next_check_at=at + RETRY_CHECK,
+                requested_by=actor_user_id,
+            )
+    except IntegrityError:
+        raise Conflict("A refund of this payment is in flight: wait for its result.") from None
+
+
+def refresh(refund_id: UUID, at: datetime) -> None:
+    """Ask for a refund, or read its result from the provider. Raises ProviderUnreachable."""
+    refund = Refund.objects.select_related("attempt").get(pk=refund_id)
+    payment_id = refund.attempt.provider_payment_id
+    assert payment_id is not None  # noqa: S101 - the attempt was captured
+    try:
+        state = _ask(refund, payment_id)
+    except ProviderRefusesService:
+        Refund.objects.filter(pk=refund_id, status=Status.UNKNOWN).update(status=Status.CREATED)
+        raise
+    except ProviderRefused as refusal:
+        _end(refund, Status.FAILED, at, error=refusal.error)
+        return
+    if state is None:
+        if refund.created_at + GIVEN_UP_AFTER > at:
+            raise ProviderUnreachable
+        reason = "not_received"
+        _end(
+            refund,
+            Status.FAILED,
+            at,
+            error={"code": reason, "reason": reason, "message": "It never arrived."},
+        )
+        return
+    Refund.objects.filter(pk=refund_id, status__in=Refund.IN_FLIGHT).update(
+        provider_refund_id=state.id, status=Status.PROCESSING
+    )
+    # First the invoice's amounts, then the end of the refund: until then its amount is not offered a second time.
+    charging.refresh(refund.attempt_id, at)
+    if state.status != "processing":
+        _end(refund, Status(state.status), at)
+
+
+def _ask(refund: Refund, payment_id: str) -> RefundState | None:
+    """The refund at the provider, or None while it does not arrive there.
+
+    One process asks for it: its claim turns `created` into `unknown`.
+    """
+    pay = provider(refund.attempt.provider)
+    claimed = Refund.objects.filter(pk=refund.pk, status=Status.CREATED).update(status=Status.UNKNOWN)
+    known = [state for state in pay.refunds_of(payment_id) if state.receipt == refund.receipt]
+    if known:
+        return known[0]
+    if not claimed:
+        return None
+    return pay.refund(payment_id=payment_id, amount_paise=refund.amount_paise, receipt=refund.receipt)
+
+
+def _end(refund: Refund, status: Status, at: datetime, *, error: object = None) -> None:
+    Refund.objects.filter(pk=refund.pk, status__in=Refund.IN_FLIGHT).update(
+        status=status, completed_at=at, error=error
+    )
+
+
+def reconcile(at: datetime) -> int:
+    """Ask about every refund in flight whose next check is due; returns how many."""
+    due = list(
+        Refund.objects.filter(status__in=Refund.IN_FLIGHT, next_check_at__lte=at).values_list("id", flat=True)
+    )
+
+    def ask(refund_id: UUID) -> bool:
+        Refund.objects.filter(pk=refund_id).update(next_check_at=at + RETRY_CHECK)
+        refresh(refund_id, at)
+        return True
+
+    return each(due, ask, step="refunds")

@@ -1,0 +1,224 @@
+"""Isolation: a poisoned tenant, invoice or notice, and a step that fails, stop nothing else; killed runs do no harm."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import OperationalError, connection
+
+from billing import billing_run, snapshots, usage
+from billing.billing_run import run
+from billing.isolation import PROVIDER_IS_DOWN, SomeFailed, each
+from billing.models import BillingProfile, BillingSnapshot, Invoice, Mandate, PaymentAttempt, ProviderEvent
+from billing.payments import charging
+from billing.payments.provider import ProviderUnreachable
+from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
+from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
+from tenants.models import Tenant
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def three(payer: Tenant) -> list[Tenant]:
+    """Three tenants with a number each; the second one's tax id is broken in the database."""
+    values = {
+        "status": "active",
+        "billing_status": "active",
+        "trial_ends_at": ist(2026, 11, 1),
+        "created_at": ist(2026, 10, 1),
+    }
+    others = [
+        Tenant.objects.create(name=name, billing_email=f"{name}@shop.example", **values)
+        for name in ("b", "c")
+    ]
+    made = [payer, *others]
+    for tenant in made:
+        BillingProfile.objects.update_or_create(
+            tenant=tenant, defaults={**PROFILE, "tax_id_type": "gstin", "legal_name": tenant.name}
+        )
+        connected(tenant, "1", (ist(2026, 11, 3), None))
+    return made
+
+
+def test_a_tenant_whose_invoice_cannot_be_made_stops_no_other(three: list[Tenant]) -> None:
+    BillingProfile.objects.filter(pk=three[1].pk).update(tax_id="broken")
+    report = run(FIRST_OF_DECEMBER)
+    assert (report["snapshots"], report["invoices"], report["failed"]) == (3, 2, 1)
+    BillingProfile.objects.filter(pk=three[1].pk).update(tax_id=PROFILE["tax_id"])
+    report = run(FIRST_OF_DECEMBER)
+    assert (report["invoices"], report["failed"]) == (1, 0)
+    assert sorted(Invoice.objects.values_list("number", flat=True)) == [
+        f"WG/2627/{serial:06d}" for serial in (1, 2, 3)
+    ], "the failed one left no gap"
+
+
+def test_a_tenant_whose_usage_cannot_be_counted_stops_no_other(
+    three: list[Tenant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = usage.active_numbers
+
+    def poisoned(*, tenant_id: Any, start: datetime, end: datetime) -> Any:
+        if tenant_id == three[0].id:
+            raise ValueError("poisoned")
+        return real(tenant_id=tenant_id, start=start, end=end)
+
+    monkeypatch.setattr(snapshots, "active_numbers", poisoned)
+    report = run(FIRST_OF_DECEMBER)
+    assert (report["snapshots"], report["invoices"], report["failed"]) == (2, 2, 1)
+
+
+def test_a_notice_that_cannot_be_applied_stops_no_other_and_no_debit(
+    provider: RunningSimulator, three: list[Tenant]
+) -> None:
+    for tenant in three:
+        set_up_mandate(provider, tenant)
+    run(FIRST_OF_DECEMBER)
+    for name, body in (("razorpay", b"\x00{"), ("gone", b"{}")):
+        ProviderEvent.objects.create(
+            provider=name, event_id="poison", type="payment.captured", body=body, received_at=CHARGE
+        )
+    report = run(CHARGE)
+    assert (report["debits"], report["failed"]) == (3, 1)
+    provider.control("POST", "clock/advance", {"hours": 26})
+    with pytest.raises(SomeFailed):
+        deliver(provider, ist(2026, 12, 2, 11))
+    assert set(Invoice.objects.values_list("status", flat=True)) == {"paid"}
+    assert ProviderEvent.objects.filter(processed_at__isnull=True).count() == 2
+    run(ist(2027, 2, 1, 11))
+    assert not ProviderEvent.objects.filter(processed_at__isnull=True).exists(), "given up after a week"
+
+
+def test_a_mandate_that_cannot_be_debited_stops_no_other(
+    provider: RunningSimulator, three: list[Tenant]
+) -> None:
+    for tenant in three:
+        set_up_mandate(provider, tenant)
+    run(FIRST_OF_DECEMBER)
+    Mandate.objects.filter(tenant=three[0]).update(provider_customer_id=None)
+    report = run(CHARGE)
+    assert report["failed"] == 1
+    assert PaymentAttempt.objects.filter(status="processing").count() == 2
+
+
+@pytest.mark.parametrize("step", list(billing_run.STEPS))
+def test_a_step_that_fails_stops_no_other(
+    step: str, three: list[Tenant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: datetime) -> int:
+        raise RuntimeError("poisoned")
+
+    called: list[str] = []
+
+    def noted(name: str) -> Callable[[datetime], int]:
+        def act(_: datetime) -> int:
+            called.append(name)
+            return 1
+
+        return act
+
+    for name in billing_run.STEPS:
+        monkeypatch.setitem(billing_run.STEPS, name, noted(name))
+    monkeypatch.setitem(billing_run.STEPS, step, fails)
+    report = run(FIRST_OF_DECEMBER)
+    assert called == [name for name in billing_run.STEPS if name != step]
+    assert (report[step], report["failed"]) == (0, 1)
+
+
+def test_a_silent_provider_is_not_asked_about_every_row() -> None:
+    asked = []
+
+    def silent(item: int) -> None:
+        asked.append(item)
+        raise ProviderUnreachable
+
+    assert each(range(100), silent, step="x") == 0
+    assert len(asked) == PROVIDER_IS_DOWN
+
+
+def test_a_database_that_is_away_ends_the_step() -> None:
+    def away(_: int) -> None:
+        raise OperationalError
+
+    with pytest.raises(OperationalError):
+        each(range(3), away, step="x")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_whole_runs_at_once_do_everything_once(provider: RunningSimulator, three: list[Tenant]) -> None:
+    for tenant in three:
+        set_up_mandate(provider, tenant)
+    barrier, reports = threading.Barrier(3), []
+
+    def work() -> None:
+        try:
+            barrier.wait(10)
+            reports.append(run(CHARGE))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [report["failed"] for report in reports] == [0, 0, 0]
+    assert (BillingSnapshot.objects.count(), Invoice.objects.count(), PaymentAttempt.objects.count()) == (
+        3,
+        3,
+        3,
+    )
+    debits = [row for row in provider.control("GET", "payments")["payments"] if row["amount"] == 59_000]
+    assert len(debits) == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_runs_that_are_killed_leave_nothing_half_done(provider: RunningSimulator, payer: Tenant) -> None:
+    """kill -9 at many moments of a run; the runs after it finish the month, and nothing is there twice."""
+    BillingProfile.objects.create(tenant=payer, **PROFILE, tax_id_type="gstin")
+    Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=ist(2026, 5, 1), created_at=ist(2026, 4, 1))
+    connected(payer, "1", (ist(2026, 5, 3), None))
+    set_up_mandate(provider, payer)
+    code = (
+        "import django; django.setup()\n"
+        "from django.conf import settings\n"
+        f"settings.DATABASES['default']['NAME'] = {connection.settings_dict['NAME']!r}\n"
+        "from datetime import datetime\n"
+        "settings.BILLING_ENABLED, settings.BILLING_FIRST_PERIOD = True, '2026-05'\n"
+        "from billing.billing_run import run\n"
+        "print('ready', flush=True)\n"
+        f"print(run(datetime.fromisoformat('{CHARGE.isoformat()}')))"
+    )
+    env = {**os.environ, "RAZORPAY_BASE_URL": django_settings.RAZORPAY_BASE_URL}
+
+    def start() -> subprocess.Popen[str]:
+        process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    for delay in (0.0, 0.02, 0.05, 0.1, 0.2):
+        process = start()
+        time.sleep(delay)  # where the run is then does not matter: any moment has to be harmless
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    process = start()
+    out, _ = process.communicate(timeout=60)
+    assert "'failed': 0" in out
+    assert sorted(Invoice.objects.values_list("number", flat=True)) == [
+        f"WG/2627/{serial:06d}" for serial in range(1, 8)
+    ]
+    assert BillingSnapshot.objects.count() == 7
+    assert PaymentAttempt.objects.count() == 1
+    charging.reconcile(CHARGE)
+    debits = [row for row in provider.control("GET", "payments")["payments"] if row["amount"] == 59_000]
+    assert len(debits) <= 1

@@ -1,0 +1,471 @@
+"""Money: refunds, one debit per mandate, wrong keys, bank transfers, pay links and a second provider."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from billing import pay_links
+from billing.billing_run import run
+from billing.invoices import credit_notes
+from billing.models import (
+    BankTransfer,
+    Invoice,
+    Mandate,
+    PaymentAttempt,
+    ProviderEvent,
+    ProviderTrouble,
+    Refund,
+)
+from billing.payments import bank_transfers, charging, mandates, notices, provider, refunds, settlement
+from billing.payments.provider import Payment
+from billing.payments.razorpay import _ABOUT_THE_ACCOUNT, Razorpay
+from billing.tests.conftest import connected, ist, only_invoice
+from billing.tests.test_payments import CHARGE, answer, deliver, post, set_up_mandate
+from gateway import health
+from gateway.api.errors import Conflict, InvalidRequest
+from tenants.models import AuditEntry, OutboundMail, Tenant
+from tests.fixtures import assert_error
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def invoice(payer: Tenant) -> Invoice:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(ist(2026, 12, 1, 0, 15))
+    return only_invoice(payer)
+
+
+@pytest.fixture
+def paid(provider: RunningSimulator, payer: Tenant, invoice: Invoice) -> PaymentAttempt:
+    """The invoice, paid by a debit."""
+    set_up_mandate(provider, payer)
+    run(CHARGE)
+    provider.control("POST", "clock/advance", {"hours": 26})
+    deliver(provider, ist(2026, 12, 2, 11))
+    return PaymentAttempt.objects.get()
+
+
+@pytest.fixture
+def paid_twice(provider: RunningSimulator, paid: PaymentAttempt) -> PaymentAttempt:
+    """The invoice was paid and then credited: its whole amount is surplus."""
+    credit_notes.issue(invoice_id=paid.invoice_id, total_paise=59_000, reason="Outage", at=ist(2026, 12, 3))
+    return paid
+
+
+def at_once(*works: Callable[[], object]) -> list[Exception]:
+    """Run these in threads that start at the same moment; returns what they raised."""
+    barrier, errors = threading.Barrier(len(works)), []
+
+    def work(act: Callable[[], object]) -> None:
+        try:
+            barrier.wait(10)
+            act()
+        except Exception as error:  # noqa: BLE001 - handed to the test
+            errors.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work, args=(act,)) for act in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return errors
+
+
+class TestRefunds:
+    def test_a_refund_on_the_dashboard_makes_the_invoice_due_again(
+        self, provider: RunningSimulator, payer: Tenant, paid: PaymentAttempt
+    ) -> None:
+        seen = len(provider.control("GET", "payments")["webhooks"])
+        provider.control("POST", "refund", {"payment_id": paid.provider_payment_id})
+        deliver(provider, ist(2026, 12, 20), since=seen)
+        invoice = only_invoice(payer)
+        assert (invoice.status, invoice.amount_paid_paise, invoice.amount_due_paise) == ("open", 0, 59_000)
+        assert (invoice.paid_at, invoice.reopened_at) == (None, ist(2026, 12, 20))
+        run(ist(2026, 12, 21, 10))
+        payer.refresh_from_db()
+        assert payer.billing_status == "active", "there is time to pay again"
+        run(ist(2026, 12, 28, 10))
+        payer.refresh_from_db()
+        assert (payer.billing_status, payer.past_due_since) == ("past_due", ist(2026, 12, 27))
+        run(ist(2027, 1, 2, 10))
+        assert paid.invoice.attempts.count() == 1, "money that a person gave back is not debited again"
+
+    def test_a_part_refunded_and_stale_answers_in_any_order(
+        self, provider: RunningSimulator, payer: Tenant, paid: PaymentAttempt
+    ) -> None:
+        provider.control("POST", "refund", {"payment_id": paid.provider_payment_id, "amount": 9_000})
+        charging.refresh(paid.id, ist(2026, 12, 4))
+        before = Payment(id=str(paid.provider_payment_id), status="captured", amount_paise=59_000)
+        settlement.apply_payments(attempt_id=paid.id, payments=[before], at=ist(2026, 12, 5))
+        charging.refresh(paid.id, ist(2026, 12, 4))
+        invoice = only_invoice(payer)
+        assert (invoice.amount_paid_paise, invoice.amount_due_paise) == (50_000, 9_000)
+
+    def test_a_lost_notice_of_a_refund_is_found_by_asking(
+        self, provider: RunningSimulator, payer: Tenant, paid: PaymentAttempt
+    ) -> None:
+        provider.control("POST", "refund", {"payment_id": paid.provider_payment_id})
+        run(ist(2026, 12, 10, 11))
+        assert only_invoice(payer).amount_due_paise == 59_000
+
+    def test_the_refund_of_a_link_payment_counts_too(
+        self, provider: RunningSimulator, payer: Tenant, invoice: Invoice
+    ) -> None:
+        attempt = charging.pay_now(invoice=invoice, at=CHARGE)
+        assert attempt.payment_url is not None
+        answer(attempt.payment_url, "approve")
+        deliver(provider, CHARGE + timedelta(hours=1))
+        attempt.refresh_from_db()
+        seen = len(provider.control("GET", "payments")["webhooks"])
+        provider.control("POST", "refund", {"payment_id": attempt.provider_payment_id, "amount": 1_000})
+        deliver(provider, CHARGE + timedelta(hours=2), since=seen)
+        assert only_invoice(payer).amount_due_paise == 1_000
+
+    def test_staff_pay_the_surplus_back_audited(
+        self, provider: RunningSimulator, payer: Tenant, paid_twice: PaymentAttempt
+    ) -> None:
+        with pytest.raises(InvalidRequest):
+            refunds.pay_back(attempt_id=paid_twice.id, amount_paise=59_001, at=ist(2026, 12, 4))
+        first = refunds.pay_back(
+            attempt_id=paid_twice.id, amount_paise=50_000, at=ist(2026, 12, 4), actor_user_id=7
+        )
+        assert first.status == "processed"
+        with pytest.raises(InvalidRequest):
+            refunds.pay_back(attempt_id=paid_twice.id, amount_paise=9_001, at=ist(2026, 12, 4))
+        refunds.pay_back(attempt_id=paid_twice.id, amount_paise=9_000, at=ist(2026, 12, 4))
+        invoice = only_invoice(payer)
+        assert (invoice.surplus_paise, invoice.amount_paid_paise, invoice.status) == (0, 0, "paid")
+        assert AuditEntry.objects.filter(action="billing.refund").count() == 2
+        assert [row["amount"] for row in provider.control("GET", "payments")["refunds"]] == [50_000, 9_000]
+
+    def test_a_lost_answer_is_found_by_its_receipt_and_nothing_is_paid_back_twice(
+        self, provider: RunningSimulator, payer: Tenant, paid_twice: PaymentAttempt
+    ) -> None:
+        provider.control("POST", "scenario", {"scenario": "timeout_after_accept", "email": "*"})
+        refund = refunds.pay_back(attempt_id=paid_twice.id, amount_paise=59_000, at=ist(2026, 12, 4))
+        assert refund.status == "unknown"
+        with pytest.raises((Conflict, InvalidRequest)):
+            refunds.pay_back(attempt_id=paid_twice.id, amount_paise=1, at=ist(2026, 12, 4))
+        provider.control("POST", "scenario", {"scenario": "ok"})
+        run(ist(2026, 12, 4, 12))
+        refund.refresh_from_db()
+        assert refund.status == "processed"
+        assert len(provider.control("GET", "payments")["refunds"]) == 1
+        assert only_invoice(payer).surplus_paise == 0
+
+    def test_a_refund_that_never_arrived_is_over_after_a_day(
+        self, provider: RunningSimulator, paid_twice: PaymentAttempt, settings: Settings
+    ) -> None:
+        settings.RAZORPAY_BASE_URL, url = "http://127.0.0.1:9/v1", settings.RAZORPAY_BASE_URL
+        refund = refunds.pay_back(attempt_id=paid_twice.id, amount_paise=59_000, at=ist(2026, 12, 4))
+        assert refund.status == "unknown"
+        settings.RAZORPAY_BASE_URL = url
+        run(ist(2026, 12, 4, 12))
+        refund.refresh_from_db()
+        assert refund.status == "unknown"
+        run(ist(2026, 12, 5, 12))
+        refund.refresh_from_db()
+        assert refund.status == "failed"
+        assert (
+            refunds.pay_back(attempt_id=paid_twice.id, amount_paise=59_000, at=ist(2026, 12, 6)).status
+            == "processed"
+        )
+
+    @pytest.mark.django_db(transaction=True)
+    def test_two_refunds_at_once_pay_back_once(
+        self, provider: RunningSimulator, payer: Tenant, paid_twice: PaymentAttempt
+    ) -> None:
+        def pay_back() -> object:
+            return refunds.pay_back(attempt_id=paid_twice.id, amount_paise=40_000, at=ist(2026, 12, 4))
+
+        errors = at_once(pay_back, pay_back, pay_back)
+        assert [type(error) in {Conflict, InvalidRequest} for error in errors] == [True, True]
+        assert [row["amount"] for row in provider.control("GET", "payments")["refunds"]] == [40_000]
+
+
+class TestSettlement:
+    @pytest.mark.django_db(transaction=True)
+    def test_two_results_at_once_count_once(
+        self, provider: RunningSimulator, payer: Tenant, invoice: Invoice
+    ) -> None:
+        set_up_mandate(provider, payer)
+        run(CHARGE)
+        attempt = PaymentAttempt.objects.get()
+        captured = [Payment(id="pay_1", status="captured", amount_paise=59_000)]
+
+        def apply() -> None:
+            settlement.apply_payments(attempt_id=attempt.id, payments=captured, at=CHARGE)
+
+        assert at_once(*[apply] * 6) == []
+        assert only_invoice(payer).amount_paid_paise == 59_000
+
+    def test_a_second_payment_of_an_attempt_adds_only_what_is_new(
+        self, provider: RunningSimulator, payer: Tenant, paid: PaymentAttempt
+    ) -> None:
+        both = [
+            Payment(id=str(paid.provider_payment_id), status="captured", amount_paise=59_000),
+            Payment(id="pay_2", status="captured", amount_paise=59_000),
+        ]
+        for _ in range(2):
+            settlement.apply_payments(attempt_id=paid.id, payments=both, at=ist(2026, 12, 4))
+        invoice = only_invoice(payer)
+        assert (invoice.amount_paid_paise, invoice.surplus_paise) == (118_000, 59_000)
+
+    def test_a_failure_after_the_money_came_changes_nothing(
+        self, provider: RunningSimulator, payer: Tenant, paid: PaymentAttempt
+    ) -> None:
+        settlement.fail(attempt_id=paid.id, error=None, at=ist(2026, 12, 4))
+        paid.refresh_from_db()
+        payer.refresh_from_db()
+        assert (paid.status, only_invoice(payer).status, payer.billing_status) == (
+            "captured",
+            "paid",
+            "active",
+        )
+
+    def test_a_repeated_failure_keeps_the_first_day_of_dunning(
+        self, provider: RunningSimulator, payer: Tenant, invoice: Invoice
+    ) -> None:
+        set_up_mandate(provider, payer)
+        run(CHARGE)
+        attempt = PaymentAttempt.objects.get()
+        for day in (3, 5):
+            settlement.fail(attempt_id=attempt.id, error=None, at=ist(2026, 12, day))
+        attempt.refresh_from_db()
+        assert attempt.completed_at == only_invoice(payer).overdue_since == ist(2026, 12, 3)
+
+
+class TestOneDebitPerMandate:
+    @pytest.fixture
+    def nine(self, provider: RunningSimulator, payer: Tenant, settings: Settings) -> list[Invoice]:
+        """Nine unpaid invoices of a tenant, and then a mandate."""
+        settings.BILLING_FIRST_PERIOD = "2026-03"
+        Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=ist(2026, 3, 1), created_at=ist(2026, 3, 1))
+        connected(payer, "1", (ist(2026, 3, 3), None))
+        run(ist(2026, 12, 1, 0, 15))
+        set_up_mandate(provider, payer)
+        return list(Invoice.objects.order_by("id"))
+
+    def test_the_oldest_first_and_the_next_when_it_ended(
+        self, provider: RunningSimulator, payer: Tenant, nine: list[Invoice]
+    ) -> None:
+        assert len(nine) == 9
+        for number, invoice in enumerate(nine, start=1):
+            at = CHARGE + timedelta(days=2 * number)
+            run(at)
+            run(at + timedelta(minutes=10))
+            assert [attempt.invoice_id for attempt in PaymentAttempt.objects.order_by("id")] == [
+                earlier.id for earlier in nine[:number]
+            ]
+            announced = [
+                hook
+                for hook in provider.control("GET", "payments")["webhooks"]
+                if hook["event"] == "order.notification.delivered"
+            ]
+            assert len(announced) == number, "the bank announces each debit"
+            provider.control("POST", "clock/advance", {"hours": 26})
+            run(at + timedelta(hours=31))
+            invoice.refresh_from_db()
+            assert invoice.status == "paid"
+
+    @pytest.mark.django_db(transaction=True)
+    def test_two_runs_at_once_begin_one_debit(
+        self, provider: RunningSimulator, payer: Tenant, nine: list[Invoice]
+    ) -> None:
+        mandate = Mandate.objects.get()
+        works = [
+            lambda invoice=invoice: charging._begin_debit(invoice.id, mandate, CHARGE) for invoice in nine[:6]
+        ]
+        assert at_once(*works) == []
+        assert PaymentAttempt.objects.count() == 1
+
+
+class TestOperatorsTrouble:
+    def test_wrong_keys_never_become_the_customers_trouble(
+        self, provider: RunningSimulator, payer: Tenant, invoice: Invoice, settings: Settings
+    ) -> None:
+        set_up_mandate(provider, payer)
+        right, settings.RAZORPAY_KEY_SECRET = settings.RAZORPAY_KEY_SECRET, "wrong"
+        for hour in range(0, 24, 3):
+            run(CHARGE + timedelta(hours=hour))
+        payer.refresh_from_db()
+        attempt = PaymentAttempt.objects.get()
+        assert (payer.billing_status, attempt.error, attempt.scheduled_for) == ("active", None, None)
+        assert not OutboundMail.objects.filter(subject__contains="is not paid").exists()
+        assert health.report()["billing"]["provider_refuses_since"] is not None
+        assert ProviderTrouble.objects.get().status == 401
+        settings.RAZORPAY_KEY_SECRET = right
+        run(CHARGE + timedelta(hours=26))
+        provider.control("POST", "clock/advance", {"hours": 26})
+        run(CHARGE + timedelta(hours=60))
+        assert only_invoice(payer).status == "paid"
+        assert PaymentAttempt.objects.count() == 1
+        assert health.report()["billing"]["provider_refuses_since"] is None
+
+    def test_keys_that_fail_between_order_and_debit(
+        self,
+        provider: RunningSimulator,
+        payer: Tenant,
+        invoice: Invoice,
+        settings: Settings,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        set_up_mandate(provider, payer)
+        real = Razorpay.debit
+
+        def refused(self: Razorpay, **values: Any) -> str:
+            right, settings.RAZORPAY_KEY_SECRET = settings.RAZORPAY_KEY_SECRET, "wrong"
+            try:
+                return real(self, **values)
+            finally:
+                settings.RAZORPAY_KEY_SECRET = right
+
+        monkeypatch.setattr(Razorpay, "debit", refused)
+        run(CHARGE)
+        monkeypatch.setattr(Razorpay, "debit", real)
+        run(CHARGE + timedelta(hours=2))
+        assert PaymentAttempt.objects.get().status == "processing"
+        assert (
+            len([row for row in provider.control("GET", "payments")["payments"] if row["amount"] == 59_000])
+            == 1
+        )
+
+    @pytest.mark.parametrize(
+        ("text", "ours"),
+        [
+            ("Recurring payments are not enabled on your account", True),
+            ("The api key provided is invalid", True),
+            ("The merchant is not live", True),
+            ("The token is not confirmed.", False),
+            ("The amount exceeds the mandate's limit.", False),
+            ("The id provided does not exist", False),
+        ],
+    )
+    def test_which_refusals_are_about_the_account(self, text: str, ours: bool) -> None:
+        assert bool(_ABOUT_THE_ACCOUNT.search(text)) == ours
+
+    def test_a_mandate_waits_while_keys_are_wrong(
+        self, provider: RunningSimulator, payer: Tenant, settings: Settings
+    ) -> None:
+        old = set_up_mandate(provider, payer)
+        Mandate.objects.filter(pk=old.pk).update(status="cancelled", cancel_at_provider=True)
+        right, settings.RAZORPAY_KEY_SECRET = settings.RAZORPAY_KEY_SECRET, "wrong"
+        mandates.cancel_replaced()
+        old.refresh_from_db()
+        assert old.cancel_at_provider, "the provider still has to be told"
+        settings.RAZORPAY_KEY_SECRET = right
+        mandates.cancel_replaced()
+        old.refresh_from_db()
+        assert not old.cancel_at_provider
+
+
+class TestBankTransfers:
+    def test_a_reference_is_recorded_once_per_tenant(self, payer: Tenant, invoice: Invoice) -> None:
+        bank_transfers.record(invoice_id=invoice.id, amount_paise=100, reference=" utr1 ", at=CHARGE)
+        for again in ("UTR1", "utr1"):
+            with pytest.raises(InvalidRequest):
+                bank_transfers.record(invoice_id=invoice.id, amount_paise=100, reference=again, at=CHARGE)
+        assert only_invoice(payer).amount_paid_paise == 100
+        assert BankTransfer.objects.get().reference == "UTR1"
+
+    def test_one_from_before_the_table_is_known_too(self, payer: Tenant, invoice: Invoice) -> None:
+        bank_transfers.record(invoice_id=invoice.id, amount_paise=100, reference="UTR1", at=CHARGE)
+        BankTransfer.objects.all().delete()
+        with pytest.raises(InvalidRequest):
+            bank_transfers.record(invoice_id=invoice.id, amount_paise=100, reference="UTR1", at=CHARGE)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_double_click_records_once(self, payer: Tenant, invoice: Invoice, settings: Settings) -> None:
+        def record() -> object:
+            return bank_transfers.record(invoice_id=invoice.id, amount_paise=100, reference="UTR1", at=CHARGE)
+
+        assert len(at_once(record, record, record)) == 2
+        assert only_invoice(payer).amount_paid_paise == 100
+
+    @pytest.mark.django_db(transaction=True)
+    def test_the_same_reference_on_two_invoices_at_once(self, payer: Tenant, settings: Settings) -> None:
+        settings.BILLING_FIRST_PERIOD = "2026-10"
+        Tenant.objects.update(trial_ends_at=ist(2026, 10, 1), created_at=ist(2026, 9, 1))
+        connected(payer, "1", (ist(2026, 10, 3), None))
+        run(ist(2026, 12, 1, 0, 15))
+        works = [
+            lambda invoice=invoice: bank_transfers.record(
+                invoice_id=invoice.id, amount_paise=100, reference="UTR1", at=CHARGE
+            )
+            for invoice in Invoice.objects.all()
+        ]
+        assert [type(error) for error in at_once(*works)] == [InvalidRequest]
+        assert PaymentAttempt.objects.filter(kind="manual").count() == 1
+
+
+class TestPayLinks:
+    def test_a_mailed_link_outlives_every_key(self, invoice: Invoice, settings: Settings) -> None:
+        mailed = pay_links.url_of(invoice).rpartition("/pay/")[2]
+        assert mailed in OutboundMail.objects.get(subject__startswith="Invoice").text
+        settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another key " * 5, []
+        assert Client().get(f"/pay/{mailed}").status_code == 200
+        assert Client().get(f"/pay/{mailed}x").status_code == 404
+
+
+class Second(Razorpay):
+    """A second provider: the same paths under another name."""
+
+    name = "second"
+
+
+class TestSecondProvider:
+    @pytest.fixture(autouse=True)
+    def _second(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(provider.PROVIDERS, "second", "billing.tests.test_money.Second")
+
+    def test_a_switch_strands_nothing(
+        self, provider: RunningSimulator, payer: Tenant, invoice: Invoice, settings: Settings
+    ) -> None:
+        mandate = set_up_mandate(provider, payer)
+        settings.PAYMENT_PROVIDER = "second"
+        run(CHARGE)
+        assert PaymentAttempt.objects.get().provider == mandate.provider == "razorpay"
+        provider.control("POST", "clock/advance", {"hours": 26})
+        deliver(provider, ist(2026, 12, 2, 11))
+        assert only_invoice(payer).status == "paid"
+        newer = set_up_mandate(provider, payer, max_amount_paise=100_000)
+        mandate.refresh_from_db()
+        assert (newer.provider, newer.status, mandate.status) == ("second", "active", "cancelled")
+        assert mandate.cancel_at_provider is False
+
+    def test_each_provider_has_its_own_route_and_notices(
+        self, provider: RunningSimulator, payer: Tenant, settings: Settings
+    ) -> None:
+        settings.PAYMENT_PROVIDER = "second"
+        set_up_mandate(provider, payer)
+        hook = provider.control("GET", "payments")["webhooks"][0]
+        assert post(hook, "/internal/second/webhook").status_code == 200
+        assert post(hook).status_code == 200
+        assert sorted(ProviderEvent.objects.values_list("provider", flat=True)) == ["razorpay", "second"]
+        assert_error(post(hook, "/internal/third/webhook"), 404, "not_found")
+        notices.apply_waiting(CHARGE)
+        assert not ProviderEvent.objects.filter(processed_at__isnull=True).exists()
+
+
+def test_refunds_are_shown_and_started_in_the_admin(
+    browser: Client, provider: RunningSimulator, paid_twice: PaymentAttempt
+) -> None:
+    url = f"/admin/billing/paymentattempt/{paid_twice.pk}/change/"
+    assert browser.get(url).status_code == 200
+    browser.post(
+        reverse("admin:billing_paymentattempt_refund", args=[paid_twice.pk]),
+        {"_form_submitted": "on", "amount": "590.00"},
+    )
+    assert Refund.objects.get().status == "processed"
+    assert "590" in browser.get("/admin/billing/refund/").content.decode()
