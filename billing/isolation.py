@@ -6,14 +6,16 @@ from typing import TypeVar
 import structlog
 from django.db import InterfaceError, OperationalError
 
-from billing.payments.provider import ProviderUnreachable
-
 log = structlog.get_logger(__name__)
 
 Item = TypeVar("Item")
 
-PROVIDER_IS_DOWN = 5
-"""After so many items in a row without an answer of the provider, the others wait for the next run."""
+UNANSWERED_AT_MOST = 5
+"""After so many unanswered items in a row, the others wait for the next run."""
+
+
+class Unanswered(Exception):
+    """Someone outside did not answer; asking about the next item may be just as useless."""
 
 
 class SomeFailed(Exception):
@@ -30,22 +32,22 @@ def each(items: Iterable[Item], act: Callable[[Item], object], *, step: str) -> 
     An exception is logged with the step and the item's id, and the next item follows. Raises SomeFailed at the end if
     any was unexpected; an unreachable database ends the step at once.
     """
-    done = failed = unreachable = 0
+    done = failed = unanswered = 0
     for item in items:
         try:
             done += bool(act(item))
         except (OperationalError, InterfaceError):
             raise
-        except ProviderUnreachable as error:
-            log.warning("billing_waits_for_provider", step=step, item=str(item), error=error.code)
-            unreachable += 1
-            if unreachable == PROVIDER_IS_DOWN:
+        except Unanswered as error:
+            log.warning("billing_item_unanswered", step=step, item=str(item), error=type(error).__name__)
+            unanswered += 1
+            if unanswered == UNANSWERED_AT_MOST:
                 break
         except Exception:
             failed += 1
             log.exception("billing_item_failed", step=step, item=str(item))
         else:
-            unreachable = 0
+            unanswered = 0
     if failed:
         raise SomeFailed(done, failed)
     return done

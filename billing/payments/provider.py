@@ -12,12 +12,13 @@ from typing import Any, Literal, Protocol
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from billing.isolation import Unanswered
 from gateway.api.errors import ServiceError
 
 PaymentStatus = Literal["processing", "captured", "failed"]
 
 
-class ProviderUnreachable(ServiceError):
+class ProviderUnreachable(ServiceError, Unanswered):
     """No answer: what was asked for may or may not have happened."""
 
     status = 502

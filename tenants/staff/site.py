@@ -97,6 +97,7 @@ _NAVIGATION: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
             ("Invoices", "receipt_long", "admin:billing_invoice_changelist", ""),
             ("Credit notes", "undo", "admin:billing_creditnote_changelist", ""),
             ("Payments", "payments", "admin:billing_paymentattempt_changelist", ""),
+            ("Refunds", "currency_rupee", "admin:billing_refund_changelist", ""),
             ("Mandates", "autorenew", "admin:billing_mandate_changelist", ""),
             ("Monthly usage", "event_available", "admin:billing_billingsnapshot_changelist", ""),
             ("Billing profiles", "badge", "admin:billing_billingprofile_changelist", ""),
