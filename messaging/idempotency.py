@@ -1,27 +1,27 @@
 """Idempotency keys: the same key and body within 24 hours is one send (send rules 1 to 3; decision "Messages").
 
-The record is written in a transaction of its own before the upstream call begins, so of two requests at once one
-sends and the other is told so. What was refused before that moment is not stored.
+The record of a first use is committed before the upstream call begins, so of two requests at once one sends and the
+other is told so. An earlier use is looked up before anything else is judged. What certainly was not sent is not kept.
 """
 
 import hashlib
+import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
 import orjson
 from django.conf import settings
-from django.db import connection
-from django.http import HttpResponse
 
 from gateway.api.errors import InvalidRequest, MetaUnreachable, ServiceError
-from messaging.models import IdempotencyRecord
+from gateway.api.reply import Reply
+from gateway.database.statements import Statements
 
 HEADER = "Idempotency-Key"
 WINDOW = timedelta(hours=24)
-STORED_HEADERS = ("Content-Type", "X-Service-Error-Source", "Retry-After")
+STORED_HEADERS = ("Content-Type", "X-Service-Error-Source", "Retry-After", "WWW-Authenticate")
 
 _KEY = re.compile(r"[!-~]{1,255}")
 
@@ -35,9 +35,18 @@ SET path = excluded.path, body_hash = excluded.body_hash, started_at = now(), st
 WHERE messaging_idempotencyrecord.started_at < now() - make_interval(secs => %s)
 RETURNING started_at
 """
-_EXISTING = """
-SELECT path, body_hash, status, headers, body, started_at < now() - make_interval(secs => %s)
-FROM messaging_idempotencyrecord WHERE tenant_id = %s AND environment = %s AND key = %s
+_EARLIER = """
+SELECT path, body_hash, status, headers::text, body, started_at < now() - make_interval(secs => %s)
+FROM messaging_idempotencyrecord
+WHERE tenant_id = %s AND environment = %s AND key = %s AND started_at >= now() - make_interval(secs => %s)
+"""
+_COMPLETE = """
+UPDATE messaging_idempotencyrecord SET status = %s, headers = %s::text::jsonb, body = %s
+WHERE tenant_id = %s AND environment = %s AND key = %s AND status IS NULL
+"""
+_RELEASE = """
+DELETE FROM messaging_idempotencyrecord
+WHERE tenant_id = %s AND environment = %s AND key = %s AND status IS NULL
 """
 
 
@@ -46,7 +55,9 @@ class InProgress(ServiceError):
 
     status: ClassVar[int] = 409
     code: ClassVar[str] = "idempotency_conflict"
-    message: ClassVar[str] = "A request with this Idempotency-Key is still in progress."
+    message: ClassVar[str] = (
+        "The first request with this Idempotency-Key is still in progress. Repeat this one in a few seconds."
+    )
 
 
 class DifferentBody(ServiceError):
@@ -54,64 +65,90 @@ class DifferentBody(ServiceError):
 
     status: ClassVar[int] = 422
     code: ClassVar[str] = "idempotency_conflict"
-    message: ClassVar[str] = "This Idempotency-Key was used with a different body."
+    message: ClassVar[str] = (
+        "This Idempotency-Key was used with a different body. Use a new key for a new message."
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """A key that this request owns: `complete` stores what came of it."""
+class KeyUse:
+    """One request's use of a key."""
 
     tenant_id: UUID
     environment: str
     key: str
-
-    def complete(self, response: HttpResponse) -> None:
-        """Store an outcome; in the caller's transaction, if it has one."""
-        IdempotencyRecord.objects.filter(
-            tenant_id=self.tenant_id, environment=self.environment, key=self.key, status__isnull=True
-        ).update(
-            status=response.status_code,
-            headers={name: response[name] for name in STORED_HEADERS if name in response},
-            body=response.content,
-        )
+    path: str
+    body_hash: bytes = field(repr=False)
 
 
-def key_of(header: str | None) -> str | None:
-    """The key that a request names; one that is not 1 to 255 visible ASCII characters is 400."""
-    if header is not None and not _KEY.fullmatch(header):
+Earlier = Reply | ServiceError
+"""What an earlier use of a key answers a request with: its stored reply, or the error that says why there is none."""
+
+
+def key_use(header: str | None, *, tenant_id: UUID, environment: str, path: str, raw: bytes) -> KeyUse | None:
+    """The use that a request makes of a key, if it names one. Raises InvalidRequest for one that is no key."""
+    if header is None:
+        return None
+    if not _KEY.fullmatch(header):
         raise InvalidRequest.of(**{HEADER: "Must be 1 to 255 visible ASCII characters."})
-    return header
+    return KeyUse(tenant_id, environment, header, path, body_hash(raw))
 
 
-def begin(
-    *, tenant_id: UUID, environment: str, key: str, path: str, body: dict[str, Any]
-) -> Claim | HttpResponse:
-    """Own the key, or the stored answer of its first use.
+def body_hash(raw: bytes) -> bytes:
+    """The hash of a JSON body: the order of members does not count; all else does.
 
-    Raises InProgress, DifferentBody, or MetaUnreachable for a first use that was interrupted: its outcome is
-    unknown and it is not repeated.
+    Numbers count as they are written and a repeated member each time, so no two different messages have one hash.
     """
-    digest = hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).digest()
-    with connection.cursor() as cursor:
-        cursor.execute(_BEGIN, [tenant_id, environment, key, path, digest, WINDOW.total_seconds()])
-        if cursor.fetchone() is not None:
-            return Claim(tenant_id, environment, key)
-        patience = 2 * settings.UPSTREAM_TIMEOUT_MS / 1000
-        cursor.execute(_EXISTING, [patience, tenant_id, environment, key])
-        row = cursor.fetchone()
-    if row is None:
-        raise InProgress
-    first_path, first_digest, status, headers, answer, overdue = row
-    if first_path != path or bytes(first_digest) != digest:
-        raise DifferentBody
-    if status is None:
-        if not overdue:
-            raise InProgress
-        raise MetaUnreachable(details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": "interrupted"})
-    return _replayed(status, headers if isinstance(headers, dict) else orjson.loads(headers), bytes(answer))
+    value = json.loads(raw, object_pairs_hook=_members, parse_int=_number, parse_float=_number)
+    return hashlib.sha256(orjson.dumps(value)).digest()
 
 
-def _replayed(status: int, headers: dict[str, str], body: bytes) -> HttpResponse:
-    response = HttpResponse(body, status=status, headers=headers)
-    response["Idempotent-Replayed"] = "true"
-    return response
+def earlier(use: KeyUse) -> Statements[Earlier | None]:
+    """What an earlier use of the key answers; None when there is none."""
+    patience = 2 * settings.UPSTREAM_TIMEOUT_MS / 1000
+    rows = yield _EARLIER, [patience, use.tenant_id, use.environment, use.key, WINDOW.total_seconds()]
+    if not rows:
+        return None
+    path, first_hash, status, headers, body, is_overdue = rows[0]
+    if path != use.path or bytes(first_hash) != use.body_hash:
+        return DifferentBody(details={"first_request_at_path": path} if path != use.path else None)
+    if status is not None:
+        return Reply(status, {**orjson.loads(headers), "Idempotent-Replayed": "true"}, bytes(body))
+    if is_overdue:
+        # The process of the first use has ended: its outcome is unknown, and it is not repeated.
+        return MetaUnreachable(details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": "interrupted"})
+    return InProgress()
+
+
+def beginning(use: KeyUse) -> Statements[Earlier | None]:
+    """Own the key (None), or learn what an earlier use answers."""
+    owned = yield (
+        _BEGIN,
+        [use.tenant_id, use.environment, use.key, use.path, use.body_hash, WINDOW.total_seconds()],
+    )
+    if owned:
+        return None
+    # No row here: the other use was released between the two statements, and may be repeated.
+    return (yield from earlier(use)) or InProgress()
+
+
+def completing(use: KeyUse, reply: Reply) -> Statements[None]:
+    """Store the outcome of a use that `beginning` owned."""
+    headers = {name: reply.headers[name] for name in STORED_HEADERS if name in reply.headers}
+    yield (
+        _COMPLETE,
+        [reply.status, orjson.dumps(headers).decode(), reply.body, use.tenant_id, use.environment, use.key],
+    )
+
+
+def releasing(use: KeyUse) -> Statements[None]:
+    """Forget a use that `beginning` owned and that certainly sent nothing: the next one may send."""
+    yield _RELEASE, [use.tenant_id, use.environment, use.key]
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {"members": sorted(pairs, key=lambda pair: pair[0])}
+
+
+def _number(text: str) -> dict[str, str]:
+    return {"number": text}

@@ -1,32 +1,38 @@
-"""Sending: one message, or a read mark, from the caller to the upstream and back verbatim (docs/architecture.md).
+"""Sending: one message, or a read mark, from the caller to the upstream and back verbatim (specification 4).
 
-validate → resolve `from` → idempotency record → give the database connection back → upstream call → one
-transaction with the event, its deliveries and the idempotency result → the upstream's bytes as the answer.
-A message is never sent twice: an interrupted send ends as 'outcome unknown' and is not repeated.
+earlier use of the key → resolve `from` → idempotency record → journal → upstream call → one commit with the event,
+its deliveries and the outcome of the key → the upstream's bytes as the answer. Written once for both kinds of web
+process (`runtimes.py`). A message is never sent twice: an interrupted send has an unknown outcome and is not repeated.
 """
 
 import time
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import orjson
 import structlog
-from django.db import connection, transaction
-from django.http import HttpRequest, HttpResponse
 
-from gateway.api.errors import InvalidRequest, MetaUnreachable, NumberNotConnected, error_response
+from gateway import ids
+from gateway.api.errors import InvalidRequest, MetaUnreachable, NumberNotConnected, ServiceError, error_reply
+from gateway.api.reply import Reply
 from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.statements import Statements
 from gateway.upstream import client
-from gateway.upstream.blocking_pool import line
-from gateway.upstream.client import Answer, UpstreamUnreachable
-from gateway.upstream.errors import judge, passed_through, unreachable
-from messaging import idempotency, pacing, upstream_body
-from messaging.idempotency import Claim
+from gateway.upstream.client import GraphAnswer, GraphCall, UpstreamUnreachable
+from gateway.upstream.errors import judge, reply_of, unreachable
+from messaging import idempotency, pacing, send_journal, upstream_body
+from messaging.idempotency import KeyUse
+from messaging.outbound_event import outbound_event
+from messaging.runtimes import Runtime
+from messaging.send_journal import Slot
 from phone_numbers import tokens
-from phone_numbers.lookup import Sender, required_sender
+from phone_numbers.lookup import Sender, finding_sender, required_sender, unknown_sender
 from tenants import checklist
+from webhooks.delivery import wake_up
 from webhooks.events.members import NewEvent
-from webhooks.events.publish import publish
+from webhooks.events.publish import Publication, publishing
 
 log = structlog.get_logger(__name__)
 
@@ -34,72 +40,87 @@ CONNECTED = "connected"
 RECORD_PATIENCE_SECONDS = 15.0
 """How long a send that is done waits for a database that is away, and its caller with it."""
 RECORD_AGAIN_SECONDS = 0.2
+OUTCOME_UNKNOWN = (
+    "The upstream platform did not answer. The outcome is unknown: "
+    "watch for a message.status event before sending again."
+)
+NOT_SENT = "The upstream platform cannot be reached. Nothing was sent; try again."
 
 _marked: set[UUID] = set()
 
 
-def resolve_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
-    """The connected number to send from. Raises InvalidRequest (rule 4) or NumberNotConnected (rule 5).
+@dataclass(frozen=True, slots=True)
+class SendRequest:
+    """A caller's request to send one message. `body` is `raw` as an object."""
 
-    Asked at every send, though a number seldom changes: what the database cannot record is then not sent either.
-    """
+    tenant_id: UUID
+    environment: str
+    path: str
+    raw: bytes = field(repr=False)
+    body: dict[str, Any] = field(repr=False)
+    idempotency_key: str | None
+    request_id: str | None
+
+
+def resolve_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
+    """The connected number to send from. Raises InvalidRequest (send rule 4) or NumberNotConnected (send rule 5)."""
     number = required_sender(tenant_id=tenant_id, environment=environment, from_=from_)
-    if number.connection_state != CONNECTED:
-        raise NumberNotConnected(
-            details={
-                "phone_number_id": number.phone_number_id,
-                "connection_state": number.connection_state,
-                "connection_detail": number.connection_detail,
-            }
-        )
+    if problem := _unusable(number, environment):
+        raise problem
     return number
 
 
-def send_message(
-    *,
-    tenant_id: UUID,
-    environment: str,
-    raw: bytes,
-    body: dict[str, Any],
-    idempotency_key: str | None,
-    request: HttpRequest,
-) -> HttpResponse:
-    """Send one message; the answer is the upstream's (send rules 1 to 7)."""
-    from_ = upstream_body.check_sender(body)
-    if problems := upstream_body.missing_of_message(body):
-        raise InvalidRequest.of(**problems)
-    key = idempotency.key_of(idempotency_key)
-    number = resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
-    claim: Claim | None = None
-    if key is not None:
-        begun = idempotency.begin(
-            tenant_id=tenant_id, environment=environment, key=key, path=request.path, body=body
-        )
-        if isinstance(begun, HttpResponse):
-            return begun
-        claim = begun
-    outgoing = upstream_body.outgoing(raw)
+async def send_message(runtime: Runtime, request: SendRequest) -> Reply:
+    """Send one message; the answer is the upstream's (send rules 1 to 7). Raises ServiceError: nothing was sent."""
+    use = idempotency.key_use(
+        request.idempotency_key,
+        tenant_id=request.tenant_id,
+        environment=request.environment,
+        path=request.path,
+        raw=request.raw,
+    )
+    opened = await runtime.read(_opening(request, use))
+    if isinstance(opened, ServiceError):
+        raise opened
+    if isinstance(opened, Reply):
+        return opened
+    number = opened
+    outgoing = upstream_body.outgoing(request.raw)
+    event_id = ids.uuid7()
     try:
-        answer = post_message(number, outgoing)
-        verdict = judge(answer)
-    except UpstreamUnreachable as error:
-        return _unknown(claim, unreachable(error), request)
-    except MetaUnreachable as error:
-        return _unknown(claim, error, request)
-    response = passed_through(answer, verdict)
-    _record(tenant_id=tenant_id, number=number, sent=outgoing, answer=answer, claim=claim, response=response)
-    if verdict.token_problem:
-        tokens.question(waba_id=number.waba_id, token=number.token)
-    return response
+        slot = send_journal.begin(
+            send_journal.Begun(
+                event_id=event_id,
+                tenant_id=request.tenant_id,
+                environment=number.environment,
+                waba_id=number.waba_id,
+                phone_number_id=number.phone_number_id,
+                digits=number.digits,
+                sent=outgoing,
+                idempotency_key=use.key if use else None,
+            )
+        )
+    except ServiceError:
+        if use is not None:
+            await runtime.write(idempotency.releasing(use))
+        raise
+    outcome = await _call(runtime, number, outgoing, event_id, request.request_id)
+    await _record(runtime, request.tenant_id, outcome, use, slot)
+    if outcome.token_problem:
+        await runtime.aside(partial(tokens.question, waba_id=number.waba_id, token=number.token))
+    return outcome.reply
 
 
-def mark_read(*, tenant_id: UUID, environment: str, body: dict[str, Any]) -> HttpResponse:
+async def mark_read(runtime: Runtime, *, tenant_id: UUID, environment: str, body: dict[str, Any]) -> Reply:
     """Mark a customer's message as read, with or without a typing indicator; the answer is the upstream's."""
     from_ = upstream_body.check_sender(body)
     message_id = body.get("message_id")
     if not isinstance(message_id, str) or not message_id:
         raise InvalidRequest.of(message_id="Required: the id of the message to mark as read.")
-    number = resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
+    number = await runtime.read(finding_sender(tenant_id=tenant_id, environment=environment, from_=from_))
+    if problem := _unusable(number, environment):
+        raise problem
+    assert number is not None  # noqa: S101 - one that is missing is a problem
     outgoing: dict[str, Any] = {
         "messaging_product": "whatsapp",
         "status": "read",
@@ -108,25 +129,16 @@ def mark_read(*, tenant_id: UUID, environment: str, body: dict[str, Any]) -> Htt
         },
     }
     try:
-        answer = post_message(number, orjson.dumps(outgoing))
+        answer = await _post(runtime, number, orjson.dumps(outgoing))
     except UpstreamUnreachable as error:
         raise unreachable(error) from None
     verdict = judge(answer)
     if verdict.token_problem:
-        tokens.question(waba_id=number.waba_id, token=number.token)
-    return passed_through(answer, verdict)
+        await runtime.aside(partial(tokens.question, waba_id=number.waba_id, token=number.token))
+    return reply_of(answer, verdict)
 
 
-def post_message(number: Sender, outgoing: bytes) -> Answer:
-    """POST to the number's messages edge, counted against its pace. Raises UpstreamUnreachable."""
-    pacing.count_send(
-        phone_number_id=number.phone_number_id,
-        rate=pacing.rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
-    )
-    return line().send(message_call(number, outgoing))
-
-
-def message_call(number: Sender, outgoing: bytes) -> client.Call:
+def message_call(number: Sender, outgoing: bytes) -> GraphCall:
     """The POST of a message (upstream fact 1.1), for any transport."""
     return client.prepare(
         environment=number.environment,
@@ -137,111 +149,145 @@ def message_call(number: Sender, outgoing: bytes) -> client.Call:
     )
 
 
-def outbound_event(
-    *,
-    number: Sender,
-    sent: bytes,
-    response: bytes,
-    http_status: int | None,
-    dedupe_key: str | None = None,
-    batch_id: str | None = None,
-    idx: int | None = None,
-    id: UUID | None = None,  # noqa: A002 - the event's own name for it
-) -> NewEvent:
-    """The `message.outbound` event of a send: the request's and the answer's own bytes (decision "Events")."""
-    try:
-        value = orjson.loads(response)
-    except orjson.JSONDecodeError:
-        value = {}
-    message = _first(value, "messages")
-    contact = _first(value, "contacts")
-    wamid = message.get("id")
-    tail = orjson.dumps({"http_status": http_status, "batch_id": batch_id, "idx": idx})
-    return NewEvent(
-        type="message.outbound",
-        environment=number.environment,
-        dedupe_key=dedupe_key or f"out:{wamid}"[:255],
-        data=b'{"request":%b,"response":%b,%b' % (sent, response, tail[1:]),
-        waba_id=number.waba_id,
-        phone_number_id=number.phone_number_id,
-        display_phone_number=number.digits or None,
-        wamid=wamid,
-        wa_id=contact.get("wa_id"),
-        user_id=contact.get("user_id"),
-        id=id,
-    )
+def _opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Reply | ServiceError]:
+    """Everything before the send: the number to send from, or what the caller is answered instead.
 
-
-def _record(
-    *,
-    tenant_id: UUID,
-    number: Sender,
-    sent: bytes,
-    answer: Answer,
-    claim: Claim | None,
-    response: HttpResponse,
-) -> None:
-    """One transaction for what the send left behind, again and again while the database is away: it counts once.
-
-    If the database stays away, the caller still gets the upstream's answer: the message is on its way, and any
-    other answer would make the caller send it again.
+    An earlier use of the key comes before every other judgement (decision "Messages"). The number is asked for at
+    every send, though it seldom changes: what the database cannot record is then not sent either.
     """
-    events = (
-        [outbound_event(number=number, sent=sent, response=answer.body, http_status=answer.status)]
-        if answer.ok
-        else []
+    number: Sender | None = None
+    problem: ServiceError | None = upstream_body.problem_of_message(request.body)
+    if problem is None:
+        number = yield from finding_sender(
+            tenant_id=request.tenant_id,
+            environment=request.environment,
+            from_=upstream_body.check_sender(request.body),
+        )
+        problem = _unusable(number, request.environment)
+    if problem is not None:
+        return ((yield from idempotency.earlier(use)) if use else None) or problem
+    assert number is not None  # noqa: S101 - one that is missing is a problem
+    return ((yield from idempotency.beginning(use)) if use else None) or number
+
+
+def _unusable(number: Sender | None, environment: str) -> ServiceError | None:
+    if number is None:
+        return unknown_sender(environment)
+    if number.connection_state != CONNECTED:
+        return NumberNotConnected(
+            details={
+                "phone_number_id": number.phone_number_id,
+                "connection_state": number.connection_state,
+                "connection_detail": number.connection_detail,
+            }
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What came of the upstream call."""
+
+    reply: Reply
+    answer: GraphAnswer | None = None
+    event: NewEvent | None = None
+    token_problem: bool = False
+    is_stored: bool = True
+    """Whether the key keeps the reply: not, when the message was certainly not sent and may be sent again."""
+
+
+async def _call(
+    runtime: Runtime, number: Sender, outgoing: bytes, event_id: UUID, request_id: str | None
+) -> _Outcome:
+    """Send rules 6 and 7."""
+    try:
+        answer = await _post(runtime, number, outgoing)
+        verdict = judge(answer)
+    except UpstreamUnreachable as error:
+        text = NOT_SENT if error.is_unsent else OUTCOME_UNKNOWN
+        reply = error_reply(unreachable(error, text), request_id)
+        return _Outcome(reply, is_stored=not error.is_unsent)
+    except MetaUnreachable as error:
+        return _Outcome(error_reply(MetaUnreachable(OUTCOME_UNKNOWN, details=error.details), request_id))
+    reply = reply_of(answer, verdict)
+    if not verdict.ok:
+        return _Outcome(reply, answer, token_problem=verdict.token_problem, is_stored=not verdict.throttled)
+    event = outbound_event(
+        number=number, sent=outgoing, response=answer.body, http_status=answer.status, id=event_id
     )
+    return _Outcome(reply, answer, event)
+
+
+async def _post(runtime: Runtime, number: Sender, outgoing: bytes) -> GraphAnswer:
+    """POST to the number's messages edge, counted against its pace. Raises UpstreamUnreachable."""
+    pacing.count_send(
+        phone_number_id=number.phone_number_id,
+        rate=pacing.rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
+    )
+    return await runtime.call(message_call(number, outgoing))
+
+
+async def _record(
+    runtime: Runtime, tenant_id: UUID, outcome: _Outcome, use: KeyUse | None, slot: Slot
+) -> None:
+    """Commit the event and the outcome of the key, again and again while the database is away: it counts once.
+
+    If the database stays away, the caller still gets the upstream's answer: the message is on its way, and any other
+    answer would make the caller send it again. The journal is replayed then.
+    """
+    answer, reply = outcome.answer, outcome.reply
+    if outcome.event is not None and answer is not None:
+        try:
+            slot.answered(
+                send_journal.Answered(
+                    answer.status, answer.body, reply.status, dict(reply.headers), reply.body
+                )
+            )
+        except OSError as error:
+            log.error("send_journal_unwritable", error=error.strerror, errno=error.errno)
     gives_up_at = time.monotonic() + RECORD_PATIENCE_SECONDS
-    together = claim is None and tenant_id in _marked
+    together = use is None and tenant_id in _marked
     while True:
         try:
-            _write(tenant_id, events, claim, response, together=together)
+            if outcome.event is not None and together:
+                # Nearly every send without a key: its one statement is a transaction of its own.
+                await runtime.publish(tenant_id, outcome.event)
+            elif outcome.event is not None or use is not None:
+                kept = outcome.reply if outcome.is_stored else None
+                if await runtime.write(recording(tenant_id, outcome.event, use, kept)):
+                    wake_up.after_commit()
+                if outcome.event is not None:
+                    _marked.add(tenant_id)
+            send_journal.recorded(slot)
             return
         except DATABASE_UNAVAILABLE as error:
-            # By itself from now on: one that waits for another's attempt has fewer of its own.
+            # Alone from now on: a send that waits for another's attempt has fewer of its own.
             together = False
-            connection.close()
             if time.monotonic() > gives_up_at:
-                log.error("send_not_recorded", error=type(error).__name__, http_status=answer.status)
-                return
-            time.sleep(RECORD_AGAIN_SECONDS)
+                log.error("send_not_recorded", error=type(error).__name__, http_status=reply.status)
+                break
+            await runtime.sleep(RECORD_AGAIN_SECONDS)
+        except Exception:
+            # Whatever it is: the message is on its way, and its caller must not send it again.
+            log.exception("send_not_recorded", http_status=reply.status)
+            break
+    if outcome.event is not None:
+        send_journal.leave(slot)
+    else:
+        send_journal.recorded(slot)
 
 
-def _write(
-    tenant_id: UUID, events: list[NewEvent], claim: Claim | None, response: HttpResponse, *, together: bool
-) -> None:
-    if together:
-        # Nearly every send without a key: its one statement is a transaction of its own.
-        publish(tenant_id=tenant_id, events=events, alone=True)
-        return
-    with transaction.atomic():
-        publish(tenant_id=tenant_id, events=events)
-        if events:
-            _mark_first_step(tenant_id)
-        if claim is not None:
-            claim.complete(response)
+def recording(
+    tenant_id: UUID, event: NewEvent | None, use: KeyUse | None, reply: Reply | None
+) -> Statements[bool]:
+    """What a send leaves behind, for one transaction; whether deliveries came of it.
 
-
-def _mark_first_step(tenant_id: UUID) -> None:
-    """Note that the tenant has sent a message: a step that is never undone, so each process asks but once."""
-    if tenant_id not in _marked:
-        checklist.mark(tenant_id=tenant_id, step="test_message_sent")
-        transaction.on_commit(lambda: _marked.add(tenant_id))
-
-
-def _unknown(claim: Claim | None, error: MetaUnreachable, request: HttpRequest) -> HttpResponse:
-    """Send rule 7: the 502 whose outcome is unknown, stored under the key so that it is never repeated."""
-    response = error_response(error, request)
-    if claim is not None:
-        try:
-            claim.complete(response)
-        except DATABASE_UNAVAILABLE as failure:
-            log.error("send_not_recorded", error=type(failure).__name__)
-            connection.close()
-    return response
-
-
-def _first(value: Any, name: str) -> dict[str, Any]:
-    items = value.get(name) if isinstance(value, dict) else None
-    first = items[0] if isinstance(items, list) and items else None
-    return first if isinstance(first, dict) else {}
+    A key without a reply is released.
+    """
+    has_deliveries = False
+    if event is not None:
+        has_deliveries = (yield from publishing([Publication(tenant_id, [event])])).has_deliveries
+        yield from checklist.marking_test_message(tenant_id)
+    if use is not None:
+        yield from idempotency.completing(use, reply) if reply else idempotency.releasing(use)
+    return has_deliveries

@@ -20,6 +20,16 @@ def check_sender(body: dict[str, Any]) -> str:
     return sender.strip()
 
 
+def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
+    """What is wrong with a caller's message, if anything."""
+    try:
+        check_sender(body)
+    except InvalidRequest as error:
+        return error
+    problems = missing_of_message(body)
+    return InvalidRequest.of(**problems) if problems else None
+
+
 def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
     """What a message lacks that the gateway asks for: fields with what is wrong; empty when nothing is."""
     problems = {}

@@ -9,6 +9,8 @@ from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.json import object_of
 from gateway.api.viewsets import ResourceViewSet
 from messaging import idempotency, sending
+from messaging.runtimes import BlockingRuntime, run_blocking
+from messaging.sending import SendRequest
 
 
 class MessagesView(ResourceViewSet):
@@ -24,15 +26,16 @@ class MessagesView(ResourceViewSet):
         responses={200: OpenApiTypes.OBJECT},
     )
     def create(self, request: Request) -> HttpResponse:
-        raw = request._request.body
-        return sending.send_message(
+        send = SendRequest(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
-            raw=raw,
+            path=request.path,
+            raw=request._request.body,
             body=object_of(request),
             idempotency_key=request.headers.get(idempotency.HEADER),
-            request=request._request,
+            request_id=getattr(request._request, "request_id", None),
         )
+        return run_blocking(sending.send_message(BlockingRuntime(), send)).as_response()
 
     @extend_schema(
         operation_id="mark_message_read",
@@ -43,8 +46,10 @@ class MessagesView(ResourceViewSet):
         responses={200: OpenApiTypes.OBJECT},
     )
     def read(self, request: Request) -> HttpResponse:
-        return sending.mark_read(
+        flow = sending.mark_read(
+            BlockingRuntime(),
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             body=object_of(request),
         )
+        return run_blocking(flow).as_response()

@@ -4,7 +4,7 @@ Used by the onboarding, the number operations, the templates and the syncs.
 """
 
 from gateway.api.errors import MetaUnreachable
-from gateway.upstream.client import Answer, UpstreamUnreachable
+from gateway.upstream.client import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.errors import Verdict, judge
 from gateway.upstream.numbers import Graph
 from phone_numbers.models import BusinessAccount
@@ -13,7 +13,7 @@ from phone_numbers.models import BusinessAccount
 class Refused(Exception):
     """The upstream answered with an error; `passed_through(answer, verdict)` is what our caller gets."""
 
-    def __init__(self, answer: Answer, verdict: Verdict) -> None:
+    def __init__(self, answer: GraphAnswer, verdict: Verdict) -> None:
         super().__init__(f"upstream error {verdict.code}")
         self.answer, self.verdict = answer, verdict
 
@@ -22,7 +22,7 @@ FAILURES = (Refused, MetaUnreachable, UpstreamUnreachable)
 """What a call may raise: refused, no usable answer, no answer."""
 
 
-def accepted(answer: Answer) -> Answer:
+def accepted(answer: GraphAnswer) -> GraphAnswer:
     """The answer, when it is a success. Raises Refused for an error, MetaUnreachable for what is no answer."""
     verdict = judge(answer)
     if not verdict.ok:

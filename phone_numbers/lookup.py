@@ -77,10 +77,15 @@ def required_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
     """`sender`, where there must be one. Raises InvalidRequest that names `from` (send rule 4)."""
     number = sender(tenant_id=tenant_id, environment=environment, from_=from_)
     if number is None:
-        raise InvalidRequest.of(
-            **{"from": f"Not one of this tenant's {environment} numbers (phone_number_id or E.164)."}
-        )
+        raise unknown_sender(environment)
     return number
+
+
+def unknown_sender(environment: str) -> InvalidRequest:
+    """The error of a `from` that names no number of the tenant."""
+    return InvalidRequest.of(
+        **{"from": f"Not one of this tenant's {environment} numbers (phone_number_id or E.164)."}
+    )
 
 
 @dataclass(frozen=True, slots=True)

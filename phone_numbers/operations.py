@@ -10,7 +10,7 @@ import structlog
 
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
-from gateway.upstream.client import Answer
+from gateway.upstream.client import GraphAnswer
 from gateway.upstream.numbers import digits_of
 from phone_numbers import connection, onboarding
 from phone_numbers.graph_calls import FAILURES, graph_of
@@ -52,7 +52,7 @@ def subscribe(number: PhoneNumber) -> PhoneNumber:
     return PhoneNumber.objects.select_related("account").get(pk=number.pk)
 
 
-def register(number: PhoneNumber, *, pin: str | None) -> Answer:
+def register(number: PhoneNumber, *, pin: str | None) -> GraphAnswer:
     """Register with the given PIN, the stored one, or a new one. Raises Conflict for a coexistence number."""
     _refuse_coexistence(number, "registered")
     chosen = pin or onboarding.keep_pin(number)
@@ -62,7 +62,7 @@ def register(number: PhoneNumber, *, pin: str | None) -> Answer:
     return answer
 
 
-def deregister(number: PhoneNumber) -> Answer:
+def deregister(number: PhoneNumber) -> GraphAnswer:
     """Take the number off the Cloud API. Raises Conflict for a coexistence number."""
     _refuse_coexistence(number, "deregistered")
     graph = graph_of(number.account)
@@ -77,7 +77,7 @@ def _refuse_coexistence(number: PhoneNumber, done: str) -> None:
         raise Conflict(f"A number that is used in the WhatsApp Business app is never {done} by the service.")
 
 
-def set_two_step_pin(number: PhoneNumber, *, pin: str) -> Answer:
+def set_two_step_pin(number: PhoneNumber, *, pin: str) -> GraphAnswer:
     """Set the two-step PIN, and keep it for later registrations."""
     graph = graph_of(number.account)
     answer = accepted_for(number.account, graph.set_pin(number.phone_number_id, pin=pin))
@@ -85,7 +85,7 @@ def set_two_step_pin(number: PhoneNumber, *, pin: str) -> Answer:
     return answer
 
 
-def request_code(number: PhoneNumber, *, code_method: str, language: str) -> Answer:
+def request_code(number: PhoneNumber, *, code_method: str, language: str) -> GraphAnswer:
     """Have a verification code sent to the number."""
     graph = graph_of(number.account)
     return accepted_for(
@@ -94,13 +94,13 @@ def request_code(number: PhoneNumber, *, code_method: str, language: str) -> Ans
     )
 
 
-def verify_code(number: PhoneNumber, *, code: str) -> Answer:
+def verify_code(number: PhoneNumber, *, code: str) -> GraphAnswer:
     """Verify the number with the code that was sent; the dash of its printed form is left out."""
     graph = graph_of(number.account)
     return accepted_for(number.account, graph.verify_code(number.phone_number_id, code=code.replace("-", "")))
 
 
-def migrate(*, tenant_id: UUID, environment: str, waba_id: str, cc: str, phone_number: str) -> Answer:
+def migrate(*, tenant_id: UUID, environment: str, waba_id: str, cc: str, phone_number: str) -> GraphAnswer:
     """Begin to move a number from another provider; request-code, verify-code and register follow (upstream fact 1.5).
 
     The number exists here from the upstream's answer on, `pending`, under the id in it.
@@ -127,12 +127,12 @@ def migrate(*, tenant_id: UUID, environment: str, waba_id: str, cc: str, phone_n
     return answer
 
 
-def business_profile(number: PhoneNumber) -> Answer:
+def business_profile(number: PhoneNumber) -> GraphAnswer:
     """The number's business profile."""
     return accepted_for(number.account, graph_of(number.account).business_profile(number.phone_number_id))
 
 
-def set_business_profile(number: PhoneNumber, *, body: bytes) -> Answer:
+def set_business_profile(number: PhoneNumber, *, body: bytes) -> GraphAnswer:
     """Change the business profile with the caller's own bytes."""
     graph = graph_of(number.account)
     return accepted_for(number.account, graph.set_business_profile(number.phone_number_id, body))

@@ -16,7 +16,7 @@ from gateway import health
 from gateway.clock import now
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.upstream import oauth
-from gateway.upstream.client import Answer, platform
+from gateway.upstream.client import GraphAnswer, platform
 from gateway.upstream.errors import judge
 from phone_numbers import connection
 from phone_numbers.graph_calls import FAILURES, Refused, accepted, graph_of
@@ -62,7 +62,7 @@ def question(*, waba_id: str, token: str) -> None:
         log.warning("token_question_unanswered", account=str(account.pk), error=type(error).__name__)
 
 
-def accepted_for(account: BusinessAccount, answer: Answer) -> Answer:
+def accepted_for(account: BusinessAccount, answer: GraphAnswer) -> GraphAnswer:
     """`accepted` for a call with the account's token, which is questioned when the upstream did not take it."""
     try:
         return accepted(answer)

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
-from gateway.upstream.client import Answer, UpstreamUnreachable
+from gateway.upstream.client import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.errors import passed_through, unreachable
 from phone_numbers import onboarding, operations
 from phone_numbers.graph_calls import Refused
@@ -269,5 +269,5 @@ def _number(request: Request, phone_number_id: str) -> PhoneNumber:
     return operations.find(**_owner(request), phone_number_id=phone_number_id)
 
 
-def _verbatim(answer: Answer) -> HttpResponseBase:
+def _verbatim(answer: GraphAnswer) -> HttpResponseBase:
     return passed_through(answer)

@@ -163,13 +163,13 @@ class HeadersTooLarge(ServiceError):
 
 
 class MetaUnreachable(ServiceError):
-    """No usable answer of the upstream: the outcome is unknown (send rule 7)."""
+    """No usable answer of the upstream: the outcome of a command is unknown (send rule 7)."""
 
     status = 502
     code = "meta_unreachable"
     message = (
-        "The upstream platform did not answer. The outcome is unknown: "
-        "watch for a message.status event before sending again."
+        "The upstream platform gave no usable answer. A read can be repeated. "
+        "A change may have been made: read its state before repeating it."
     )
 
 

@@ -54,6 +54,12 @@ class JSONParser(BaseParser):
         return parse_object(stream.read())
 
 
+MOST_NESTED = 200
+"""Arrays and objects inside each other: more are refused, since what holds a body nests it deeper still."""
+_ENCODER_NESTS = 254
+"""How deep orjson writes: beyond, it raises."""
+
+
 def parse_object(body: bytes) -> dict[str, Any]:
     """A request body as a JSON object; anything else is 400 `invalid_request`."""
     try:
@@ -62,7 +68,23 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise ParseError("The body is not valid JSON.") from None
     if not isinstance(data, dict):
         raise ParseError("The body must be a JSON object.")
+    if _is_nested_too_deep(body, data):
+        raise ParseError(f"The body must not be nested deeper than {MOST_NESTED} levels.")
     return data
+
+
+def _is_nested_too_deep(body: bytes, data: dict[str, Any]) -> bool:
+    """Nearly every body has too few brackets for that. For others orjson's own limit is asked, lowered to ours."""
+    if body.count(b"[") + body.count(b"{") <= MOST_NESTED:
+        return False
+    value: Any = data
+    for _ in range(_ENCODER_NESTS - MOST_NESTED):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return True
+    return False
 
 
 def object_of(request: Request) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The Graph API over aiohttp: the transport of the batch runner, which has hundreds of calls under way at once.
+"""Asynchronous pool of connections to the Graph API (aiohttp), for hundreds of calls under way at once.
 
 It sends what `client.prepare` makes and answers like `client.send`. A call is made once: aiohttp repeats only
 idempotent methods on a connection that turns out to be dead, and those are switched off here as well.
@@ -10,19 +10,14 @@ from types import TracebackType
 from typing import Self
 
 import aiohttp
-import structlog
 from django.conf import settings
 from yarl import URL
 
-from gateway.upstream.client import Answer, Call, UpstreamUnreachable
-
-log = structlog.get_logger(__name__)
-
-IDLE_SECONDS = 10.0
-"""A connection idle for longer is not used again: the upstream may have closed it."""
+from gateway.api import timing
+from gateway.upstream.client import CONNECT_SECONDS, IDLE_SECONDS, GraphAnswer, GraphCall, unreachable
 
 
-class Channel:
+class AsyncPool:
     """A pool of connections to the upstream: an async context manager, for one event loop."""
 
     def __init__(self, *, limit: int) -> None:
@@ -42,7 +37,7 @@ class Channel:
     ) -> None:
         await self._session.close()
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: GraphCall) -> GraphAnswer:
         """Make a call and read the whole answer. Raises UpstreamUnreachable."""
         seconds = settings.UPSTREAM_TIMEOUT_MS / 1000
         started = perf_counter()
@@ -52,13 +47,14 @@ class Channel:
                 URL(call.url, encoded=True),
                 headers=call.headers,
                 data=call.body,
-                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=min(5.0, seconds)),
+                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_SECONDS, seconds)),
                 allow_redirects=False,
             ) as response:
                 body = await response.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise unreachable(error, started, is_unsent=True) from None
         except (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError, OSError) as error:
-            ms = (perf_counter() - started) * 1000
-            reason = "timeout" if isinstance(error, TimeoutError) else "connection_error"
-            log.warning("upstream_unreachable", reason=reason, error=type(error).__name__, ms=round(ms, 1))
-            raise UpstreamUnreachable(reason, ms) from None
-        return Answer(response.status, body, response.headers, (perf_counter() - started) * 1000)
+            raise unreachable(error, started) from None
+        ms = (perf_counter() - started) * 1000
+        timing.add(ms)
+        return GraphAnswer(response.status, body, response.headers, ms)

@@ -1,7 +1,7 @@
-"""The Graph API over connections of our own: the transport of single sends, which wait for their answers in threads.
+"""Blocking keep-alive HTTP pool for single sends. One deadline over the whole answer; never repeats a call.
 
-It sends what `client.prepare` makes and answers like `client.send`; a general client spends more on a call than all
-the rest of a send takes. A call is made once: on a connection that dies under it, it is not made again.
+Measured (`make bench NAME=transport`): 40 to 90 µs of CPU a call, bare urllib3 175 to 265 µs, requests 330 to 410 µs:
+more than all the rest of a send takes.
 """
 
 import select
@@ -17,11 +17,8 @@ from django.conf import settings
 from gateway.api import timing
 from gateway.database.transactions import leave_database
 from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
-from gateway.upstream.client import Answer, Call, unreachable
+from gateway.upstream.client import CONNECT_SECONDS, IDLE_SECONDS, GraphAnswer, GraphCall, unreachable
 
-CONNECT_SECONDS = 5.0
-IDLE_SECONDS = 10.0
-"""A connection idle for longer is not used again: the upstream may have closed it."""
 MOST_HEAD_BYTES = 64 * 1024
 MOST_BODY_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 64 * 1024
@@ -34,7 +31,7 @@ class Line:
         self._lock = threading.Lock()
         self._idle: defaultdict[Origin, list[tuple[float, _Connection]]] = defaultdict(list)
 
-    def send(self, call: Call) -> Answer:
+    def send(self, call: GraphCall) -> GraphAnswer:
         """Make a call with a body of bytes and read the whole answer, all within UPSTREAM_TIMEOUT_MS.
 
         Raises UpstreamUnreachable; never inside a transaction.
@@ -52,17 +49,20 @@ class Line:
         deadline = monotonic() + settings.UPSTREAM_TIMEOUT_MS / 1000
         try:
             connection = self._kept(origin) or _Connection(origin, deadline)
-            try:
-                reader = connection.exchange(request, deadline)
-            except BaseException:
-                connection.close()
-                raise
+        except OSError as error:
+            raise unreachable(error, started, is_unsent=True) from None
+        try:
+            reader = connection.exchange(request, deadline)
         except (OSError, BrokenOffError, AnswerTooLargeError) as error:
+            connection.close()
             raise unreachable(error, started) from None
+        except BaseException:
+            connection.close()
+            raise
         ms = (perf_counter() - started) * 1000
         timing.add(ms)
         assert reader.status is not None  # noqa: S101 - an answer that is read has one
-        answer = Answer(reader.status, bytes(reader.body), reader.headers(), ms)
+        answer = GraphAnswer(reader.status, bytes(reader.body), reader.headers(), ms)
         if reader.can_keep:
             self._keep(origin, connection)
         else:

@@ -1,9 +1,8 @@
 """The Graph API over `requests`: the only code that knows its addresses, tokens, time-outs and proof.
 
-A call is prepared apart from its transport (`prepare`), so batches send the same requests over aiohttp (`channel`),
-single sends over connections of our own (`line`).
-Nothing here parses or re-serialises what it does not need: an answer is a status, bytes and milliseconds.
-Replay policy (upstream fact 1.0): nothing is retried here.
+A call is prepared apart from its transport (`prepare`): single sends and batches take the same calls over
+`blocking_pool` and `async_pool`. An answer is a status, bytes and milliseconds: nothing here parses or re-serialises
+what it does not need. Nothing is retried (upstream fact 1.0).
 """
 
 import hashlib
@@ -29,14 +28,21 @@ log = structlog.get_logger(__name__)
 
 Environment = Literal["live", "test"]
 READ_CHUNK = 64 * 1024
+CONNECT_SECONDS = 5.0
+"""At most, of UPSTREAM_TIMEOUT_MS."""
+IDLE_SECONDS = 10.0
+"""A connection idle for longer is not used again: the upstream may have closed it."""
 
 
 class UpstreamUnreachable(Exception):
-    """No answer: refused, reset, or silent for longer than the time-out. The outcome of a command is unknown."""
+    """No answer: refused, reset, or silent for longer than the time-out.
 
-    def __init__(self, reason: str, ms: float) -> None:
+    The outcome of a command is unknown, unless `is_unsent`: then there was no connection to send it over.
+    """
+
+    def __init__(self, reason: str, ms: float, *, is_unsent: bool) -> None:
         super().__init__(reason)
-        self.reason, self.ms = reason, ms
+        self.reason, self.ms, self.is_unsent = reason, ms, is_unsent
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ def platform(environment: str) -> Platform:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class GraphCall:
     """A request to the Graph API, ready for any transport."""
 
     method: str
@@ -75,7 +81,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GraphAnswer:
     """What the upstream answered: status, exact bytes, the headers that matter, milliseconds."""
 
     status: int
@@ -110,7 +116,7 @@ def prepare(
     token: str | None,
     params: Mapping[str, str] | None = None,
     body: bytes | None = None,
-) -> Call:
+) -> GraphCall:
     """A JSON call of the Graph API; `path` has no version, e.g. `200300400500600/messages`."""
     upstream = platform(environment)
     query = dict(params or {})
@@ -125,10 +131,10 @@ def prepare(
         url += "?" + "&".join(
             f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in query.items()
         )
-    return Call(method, url, headers, body)
+    return GraphCall(method, url, headers, body)
 
 
-def send(call: Call) -> Answer:
+def send(call: GraphCall) -> GraphAnswer:
     """Make a call and read the whole answer. Raises UpstreamUnreachable; never inside a transaction."""
     leave_database()
     deadline_seconds = settings.UPSTREAM_TIMEOUT_MS / 1000
@@ -143,7 +149,7 @@ def send(call: Call) -> Answer:
         raise unreachable(error, started) from None
     ms = (perf_counter() - started) * 1000
     timing.add(ms)
-    return Answer(response.status_code, body, response.headers, ms)
+    return GraphAnswer(response.status_code, body, response.headers, ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +168,7 @@ class Stream:
         self.response.close()
 
 
-def stream(call: Call) -> Stream:
+def stream(call: GraphCall) -> Stream:
     """Make a call whose answer may be large: the body is left to be read. Raises UpstreamUnreachable."""
     leave_database()
     seconds = settings.UPSTREAM_TIMEOUT_MS / 1000
@@ -184,7 +190,7 @@ def request(
     params: Mapping[str, str] | None = None,
     json: Any = None,
     body: bytes | None = None,
-) -> Answer:
+) -> GraphAnswer:
     """Prepare and send in one step; `json` is serialised, `body` goes as it is."""
     payload = orjson.dumps(json) if json is not None else body
     return send(
@@ -214,23 +220,31 @@ def _chunks_until(response: requests.Response, deadline: float) -> Iterator[byte
     raise requests.ReadTimeout("the answer's body took too long")
 
 
-def unreachable(error: Exception, started: float) -> UpstreamUnreachable:
-    """What a call is that ended in an error of its transport; `started` is its moment by `perf_counter`."""
+def unreachable(error: Exception, started: float, *, is_unsent: bool = False) -> UpstreamUnreachable:
+    """The one mapping of a transport's errors; `started` is the call's begin by `perf_counter`."""
     ms = (perf_counter() - started) * 1000
     timing.add(ms)
     reason = "timeout" if isinstance(error, requests.Timeout | TimeoutError) else "connection_error"
-    log.warning("upstream_unreachable", reason=reason, error=type(error).__name__, ms=round(ms, 1))
-    return UpstreamUnreachable(reason, ms)
+    log.warning(
+        "upstream_unreachable",
+        reason=reason,
+        error=type(error).__name__,
+        ms=round(ms, 1),
+        is_unsent=is_unsent,
+    )
+    return UpstreamUnreachable(reason, ms, is_unsent=is_unsent)
 
 
-def _begin(call: Call, timeout_seconds: float) -> requests.Response:
+def _begin(call: GraphCall, timeout_seconds: float) -> requests.Response:
     """Send a call; its answer is still to be read.
 
     Straight to the adapter: a session would only look for redirects, cookies, proxies and .netrc, of which there are
     none here, and take as long again as the request itself.
     """
     prepared = requests.Request(call.method, call.url, headers=call.headers, data=call.body).prepare()
-    return _adapter().send(prepared, stream=True, timeout=(min(5.0, timeout_seconds), timeout_seconds))
+    return _adapter().send(
+        prepared, stream=True, timeout=(min(CONNECT_SECONDS, timeout_seconds), timeout_seconds)
+    )
 
 
 @cache

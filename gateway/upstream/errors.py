@@ -13,7 +13,8 @@ from django.conf import settings
 from django.http import HttpResponse
 
 from gateway.api.errors import MetaUnreachable
-from gateway.upstream.client import Answer, UpstreamUnreachable
+from gateway.api.reply import Reply
+from gateway.upstream.client import GraphAnswer, UpstreamUnreachable
 
 SHORT_THROTTLES = frozenset({4, 17, 32, 613, 80007, 130429, 131056})
 LONG_THROTTLES = frozenset({131048, 131064, 133016})
@@ -45,7 +46,7 @@ class Verdict:
         return self.status == 429
 
 
-def judge(answer: Answer) -> Verdict:
+def judge(answer: GraphAnswer) -> Verdict:
     """The gateway's view of an answer. One that is not JSON has none: `MetaUnreachable` is raised (502)."""
     body = answer.json()
     if not body or 300 <= answer.status < 400:
@@ -73,23 +74,27 @@ def error_body(body: bytes) -> bytes:
     return body[:start] + b'"source":"meta"' + comma + rest
 
 
-def passed_through(answer: Answer, verdict: Verdict | None = None) -> HttpResponse:
-    """The answer that our caller gets. Raises MetaUnreachable for what is no usable answer."""
-    verdict = verdict or judge(answer)
+def reply_of(answer: GraphAnswer, verdict: Verdict) -> Reply:
+    """The answer that the caller gets."""
     if verdict.ok:
-        return HttpResponse(answer.body, status=answer.status, content_type=_content_type(answer.headers))
-    response = HttpResponse(error_body(answer.body), status=verdict.status, content_type="application/json")
-    response["X-Service-Error-Source"] = "meta"
+        return Reply(answer.status, {"Content-Type": _content_type(answer.headers)}, answer.body)
+    headers = {"Content-Type": "application/json", "X-Service-Error-Source": "meta"}
     if verdict.retry_after is not None:
-        response["Retry-After"] = str(verdict.retry_after)
+        headers["Retry-After"] = str(verdict.retry_after)
     if verdict.status == 401:
-        response["WWW-Authenticate"] = "Bearer"
-    return response
+        headers["WWW-Authenticate"] = "Bearer"
+    return Reply(verdict.status, headers, error_body(answer.body))
 
 
-def unreachable(error: UpstreamUnreachable) -> MetaUnreachable:
-    """The 502 of send rule 7 for a call that got no answer."""
-    return MetaUnreachable(details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": error.reason})
+def passed_through(answer: GraphAnswer, verdict: Verdict | None = None) -> HttpResponse:
+    """The same as Django's. Raises MetaUnreachable for what is no usable answer."""
+    return reply_of(answer, verdict or judge(answer)).as_response()
+
+
+def unreachable(error: UpstreamUnreachable, text: str | None = None) -> MetaUnreachable:
+    """The 502 for a call that got no answer (send rule 7), in the words of its operation."""
+    details = {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": error.reason}
+    return MetaUnreachable(text, details=details)
 
 
 def _content_type(headers: Mapping[str, str]) -> str:

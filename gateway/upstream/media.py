@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import IO, cast
 from urllib.parse import urlsplit
 
-from gateway.upstream.client import Answer, Call, Stream, platform, prepare, request, send, stream
+from gateway.upstream.client import GraphAnswer, GraphCall, Stream, platform, prepare, request, send, stream
 
 FILE_HOST = "lookaside.fbsbx.com"
 """Where the live upstream keeps the bytes; the simulator keeps them itself."""
@@ -29,7 +29,7 @@ class MediaGraph:
     token: str = field(repr=False)
     phone_number_id: str
 
-    def upload(self, file: IO[bytes], *, length: int, name: str, mime_type: str) -> Answer:
+    def upload(self, file: IO[bytes], *, length: int, name: str, mime_type: str) -> GraphAnswer:
         """`POST /{PNID}/media`: the file as it is read; the answer holds its id. Raises UpstreamUnreachable."""
         body = MultipartFile(
             {"messaging_product": "whatsapp", "type": mime_type},
@@ -52,11 +52,11 @@ class MediaGraph:
             )
         )
 
-    def info(self, media_id: str) -> Answer:
+    def info(self, media_id: str) -> GraphAnswer:
         """`GET /{MEDIA}`: type, size, hash and the address of the bytes, if the media is the number's."""
         return self._call("GET", media_id)
 
-    def delete(self, media_id: str) -> Answer:
+    def delete(self, media_id: str) -> GraphAnswer:
         """`DELETE /{MEDIA}`, if the media is the number's."""
         return self._call("DELETE", media_id)
 
@@ -66,7 +66,7 @@ class MediaGraph:
             raise UnexpectedAddress
         call = prepare(environment=self.environment, method="GET", path="", token=self.token)
         headers = {**call.headers, "Accept": "*/*", "Accept-Encoding": "identity"}
-        return stream(Call("GET", url, headers))
+        return stream(GraphCall("GET", url, headers))
 
     def is_upstreams(self, url: str) -> bool:
         """Whether an address may be sent the token: the Graph API's own host, or the live upstream's file host."""
@@ -84,7 +84,7 @@ class MediaGraph:
             and port in {None, 443}
         )
 
-    def _call(self, method: str, media_id: str) -> Answer:
+    def _call(self, method: str, media_id: str) -> GraphAnswer:
         return request(
             environment=self.environment,
             method=method,

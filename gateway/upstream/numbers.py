@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from gateway.upstream import reading
-from gateway.upstream.client import Answer, platform, request
+from gateway.upstream.client import GraphAnswer, platform, request
 
 NUMBER_FIELDS = (
     "id",
@@ -57,15 +57,15 @@ class Graph:
     environment: str
     token: str = field(repr=False)
 
-    def number(self, phone_number_id: str) -> Answer:
+    def number(self, phone_number_id: str) -> GraphAnswer:
         """`GET /{PNID}` with every field."""
         return self._read(phone_number_id, NUMBER_FIELDS)
 
-    def account(self, waba_id: str) -> Answer:
+    def account(self, waba_id: str) -> GraphAnswer:
         """`GET /{WABA}`."""
         return self._read(waba_id, ACCOUNT_FIELDS)
 
-    def number_pages(self, waba_id: str) -> Iterator[Answer]:
+    def number_pages(self, waba_id: str) -> Iterator[GraphAnswer]:
         """`GET /{WABA}/phone_numbers`, page by page; ends after the last page or the first error."""
         return reading.pages(
             environment=self.environment,
@@ -74,15 +74,15 @@ class Graph:
             fields=NUMBER_FIELDS,
         )
 
-    def subscribe(self, waba_id: str) -> Answer:
+    def subscribe(self, waba_id: str) -> GraphAnswer:
         """`POST /{WABA}/subscribed_apps`: the account's notifications come to the service's app."""
         return self._call("POST", f"{waba_id}/subscribed_apps")
 
-    def subscriptions(self, waba_id: str) -> Answer:
+    def subscriptions(self, waba_id: str) -> GraphAnswer:
         """`GET /{WABA}/subscribed_apps`; read it with `subscribed_to_us`."""
         return self._call("GET", f"{waba_id}/subscribed_apps")
 
-    def subscribed_to_us(self, answer: Answer) -> bool:
+    def subscribed_to_us(self, answer: GraphAnswer) -> bool:
         """Whether an answer of `subscriptions` lists the service's app."""
         rows = answer.json().get("data")
         apps = [
@@ -94,36 +94,36 @@ class Graph:
             isinstance(app, dict) and str(app.get("id")) == platform(self.environment).app_id for app in apps
         )
 
-    def register(self, phone_number_id: str, *, pin: str) -> Answer:
+    def register(self, phone_number_id: str, *, pin: str) -> GraphAnswer:
         """`POST /{PNID}/register`. Not for coexistence numbers."""
         return self._call(
             "POST", f"{phone_number_id}/register", {"messaging_product": "whatsapp", "pin": pin}
         )
 
-    def deregister(self, phone_number_id: str) -> Answer:
+    def deregister(self, phone_number_id: str) -> GraphAnswer:
         """`POST /{PNID}/deregister`. Not for coexistence numbers."""
         return self._call("POST", f"{phone_number_id}/deregister", {"messaging_product": "whatsapp"})
 
-    def set_pin(self, phone_number_id: str, *, pin: str) -> Answer:
+    def set_pin(self, phone_number_id: str, *, pin: str) -> GraphAnswer:
         """`POST /{PNID}`: the two-step PIN."""
         return self._call("POST", phone_number_id, {"pin": pin})
 
-    def request_code(self, phone_number_id: str, *, code_method: str, language: str) -> Answer:
+    def request_code(self, phone_number_id: str, *, code_method: str, language: str) -> GraphAnswer:
         """`POST /{PNID}/request_code`: a verification code by SMS or voice."""
         return self._call(
             "POST", f"{phone_number_id}/request_code", {"code_method": code_method, "language": language}
         )
 
-    def verify_code(self, phone_number_id: str, *, code: str) -> Answer:
+    def verify_code(self, phone_number_id: str, *, code: str) -> GraphAnswer:
         """`POST /{PNID}/verify_code`."""
         return self._call("POST", f"{phone_number_id}/verify_code", {"code": code})
 
-    def migrate(self, waba_id: str, *, cc: str, phone_number: str) -> Answer:
+    def migrate(self, waba_id: str, *, cc: str, phone_number: str) -> GraphAnswer:
         """`POST /{WABA}/phone_numbers` for a number that lives at another provider; its new id is in `id`."""
         body = {"cc": cc, "phone_number": phone_number, "migrate_phone_number": True}
         return self._call("POST", f"{waba_id}/phone_numbers", body)
 
-    def business_profile(self, phone_number_id: str) -> Answer:
+    def business_profile(self, phone_number_id: str) -> GraphAnswer:
         """`GET /{PNID}/whatsapp_business_profile` with every field."""
         return self._call(
             "GET",
@@ -131,7 +131,7 @@ class Graph:
             params={"fields": ",".join(PROFILE_FIELDS)},
         )
 
-    def set_business_profile(self, phone_number_id: str, body: bytes) -> Answer:
+    def set_business_profile(self, phone_number_id: str, body: bytes) -> GraphAnswer:
         """`POST /{PNID}/whatsapp_business_profile` with the caller's own bytes."""
         return request(
             environment=self.environment,
@@ -143,7 +143,7 @@ class Graph:
 
     def _call(
         self, method: str, path: str, json: Any = None, params: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> GraphAnswer:
         return request(
             environment=self.environment,
             method=method,
@@ -153,7 +153,7 @@ class Graph:
             json=json,
         )
 
-    def _read(self, path: str, fields: tuple[str, ...]) -> Answer:
+    def _read(self, path: str, fields: tuple[str, ...]) -> GraphAnswer:
         return reading.read(environment=self.environment, token=self.token, path=path, fields=fields)
 
 

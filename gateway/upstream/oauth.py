@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.upstream.client import Answer, platform, request
+from gateway.upstream.client import GraphAnswer, platform, request
 
 MESSAGING = "whatsapp_business_messaging"
 MANAGEMENT = "whatsapp_business_management"
 MANAGE_EVENTS = "whatsapp_business_manage_events"
 
 
-def exchange_code(*, environment: str, code: str) -> Answer:
+def exchange_code(*, environment: str, code: str) -> GraphAnswer:
     """`GET /oauth/access_token`: the token behind an embedded sign-up code, in `access_token`."""
     upstream = platform(environment)
     return request(
@@ -28,7 +28,7 @@ def exchange_code(*, environment: str, code: str) -> Answer:
     )
 
 
-def debug_token(*, environment: str, token: str) -> Answer:
+def debug_token(*, environment: str, token: str) -> GraphAnswer:
     """`GET /debug_token` with the app's own token: what the given token is and may do."""
     return request(
         environment=environment,
@@ -65,7 +65,7 @@ class TokenFacts:
                 yield {str(target) for target in targets} if isinstance(targets, list) else None
 
 
-def token_facts(answer: Answer) -> TokenFacts:
+def token_facts(answer: GraphAnswer) -> TokenFacts:
     """The facts in an answer of `debug_token`; members that are missing or odd count as not granted."""
     data = answer.json().get("data")
     data = data if isinstance(data, dict) else {}

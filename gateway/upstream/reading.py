@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gateway.upstream.client import Answer, request
+from gateway.upstream.client import GraphAnswer, request
 
 PAGE_SIZE = 100
 MAX_PAGES = 100
@@ -23,7 +23,7 @@ def read(
     path: str,
     fields: tuple[str, ...],
     params: Mapping[str, str] | None = None,
-) -> Answer:
+) -> GraphAnswer:
     """A read by field names. A field that the upstream retired (error 100 names it) is left out."""
     wanted = list(fields)
     while True:
@@ -42,7 +42,7 @@ def read(
         wanted.remove(retired[1])
 
 
-def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -> Iterator[Answer]:
+def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -> Iterator[GraphAnswer]:
     """A list, page by page; ends after the last page or the first error.
 
     The `next` link is never followed: its cursor goes into an address of our own.
@@ -60,7 +60,7 @@ def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -
             return
 
 
-def rows(answer: Answer) -> list[dict[str, Any]]:
+def rows(answer: GraphAnswer) -> list[dict[str, Any]]:
     """The objects of a list answer."""
     data = answer.json().get("data")
     return [row for row in (data if isinstance(data, list) else []) if isinstance(row, dict)]

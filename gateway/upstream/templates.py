@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import IO
 
 from gateway.upstream import reading
-from gateway.upstream.client import Answer, platform, prepare, request, send
+from gateway.upstream.client import GraphAnswer, platform, prepare, request, send
 
 TEMPLATE_FIELDS = (
     "id",
@@ -38,7 +38,7 @@ class TemplateGraph:
     environment: str
     token: str = field(repr=False)
 
-    def pages(self, waba_id: str) -> Iterator[Answer]:
+    def pages(self, waba_id: str) -> Iterator[GraphAnswer]:
         """`GET /{WABA}/message_templates` with every field, page by page, newest first."""
         return reading.pages(
             environment=self.environment,
@@ -47,30 +47,30 @@ class TemplateGraph:
             fields=TEMPLATE_FIELDS,
         )
 
-    def template(self, template_id: str) -> Answer:
+    def template(self, template_id: str) -> GraphAnswer:
         """`GET /{TEMPLATE}` with every field."""
         return reading.read(
             environment=self.environment, token=self.token, path=template_id, fields=TEMPLATE_FIELDS
         )
 
-    def create(self, waba_id: str, body: bytes) -> Answer:
+    def create(self, waba_id: str, body: bytes) -> GraphAnswer:
         """`POST /{WABA}/message_templates` with the caller's own bytes."""
         return self._call("POST", f"{waba_id}/message_templates", body=body)
 
-    def edit(self, template_id: str, body: bytes) -> Answer:
+    def edit(self, template_id: str, body: bytes) -> GraphAnswer:
         """`POST /{TEMPLATE}` with the caller's own bytes."""
         return self._call("POST", template_id, body=body)
 
-    def delete(self, waba_id: str, *, name: str, template_id: str | None) -> Answer:
+    def delete(self, waba_id: str, *, name: str, template_id: str | None) -> GraphAnswer:
         """`DELETE /{WABA}/message_templates`: one language (`hsm_id` with the name), or the whole name."""
         one = {"hsm_id": template_id} if template_id else {}
         return self._call("DELETE", f"{waba_id}/message_templates", params={**one, "name": name})
 
-    def library(self, params: Mapping[str, str]) -> Answer:
+    def library(self, params: Mapping[str, str]) -> GraphAnswer:
         """`GET /message_template_library`: the same for every account."""
         return self._call("GET", "message_template_library", params=params)
 
-    def start_upload(self, *, name: str, length: int, mime_type: str) -> Answer:
+    def start_upload(self, *, name: str, length: int, mime_type: str) -> GraphAnswer:
         """`POST /{APP}/uploads`: a session for so many bytes; its id is the `upload:…` of `continue_upload`."""
         return self._call(
             "POST",
@@ -78,17 +78,17 @@ class TemplateGraph:
             params={"file_name": name, "file_length": str(length), "file_type": mime_type},
         )
 
-    def upload_offset(self, session: str) -> Answer:
+    def upload_offset(self, session: str) -> GraphAnswer:
         """`GET /upload:…`: how many bytes of an interrupted upload arrived, in `file_offset`."""
         return self._upload("GET", session, {})
 
-    def continue_upload(self, session: str, content: IO[bytes], *, offset: int) -> Answer:
+    def continue_upload(self, session: str, content: IO[bytes], *, offset: int) -> GraphAnswer:
         """`POST /upload:…`: the file from where it stands, streamed; the handle is in `h`."""
         return self._upload("POST", session, {"file_offset": str(offset)}, content)
 
     def _upload(
         self, method: str, session: str, headers: Mapping[str, str], content: IO[bytes] | None = None
-    ) -> Answer:
+    ) -> GraphAnswer:
         """A call on an upload session: `OAuth` in the place of `Bearer`, the session's own signature kept."""
         path, _, signature = session.partition("?")
         call = prepare(environment=self.environment, method=method, path=path, token=self.token)
@@ -103,7 +103,7 @@ class TemplateGraph:
 
     def _call(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None
-    ) -> Answer:
+    ) -> GraphAnswer:
         return request(
             environment=self.environment,
             method=method,

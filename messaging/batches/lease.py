@@ -16,9 +16,9 @@ from django.db import IntegrityError, connection, transaction
 
 from gateway import ids
 from gateway.clock import isoformat, now
-from messaging import sending
 from messaging.batches import waiting
 from messaging.models import Batch
+from messaging.outbound_event import outbound_event
 from messaging.pacing import rate_of
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
@@ -362,7 +362,7 @@ def _round(retries: int) -> str:
 
 
 def _outbound(held: Held, number: Sender, result: Result) -> NewEvent:
-    return sending.outbound_event(
+    return outbound_event(
         number=number,
         sent=result.item.body,
         response=result.response,

@@ -15,7 +15,7 @@ import structlog
 from django.db import close_old_connections, connection
 
 from gateway.database.outage import DATABASE_UNAVAILABLE
-from gateway.upstream.async_pool import Channel
+from gateway.upstream.async_pool import AsyncPool
 from messaging.batches import lease
 from messaging.batches.lease import Held
 from messaging.batches.sender import BatchRun
@@ -97,7 +97,7 @@ class Runner:
     async def run(self) -> None:
         self.loop = asyncio.get_running_loop()
         try:
-            async with Channel(limit=MESSAGES_AT_ONCE) as channel:
+            async with AsyncPool(limit=MESSAGES_AT_ONCE) as channel:
                 while True:
                     self.woken.clear()
                     self._start(await self._claim(), channel)
@@ -128,7 +128,7 @@ class Runner:
             log.warning("batches_not_claimed", error=type(error).__name__)
             return []
 
-    def _start(self, batches: list[Held], channel: Channel) -> None:
+    def _start(self, batches: list[Held], channel: AsyncPool) -> None:
         for held in batches:
             task = asyncio.create_task(BatchRun(self, channel, held).run())
             self.running.add(task)

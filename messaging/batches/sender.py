@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 import structlog
 from django.conf import settings
-from django.db import connection
+from django.db import DatabaseError, connection
 
 from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
 from gateway.database.outage import DATABASE_UNAVAILABLE
-from gateway.upstream.async_pool import Channel
+from gateway.upstream.async_pool import AsyncPool
 from gateway.upstream.client import UpstreamUnreachable
 from gateway.upstream.errors import THROUGHPUT, judge
 from messaging import sending
 from messaging.batches import lease
 from messaging.batches.lease import Held, Item, LeaseLost, Result
+from messaging.outbound_event import outcome_unknown
 from messaging.pacing import Pacer
 from phone_numbers import tokens
 from phone_numbers.lookup import Sender
@@ -53,7 +54,7 @@ Value = TypeVar("Value")
 class BatchRun:
     """One batch under its lease, from the first claim to its end."""
 
-    def __init__(self, runner: "Runner", channel: Channel, held: Held) -> None:
+    def __init__(self, runner: "Runner", channel: AsyncPool, held: Held) -> None:
         self.runner, self.channel, self.held = runner, channel, held
         self.pacer = Pacer(phone_number_id=held.phone_number_id, rate=held.rate_per_sec)
         self.room = asyncio.Semaphore(min(int(held.rate_per_sec * UNDER_WAY_SECONDS), MOST_UNDER_WAY))
@@ -222,7 +223,22 @@ class BatchRun:
             if self.results:
                 self.to_record.set()
             if some:
-                await self._until_done(lease.record, self.held, self.number, some)
+                await self._record(some)
+
+    async def _record(self, results: list[Result]) -> None:
+        """Record results together. What the database refuses is recorded one by one, so one bad row is alone."""
+        try:
+            await self._until_done(lease.record, self.held, self.number, results)
+        except DatabaseError:
+            log.exception("batch_results_refused", count=len(results))
+            if len(results) > 1:
+                for result in results:
+                    await self._record([result])
+                return
+            # The answer itself cannot be stored. The message was sent: that is never lost.
+            (refused,) = results
+            replaced = _unknown(refused.item, {"reason": "unusable_answer"}, sent_at=refused.sent_at)
+            await self._until_done(lease.record, self.held, self.number, [replaced])
 
     async def _look_at_number(self) -> None:
         if time.monotonic() - self.facts_at >= FACTS_SECONDS:
@@ -273,11 +289,7 @@ def _question_token(number: Sender) -> None:
 
 def _unknown(item: Item, details: dict[str, Any], *, sent_at: Any = None, http_status: Any = None) -> Result:
     """A message that may have gone out: it is reported so, and never sent again (decision "Batches")."""
-    response = _service_error(
-        "outcome_unknown",
-        "The upstream's answer is not known: watch for a message.status event before sending again.",
-        {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, **details},
-    )
+    response = outcome_unknown({"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, **details})
     return Result(item, False, http_status, response, sent_at)
 
 

@@ -15,7 +15,7 @@ from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from requests import RequestException
 
 from gateway.api.errors import MetaUnreachable, NotFound
-from gateway.upstream.client import Answer, Stream
+from gateway.upstream.client import GraphAnswer, Stream
 from gateway.upstream.errors import Verdict, judge, passed_through
 from gateway.upstream.media import MediaGraph, UnexpectedAddress
 from messaging.uploads import Upload
@@ -83,13 +83,13 @@ def _ask(
     environment: str,
     media_id: str,
     from_: str | None,
-    question: Callable[[MediaGraph], Answer],
-) -> tuple[Sender, Answer, Verdict]:
+    question: Callable[[MediaGraph], GraphAnswer],
+) -> tuple[Sender, GraphAnswer, Verdict]:
     """Ask the numbers for a media until one has it; else what the last one was told."""
     if not _MEDIA_ID.fullmatch(media_id):
         raise NotFound("There is no such media.")
     numbers = _numbers(tenant_id, environment, media_id, from_)
-    told: tuple[Sender, Answer, Verdict] | None = None
+    told: tuple[Sender, GraphAnswer, Verdict] | None = None
     for number in numbers:
         answer = question(_graph(number))
         verdict = _judged(number, answer)
@@ -125,14 +125,14 @@ def _graph(number: Sender) -> MediaGraph:
     return MediaGraph(number.environment, number.token, number.phone_number_id)
 
 
-def _judged(number: Sender, answer: Answer) -> Verdict:
+def _judged(number: Sender, answer: GraphAnswer) -> Verdict:
     verdict = judge(answer)
     if verdict.token_problem:
         tokens.question(waba_id=number.waba_id, token=number.token)
     return verdict
 
 
-def _no_object(answer: Answer) -> bool:
+def _no_object(answer: GraphAnswer) -> bool:
     error = answer.json().get("error")
     return isinstance(error, dict) and (error.get("code"), error.get("error_subcode")) == NO_OBJECT
 
@@ -145,7 +145,7 @@ def _refused(stream: Stream) -> HttpResponse:
         body = b""
     finally:
         stream.close()
-    return passed_through(Answer(stream.status, body, stream.headers, 0.0))
+    return passed_through(GraphAnswer(stream.status, body, stream.headers, 0.0))
 
 
 def _key(tenant_id: UUID, media_id: str) -> str:

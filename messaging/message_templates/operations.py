@@ -20,7 +20,7 @@ from django.db.models import QuerySet
 from gateway.api.errors import InvalidRequest, MetaUnreachable, NotFound
 from gateway.clock import now
 from gateway.json_spans import members_at, root_members
-from gateway.upstream.client import Answer, UpstreamUnreachable
+from gateway.upstream.client import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.templates import GONE, TEMPLATE_FIELDS, TemplateGraph
 from messaging.message_templates import mirror, sync
 from messaging.message_templates.models import MessageTemplate
@@ -101,7 +101,7 @@ def find(*, tenant_id: UUID, environment: str, template_id: str) -> MessageTempl
     return row
 
 
-def create(account: BusinessAccount, *, body: bytes, members: Mapping[str, Any]) -> Answer:
+def create(account: BusinessAccount, *, body: bytes, members: Mapping[str, Any]) -> GraphAnswer:
     """Submit a template. `body` is what the upstream gets, `members` the same parsed."""
     since = now()
     with _rereading_unknown(account):
@@ -111,7 +111,7 @@ def create(account: BusinessAccount, *, body: bytes, members: Mapping[str, Any])
     return answer
 
 
-def get(template: MessageTemplate) -> Answer:
+def get(template: MessageTemplate) -> GraphAnswer:
     """The upstream's view of a template, which the mirror takes over."""
     account, since = template.account, now()
     try:
@@ -124,7 +124,7 @@ def get(template: MessageTemplate) -> Answer:
     return answer
 
 
-def edit(template: MessageTemplate, *, body: bytes, members: Mapping[str, Any]) -> Answer:
+def edit(template: MessageTemplate, *, body: bytes, members: Mapping[str, Any]) -> GraphAnswer:
     """Change a template; the upstream reviews it again."""
     account, since = template.account, now()
     with _rereading_unknown(account):
@@ -134,7 +134,7 @@ def edit(template: MessageTemplate, *, body: bytes, members: Mapping[str, Any]) 
     return answer
 
 
-def delete(template: MessageTemplate, *, all_languages: bool) -> Answer:
+def delete(template: MessageTemplate, *, all_languages: bool) -> GraphAnswer:
     """Delete one language of a template, or its whole name."""
     account = template.account
     chosen = None if all_languages else template.template_id
@@ -168,7 +168,7 @@ def sync_now(choice: Choice) -> dict[str, Any]:
     return {**totals, "failed": list(failed)} if failed else totals
 
 
-def library(account: BusinessAccount, params: Mapping[str, str]) -> Answer:
+def library(account: BusinessAccount, params: Mapping[str, str]) -> GraphAnswer:
     """A page of the upstream's library of ready-made templates; its links lead to this operation.
 
     The upstream's own links may carry the access token, and nobody could follow them without it.
@@ -178,7 +178,7 @@ def library(account: BusinessAccount, params: Mapping[str, str]) -> Answer:
     return replace(answer, body=_with_own_links(answer.body))
 
 
-def upload_sample(account: BusinessAccount, file: Upload) -> Answer:
+def upload_sample(account: BusinessAccount, file: Upload) -> GraphAnswer:
     """Upload a header sample, streamed; the answer holds the handle for `example.header_handle` (upstream fact 1.4).
 
     An upload that breaks off is continued once from where the upstream has it.

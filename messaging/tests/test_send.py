@@ -1,6 +1,9 @@
 """`POST /v1/messages`: rules 1 to 7, the caller's bytes upstream, the upstream's bytes back."""
 
+import asyncio
+import contextlib
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -8,6 +11,7 @@ import orjson
 import pytest
 
 from gateway.clock import now
+from messaging import idempotency
 from messaging.models import IdempotencyRecord
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
@@ -15,6 +19,7 @@ from phone_numbers.tests.conftest import verified_endpoint
 from tenants import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
+from tests.raw_server import raw_server
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.models import Event, EventPayload
 
@@ -213,6 +218,141 @@ def test_the_same_key_with_a_different_body_or_path_is_422(api: Api, number: Pho
     api.post("/v1/messages", text(number), Idempotency_Key="order-17")
     other = text(number, text={"body": "Other"})
     assert_error(api.post("/v1/messages", other, Idempotency_Key="order-17"), 422, "idempotency_conflict")
+
+
+@pytest.mark.parametrize("change", ["paused", "token", "suspended key facts"])
+def test_a_repeated_key_returns_its_answer_whatever_became_of_the_number(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, change: str
+) -> None:
+    """Send rule 1: the record is looked up before anything else is judged."""
+    if change == "token":
+        simulator.faults({"action": "error", "code": 190, "match": {"path": "/messages$"}})
+    first = api.post("/v1/messages", text(number), Idempotency_Key="k")
+    assert first.status_code == (401 if change == "token" else 200)
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="no_verified_endpoint")
+    if change == "suspended key facts":
+        PhoneNumber.objects.all().delete()
+    again = api.post("/v1/messages", text(number), Idempotency_Key="k")
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    assert again["Idempotent-Replayed"] == "true"
+    other = api.post("/v1/messages", text(number, text={"body": "Other"}), Idempotency_Key="k")
+    assert_error(other, 422, "idempotency_conflict")
+    invalid = api.post("/v1/messages", {"from": number.phone_number_id}, Idempotency_Key="k")
+    assert_error(invalid, 422, "idempotency_conflict")
+    assert len(sent_bodies(simulator, number)) == 1
+
+
+def test_what_the_upstream_throttled_may_be_repeated_with_its_key(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    simulator.faults({"action": "error", "code": 130429, "match": {"path": "/messages$"}, "times": 1})
+    assert api.post("/v1/messages", text(number), Idempotency_Key="k").status_code == 429
+    simulator.faults()
+    again = api.post("/v1/messages", text(number), Idempotency_Key="k")
+    assert again.status_code == 200
+    assert "Idempotent-Replayed" not in again
+
+
+def test_what_found_no_upstream_to_send_it_to_may_be_repeated_with_its_key(
+    api: Api, number: PhoneNumber, settings: Any
+) -> None:
+    there, settings.META_GRAPH_URL = settings.META_GRAPH_URL, "http://127.0.0.1:9"
+    refused = api.post("/v1/messages", text(number), Idempotency_Key="k")
+    assert "Nothing was sent" in assert_error(refused, 502, "meta_unreachable")["message"]
+    settings.META_GRAPH_URL = there
+    assert api.post("/v1/messages", text(number), Idempotency_Key="k").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ('"biz":123456789012345678901234567890', '"biz":123456789012345678901234567891'),
+        ('"biz":0.1', '"biz":0.10000000000000000001'),
+        ('"biz":{"a":1,"a":2}', '"biz":{"a":2}'),
+        ('"biz":{"a":1,"a":2}', '"biz":{"a":2,"a":1}'),
+        ('"biz":[["a",1]]', '"biz":{"a":1}'),
+    ],
+)
+def test_bodies_that_differ_in_any_value_are_different(first: str, second: str) -> None:
+    bodies = [b'{"to":"1","type":"text",%b}' % each.encode() for each in (first, second)]
+    assert idempotency.body_hash(bodies[0]) != idempotency.body_hash(bodies[1])
+
+
+def test_the_order_of_members_and_blanks_do_not_count() -> None:
+    assert idempotency.body_hash(b'{"a":{"x":1,"y":[2]},"b":"c"}') == idempotency.body_hash(
+        b'{ "b" : "c", "a":{"y":[ 2 ],"x":1}}'
+    )
+
+
+@pytest.mark.parametrize("depth", [200, 100_000])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/read", "/v1/templates"])
+@pytest.mark.parametrize("own_key", [None, "k"])
+def test_what_is_nested_too_deep_is_refused_before_anything_is_sent(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, depth: int, path: str, own_key: str | None
+) -> None:
+    nested = b"[" * depth + b"]" * depth
+    body = orjson.dumps(text(number, message_id="wamid.1", name="n", language="en"))
+    raw = body[:-1] + b',"deep":' + nested + b"}"
+    answer = api.post(path, raw, **({"Idempotency_Key": own_key} if own_key else {}))
+    assert_error(answer, 400, "invalid_request")
+    for node in (number.phone_number_id, number.account.waba_id):
+        assert simulator.control("GET", f"requests?node={node}")["data"] == []
+
+
+def test_the_deepest_body_that_is_taken_goes_all_the_way(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    body = orjson.dumps(text(number))
+    raw = body[:-1] + b',"deep":' + b"[" * 199 + b"]" * 199 + b"}"
+    assert api.post("/v1/messages", raw, Idempotency_Key="k").status_code == 200
+    event_id = Event.objects.get().public_id
+    assert api.get(f"/v1/events/{event_id}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("contact", "message", "stored"),
+    [
+        ({"wa_id": "1", "user_id": "u" * 300}, {"id": "wamid.1"}, ("1", None, "wamid.1")),
+        ({"wa_id": "1\u0000", "user_id": "u\u0000"}, {"id": "w\u0000"}, ("1\ufffd", "u\ufffd", "w\ufffd")),
+        ({"wa_id": 5, "user_id": ["x"]}, {"id": {"y": 1}}, ("5", None, None)),
+        ({}, {}, (None, None, None)),
+        ("no object", None, (None, None, None)),
+    ],
+)
+def test_an_odd_answer_still_makes_an_event(
+    api: Api,
+    number: PhoneNumber,
+    settings: Any,
+    contact: Any,
+    message: Any,
+    stored: tuple[str | None, ...],
+) -> None:
+    """The message was sent: whatever its answer says, there is one event for each."""
+    answer = orjson.dumps({"contacts": [contact], "messages": [message]})
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(answer)
+    with answering(head + answer) as settings.META_GRAPH_URL:
+        for _ in range(2):
+            sent = api.post("/v1/messages", text(number))
+            assert (sent.status_code, sent.content) == (200, answer)
+    events = list(Event.objects.filter(type="message.outbound"))
+    assert len(events) == (1 if message == {"id": "wamid.1"} or stored[2] else 2)
+    assert (events[0].wa_id, events[0].user_id, events[0].wamid) == stored
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """A server that answers every request with these bytes and closes the connection."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        await reader.readexactly(length)
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    with raw_server(handle) as url:
+        yield url
 
 
 def test_an_upstream_refusal_and_an_unknown_outcome_are_stored_too(

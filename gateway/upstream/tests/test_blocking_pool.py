@@ -11,7 +11,7 @@ import pytest
 
 from gateway.upstream import blocking_pool as line_module
 from gateway.upstream.blocking_pool import Line
-from gateway.upstream.client import Answer, Call, UpstreamUnreachable
+from gateway.upstream.client import GraphAnswer, GraphCall, UpstreamUnreachable
 from tests.certificates import self_signed
 from tests.raw_server import raw_server
 
@@ -58,9 +58,9 @@ def line() -> Iterator[Line]:
     line.close()
 
 
-def send(line: Line, url: str, body: bytes = b'{"a":1}') -> Answer:
+def send(line: Line, url: str, body: bytes = b'{"a":1}') -> GraphAnswer:
     return line.send(
-        Call("POST", f"{url}/v25.0/1/messages?appsecret_proof=ab", {"Authorization": "Bearer t"}, body)
+        GraphCall("POST", f"{url}/v25.0/1/messages?appsecret_proof=ab", {"Authorization": "Bearer t"}, body)
     )
 
 
@@ -87,7 +87,7 @@ def test_a_connection_serves_one_call_after_another_and_never_two_at_once(
             assert send(line, url).ok
         assert upstream.connections == 1
         upstream.together = asyncio.Barrier(4)
-        answers: list[Answer] = []
+        answers: list[GraphAnswer] = []
         threads = [threading.Thread(target=lambda: answers.append(send(line, url))) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -186,4 +186,4 @@ def test_a_certificate_is_verified(
 @pytest.mark.parametrize("token", ["a\r\nX-Other: b", "a\nb", "a\0b"])
 def test_a_header_does_not_smuggle_another_in(line: Line, token: Any) -> None:
     with pytest.raises(ValueError, match="header"):
-        line.send(Call("POST", "http://127.0.0.1:9/", {"Authorization": f"Bearer {token}"}, b"{}"))
+        line.send(GraphCall("POST", "http://127.0.0.1:9/", {"Authorization": f"Bearer {token}"}, b"{}"))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.upstream import client
-from gateway.upstream.async_pool import Channel
+from gateway.upstream.async_pool import AsyncPool
 from gateway.upstream.blocking_pool import Line
-from gateway.upstream.client import Call, UpstreamUnreachable
+from gateway.upstream.client import GraphCall, UpstreamUnreachable
 from tests.raw_server import raw_server
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -39,19 +39,19 @@ def server() -> Iterator[str]:
         yield url
 
 
-def over_requests(call: Call) -> None:
+def over_requests(call: GraphCall) -> None:
     client.send(call)
 
 
-def over_aiohttp(call: Call) -> None:
+def over_aiohttp(call: GraphCall) -> None:
     async def once() -> None:
-        async with Channel(limit=1) as channel:
+        async with AsyncPool(limit=1) as channel:
             await channel.send(call)
 
     asyncio.run(once())
 
 
-def over_a_line(call: Call) -> None:
+def over_a_line(call: GraphCall) -> None:
     Line().send(call)
 
 
@@ -74,6 +74,6 @@ def test_an_answer_that_is_not_whole_in_time_is_a_time_out(
     settings.UPSTREAM_TIMEOUT_MS = 500
     began = time.monotonic()
     with pytest.raises(UpstreamUnreachable) as unreachable:
-        transport(Call("POST", f"{server}/{answer}", {}, b"{}"))
+        transport(GraphCall("POST", f"{server}/{answer}", {}, b"{}"))
     assert unreachable.value.reason == "timeout"
     assert time.monotonic() - began < 1.0

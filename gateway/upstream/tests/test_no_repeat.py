@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.upstream import client
-from gateway.upstream.async_pool import Channel
+from gateway.upstream.async_pool import AsyncPool
 from gateway.upstream.blocking_pool import Line
-from gateway.upstream.client import Call, UpstreamUnreachable
+from gateway.upstream.client import GraphCall, UpstreamUnreachable
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -62,12 +62,12 @@ def server() -> Iterator[DyingServer]:
     thread.join(5)
 
 
-def call(server: DyingServer, body: bytes) -> Call:
-    return Call("POST", server.url, {"Content-Type": "application/json"}, body)
+def call(server: DyingServer, body: bytes) -> GraphCall:
+    return GraphCall("POST", server.url, {"Content-Type": "application/json"}, body)
 
 
 async def test_the_channel_sends_a_message_once(server: DyingServer) -> None:
-    async with Channel(limit=1) as channel:
+    async with AsyncPool(limit=1) as channel:
         assert (await channel.send(call(server, b"first"))).status == 200
         with pytest.raises(UpstreamUnreachable):
             await channel.send(call(server, b"second"))
