@@ -7,7 +7,8 @@ RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir --require-hashe
 FROM python:3.11-slim-bookworm
 ARG SERVICE_SHA=unknown
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 SERVICE_SHA=$SERVICE_SHA
-RUN useradd --system --uid 10001 --create-home gateway
+RUN useradd --system --uid 10001 --create-home gateway && install -d -o gateway -m 0700 /data
+ENV DATA_DIR=/data
 COPY --from=build /venv /venv
 WORKDIR /app
 COPY . .

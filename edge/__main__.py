@@ -20,9 +20,11 @@ def main() -> None:
     import uvicorn
 
     from edge import server
+    from gateway import web_start
     from webhooks.delivery import process_limits
 
     process_limits.prepare()
+    web_start.begin()
     uvicorn.Server(server.config(host=options.host, port=options.port)).run()
 
 

@@ -6,6 +6,7 @@ from importlib import import_module
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
+from gateway import web_start
 from gateway.api.bodies import with_chunked_bodies
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
@@ -14,3 +15,4 @@ os.environ.setdefault("DATABASE_POOL_SIZE", "4")
 application = with_chunked_bodies(get_wsgi_application())
 # Every view is imported before the process listens, not while its first caller waits.
 import_module(settings.ROOT_URLCONF)
+web_start.begin()

@@ -635,3 +635,33 @@ def test_a_batch_whose_lease_is_replaced_while_it_runs_stops(
     bodies = Counter(row["body"] for row in received(simulator, number))
     assert max(bodies.values()) == 1
     assert row(batch_id).accepted + row(batch_id).failed == 400
+
+
+@pytest.fixture
+def _one_event_is_refused() -> Iterator[None]:
+    """The database refuses the event of one customer, whatever the reason may be."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "IF NEW.wa_id = '919800001003' THEN RAISE 'refused' USING ERRCODE = '22000'; END IF; RETURN NEW; END $$"
+        )
+        cursor.execute("CREATE TRIGGER refuse BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION refuse()")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TRIGGER refuse ON events")
+        cursor.execute("DROP FUNCTION refuse")
+
+
+@pytest.mark.usefixtures("_one_event_is_refused")
+def test_a_result_that_the_database_refuses_takes_no_other_with_it(
+    api: Api, fast: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    batch_id = create(api, fast, 30)
+    runner.run()
+    batch = row(batch_id)
+    assert (batch.status, batch.accepted, batch.failed) == ("completed", 29, 1)
+    refused = BatchItem.objects.get(batch=batch, idx=3)
+    assert refused.response is not None
+    assert orjson.loads(bytes(refused.response))["error"]["details"]["reason"] == "unusable_answer"
+    assert Event.objects.filter(type="message.outbound").count() == 30
+    assert len(received(simulator, fast)) == 30

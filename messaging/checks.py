@@ -1,0 +1,27 @@
+"""System check of the send journal: without a directory to write, every send is refused."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import Error, Tags, register
+
+
+@register(Tags.files, deploy=True)
+def data_dir_is_writable(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Error]:
+    """`DATA_DIR` can be written, or be made, by this user."""
+    existing: Path = settings.DATA_DIR
+    while not existing.exists():
+        existing = existing.parent
+    if os.access(existing, os.W_OK | os.X_OK):
+        return []
+    return [
+        Error(
+            f"DATA_DIR cannot be written: {settings.DATA_DIR}",
+            hint="Each send is written down there before the upstream call. Mount a volume that outlives the process.",
+            id="messaging.E001",
+        )
+    ]
