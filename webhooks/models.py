@@ -125,6 +125,11 @@ class Event(models.Model):
                 name="event_by_customer",
                 condition=Q(wa_id__isnull=False),
             ),
+            models.Index(
+                fields=["tenant_id", "user_id", "-id"],
+                name="event_by_user",
+                condition=Q(user_id__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:

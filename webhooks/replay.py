@@ -1,11 +1,12 @@
-"""Replays: a delivery once more at once, or an endpoint's deliveries of a while, in the background.
+"""Replays: one delivery at once, or an endpoint's deliveries of a time range in the background.
 
-An endpoint replay is cut into chunks of source ids when it is asked for, so what it covers is settled then; a chunk
-becomes deliveries in the transaction that takes it away, so a crash neither loses nor doubles any. Chunks are
+A request cuts the ids of what it matches into chunks, so later changes do not alter what it covers. A chunk becomes
+deliveries in the transaction that deletes it, so a crash neither loses nor doubles any. Chunks are
 released one by one, never ahead of what the endpoint has waiting (decision "Webhooks to customers").
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -17,7 +18,7 @@ from django.db.models import Min
 from django.db.models.functions import Now
 
 from gateway import ids
-from gateway.api.errors import Conflict, InvalidRequest, NotFound
+from gateway.api.errors import Conflict, InvalidRequest, NotFound, TooManyInFlight
 from gateway.clock import isoformat, now
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.outbound.client import post_once
@@ -33,7 +34,7 @@ from webhooks.models import Delivery, Endpoint, ReplayChunk
 log = structlog.get_logger(__name__)
 
 MISSED = "missed"
-STATUSES = (Delivery.Status.DELIVERED, Delivery.Status.FAILED, Delivery.Status.DEAD, MISSED)
+STATUSES = (*Delivery.Status.values, MISSED)
 DEFAULT_STATUSES = (Delivery.Status.FAILED, Delivery.Status.DEAD)
 MOST_WAITING = 500
 """Open deliveries of an endpoint from which on its replays wait."""
@@ -114,11 +115,15 @@ def _require_active(endpoint: Endpoint) -> None:
         raise Conflict(f"The endpoint is {endpoint.status}: nothing is sent to it until it is active.")
 
 
-# What was replayed already is matched by its original alone, so that asking twice does not grow by powers of two.
+# What was replayed already is matched by its original alone, so that asking twice does not grow by powers of two. A
+# delivery whose replay is still open is not replayed a second time.
 _MATCHING = """
 SELECT id FROM webhook_deliveries
 WHERE tenant_id = %(tenant_id)s AND id >= %(first)s AND id < %(last)s AND endpoint_id = %(endpoint_id)s
   AND status = ANY(%(statuses)s) AND replay_of IS NULL
+  AND id NOT IN (SELECT replay_of FROM webhook_deliveries
+                 WHERE endpoint_id = %(endpoint_id)s AND status IN ('pending', 'failed') AND is_replay
+                   AND replay_of IS NOT NULL)
   AND (%(event_types)s::text[] IS NULL OR event_type = ANY(%(event_types)s))
 """
 
@@ -133,15 +138,42 @@ WHERE e.tenant_id = %(tenant_id)s AND e.environment = %(environment)s AND e.id >
                     AND d.event_id = e.id AND d.endpoint_id = %(endpoint_id)s)
 """
 
+# One request of a tenant at a time: two at once would queue the same rows twice, and each may read a long range.
+_ALONE = "SELECT pg_try_advisory_xact_lock(hashtextextended('replay:' || %s::text, 0))"
+
+# What waits in a chunk is not queued a second time.
+_FRESH = """
+SELECT id FROM ({matching}) AS matching
+WHERE id NOT IN (SELECT unnest(source_ids) FROM webhooks_replaychunk
+                 WHERE endpoint_id = %(endpoint_id)s AND missed = %(missed)s)
+"""
+
+_COUNT = """
+WITH fresh AS ({fresh}) SELECT count(*), (SELECT id FROM fresh ORDER BY id LIMIT 1) FROM fresh
+"""
+
 _CUT = """
-WITH matching AS ({matching}), numbered AS (
-    SELECT id, (row_number() OVER (ORDER BY id) - 1) / %(rows)s AS chunk FROM matching
+WITH numbered AS (
+    SELECT id, (row_number() OVER (ORDER BY id) - 1) / %(rows)s AS chunk FROM ({fresh}) AS fresh
 )
 INSERT INTO webhooks_replaychunk (endpoint_id, missed, source_ids, due_at)
 SELECT %(endpoint_id)s, %(missed)s, array_agg(id ORDER BY id), now() + make_interval(secs => chunk)
 FROM numbered GROUP BY chunk ORDER BY chunk
-RETURNING cardinality(source_ids)
+RETURNING cardinality(source_ids), source_ids[1]
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """What a request matches: how many deliveries or missed events, and when the oldest of them was made."""
+
+    count: int
+    oldest: datetime | None
+
+    @property
+    def expected_seconds(self) -> int:
+        """How long their release takes at least."""
+        return -(-self.count // settings.WEBHOOK_REPLAY_PER_SECOND)
 
 
 def replay_endpoint(
@@ -153,12 +185,14 @@ def replay_endpoint(
     end: datetime,
     statuses: Sequence[str] = DEFAULT_STATUSES,
     event_types: Sequence[str] | None = None,
-) -> int:
+    is_preview: bool = False,
+) -> Queued:
     """Queue a new delivery for each delivery of the endpoint made from `begin` to before `end` that has one of the
-    statuses now; `missed` stands for events that never got a delivery to it. Returns how many.
+    statuses now; `missed` means events that never got a delivery to it. A preview counts and queues nothing.
 
     Raises InvalidRequest for a range that is turned round or longer than the tenant's retention, NotFound for
-    another tenant's endpoint, Conflict for one that is not active. Bodies past retention are left out.
+    another tenant's endpoint, Conflict for one that is not active, TooManyInFlight while another request of the tenant
+    is being worked on. Bodies past retention are left out, and so is what is queued already.
     """
     endpoint = endpoints.find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
     retention = timedelta(days=Tenant.objects.values_list("retention_days", flat=True).get(pk=tenant_id))
@@ -171,7 +205,7 @@ def replay_endpoint(
     _require_active(endpoint)
     begin = max(begin, now() - retention)
     if begin >= end:
-        return 0
+        return Queued(0, None)
     values: dict[str, Any] = {
         "tenant_id": tenant_id,
         "environment": environment,
@@ -183,15 +217,22 @@ def replay_endpoint(
         "wanted": None if ALL in endpoint.event_types else endpoint.event_types,
         "rows": settings.WEBHOOK_REPLAY_PER_SECOND,
     }
-    queued = 0
+    statement = _COUNT if is_preview else _CUT
+    count, oldest = 0, None
     with transaction.atomic(), connection.cursor() as cursor:
-        if values["statuses"]:
-            cursor.execute(_CUT.format(matching=_MATCHING), {**values, "missed": False})
-            queued += sum(rows for (rows,) in cursor.fetchall())
-        if MISSED in statuses:
-            cursor.execute(_CUT.format(matching=_MISSED), {**values, "missed": True})
-            queued += sum(rows for (rows,) in cursor.fetchall())
-    return queued
+        cursor.execute(_ALONE, [tenant_id])
+        if not cursor.fetchone()[0]:
+            raise TooManyInFlight("Another replay request of this business is being worked on.")
+        for matching, missed in ((_MATCHING, False), (_MISSED, True)):
+            if missed and MISSED not in statuses:
+                continue
+            cursor.execute(
+                statement.format(fresh=_FRESH.format(matching=matching)), {**values, "missed": missed}
+            )
+            for rows, first in cursor.fetchall():
+                count += rows
+                oldest = min(filter(None, (oldest, first)), default=None)
+    return Queued(count, ids.created_at(oldest) if oldest else None)
 
 
 _RELEASE_DELIVERIES = """

@@ -1,4 +1,4 @@
-"""What goes over the wire for endpoints and deliveries: In shapes check, Out shapes show."""
+"""JSON bodies of endpoints and deliveries: `…In` serializers check requests, `…Out` serializers write answers."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class EventTypesField(serializers.ListField):
 
 
 class UrlField(serializers.CharField):
-    """An address that the service may POST to (decision "Webhooks to customers")."""
+    """A URL that the service may POST to (decision "Webhooks to customers")."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(trim_whitespace=False, **kwargs)
@@ -67,11 +67,20 @@ class ReplayIn(serializers.Serializer[dict[str, Any]]):
         default=list(replay.DEFAULT_STATUSES),
     )
     event_types = EventTypesField(required=False, allow_null=True, default=None)
+    preview = serializers.BooleanField(required=False, default=False)
 
     def get_fields(self) -> dict[str, Any]:
         fields = super().get_fields()
         renamed = {"begin": "from", "end": "to"}
         return {renamed.get(name, name): field for name, field in fields.items()}
+
+
+class ReplayPreviewOut(serializers.Serializer[replay.Queued]):
+    """What a replay would queue: how much, since when, and how long its release takes at least."""
+
+    count = serializers.IntegerField()
+    oldest = serializers.DateTimeField(allow_null=True)
+    expected_seconds = serializers.IntegerField()
 
 
 class QueuedOut(serializers.Serializer[dict[str, Any]]):

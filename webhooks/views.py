@@ -11,9 +11,10 @@ from gateway.api import query
 from gateway.api.authentication import scope_of
 from gateway.api.errors import NotFound
 from gateway.api.pagination import NewestFirst
+from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from webhooks import endpoints, replay
-from webhooks.events.types import ALL
+from webhooks.events.types import ALL, EVENT_TYPES
 from webhooks.models import Delivery, Endpoint
 from webhooks.serializers import (
     DeletedOut,
@@ -26,6 +27,7 @@ from webhooks.serializers import (
     QueuedOut,
     ReplayedOut,
     ReplayIn,
+    ReplayPreviewOut,
     RotatedSecretOut,
     RotateSecretIn,
     VerifiedOut,
@@ -43,8 +45,9 @@ class EndpointsView(ResourceViewSet):
         responses=EndpointOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        rows = Endpoint.objects.for_environment(**scope_of(request)).order_by("-id")
-        return Response({"data": EndpointOut(rows, many=True).data})
+        pages = NewestFirst()
+        found = pages.paginate_queryset(Endpoint.objects.for_environment(**scope_of(request)), request)
+        return pages.get_paginated_response(EndpointOut(found, many=True).data)
 
     @extend_schema(
         operation_id="create_webhook",
@@ -55,9 +58,8 @@ class EndpointsView(ResourceViewSet):
         responses={201: NewEndpointOut},
     )
     def create(self, request: Request) -> Response:
-        body = EndpointIn(data=request.data)
-        body.is_valid(raise_exception=True)
-        endpoint = endpoints.create(**scope_of(request), **body.validated_data)
+        body = checked(EndpointIn(data=request.data))
+        endpoint = endpoints.create(**scope_of(request), **body)
         return Response(NewEndpointOut(endpoint).data, status=201)
 
     @extend_schema(
@@ -81,9 +83,8 @@ class EndpointsView(ResourceViewSet):
     )
     def partial_update(self, request: Request, endpoint_id: UUID) -> Response:
         endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
-        body = EndpointChangeIn(data=request.data)
-        body.is_valid(raise_exception=True)
-        endpoint = endpoints.change(**scope_of(request), endpoint_id=endpoint_id, changes=body.validated_data)
+        body = checked(EndpointChangeIn(data=request.data))
+        endpoint = endpoints.change(**scope_of(request), endpoint_id=endpoint_id, changes=body)
         return Response(EndpointOut(endpoint).data)
 
     @extend_schema(
@@ -127,11 +128,8 @@ class EndpointsView(ResourceViewSet):
     )
     def rotate_secret(self, request: Request, endpoint_id: UUID) -> Response:
         endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
-        body = RotateSecretIn(data=request.data)
-        body.is_valid(raise_exception=True)
-        endpoint = endpoints.rotate_secret(
-            **scope_of(request), endpoint_id=endpoint_id, **body.validated_data
-        )
+        body = checked(RotateSecretIn(data=request.data))
+        endpoint = endpoints.rotate_secret(**scope_of(request), endpoint_id=endpoint_id, **body)
         return Response(RotatedSecretOut(endpoint).data)
 
     @extend_schema(
@@ -140,13 +138,12 @@ class EndpointsView(ResourceViewSet):
         description="Queues new deliveries of a time range, in the background behind fresh events.",
         tags=["Webhooks"],
         request=ReplayIn,
-        responses={202: QueuedOut},
+        responses={200: ReplayPreviewOut, 202: QueuedOut},
     )
     def replay(self, request: Request, endpoint_id: UUID) -> Response:
         endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
-        body = ReplayIn(data=request.data)
-        body.is_valid(raise_exception=True)
-        wanted = body.validated_data
+        body = checked(ReplayIn(data=request.data))
+        wanted = body
         queued = replay.replay_endpoint(
             **scope_of(request),
             endpoint_id=endpoint_id,
@@ -154,8 +151,11 @@ class EndpointsView(ResourceViewSet):
             end=wanted["to"],
             statuses=wanted["status"],
             event_types=None if ALL in (wanted["event_types"] or [ALL]) else wanted["event_types"],
+            is_preview=wanted["preview"],
         )
-        return Response({"queued": queued}, status=202)
+        if wanted["preview"]:
+            return Response(ReplayPreviewOut(queued).data)
+        return Response({"queued": queued.count}, status=202)
 
 
 class DeliveriesView(ResourceViewSet):
@@ -170,6 +170,8 @@ class DeliveriesView(ResourceViewSet):
             OpenApiParameter("endpoint_id", UUID),
             OpenApiParameter("status", str, enum=Delivery.Status.values),
             OpenApiParameter("event_id", str),
+            OpenApiParameter("event_type", str, description="Event types, separated by commas."),
+            OpenApiParameter("http_status", int, description="HTTP status of the last attempt's answer."),
             OpenApiParameter("from", str, description="ISO 8601 date-time, inclusive."),
             OpenApiParameter("to", str, description="ISO 8601 date-time, exclusive."),
         ],
@@ -183,6 +185,10 @@ class DeliveriesView(ResourceViewSet):
             rows = rows.filter(status=status)
         if event_id := query.public_id(request, "event_id", ids.EVENT):
             rows = rows.filter(event_id=event_id)
+        if event_types := query.choices(request, "event_type", EVENT_TYPES):
+            rows = rows.filter(event_type__in=event_types)
+        if http_status := query.integer(request, "http_status", least=100, most=599):
+            rows = rows.filter(last_http_status=http_status)
         if begin := query.moment(request, "from"):
             rows = rows.filter(id__gte=ids.first_at(begin))
         if end := query.moment(request, "to"):

@@ -19,7 +19,7 @@ UPSTREAM_TAGS = frozenset({"Numbers", "Messages", "Media", "Templates"})
 PLATFORM_TAGS = frozenset({"Tenants", "Admin", "Console", "Health"})
 """Operations that act on no tenant chosen by header."""
 
-UNPAGED_LISTS = frozenset({"list_numbers", "list_webhooks", "admin_list_numbers"})
+UNPAGED_LISTS = frozenset({"list_numbers", "admin_list_numbers"})
 """Lists that the specification gives as {data} without a cursor."""
 
 ERRORS = {

@@ -56,6 +56,16 @@ def flag(request: Request, name: str) -> bool:
     return text in {"true", "1"}
 
 
+def integer(request: Request, name: str, *, least: int, most: int) -> int | None:
+    """A whole number within bounds."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18 and least <= int(text) <= most):
+        raise InvalidRequest.of(**{name: f"Must be a whole number from {least} to {most}."})
+    return int(text)
+
+
 def uuid(request: Request, name: str) -> UUID | None:
     """A uuid."""
     text = request.query_params.get(name)

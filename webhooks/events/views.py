@@ -17,7 +17,7 @@ from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Event
 from webhooks.serializers import DeliveryOut
 
-FILTERS = ("phone_number_id", "waba_id", "wamid", "wa_id")
+FILTERS = ("phone_number_id", "waba_id", "wamid", "wa_id", "user_id")
 LONGEST_FILTER = 512
 
 

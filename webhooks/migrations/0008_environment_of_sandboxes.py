@@ -2,6 +2,8 @@ from uuid import UUID
 
 from django.db import migrations, models
 
+from gateway.database import partition_indexes
+
 BATCH_ROWS = 5_000
 
 # By the tenant's own index, in batches with a transaction each: no row is locked for long.
@@ -9,11 +11,6 @@ NEXT = """
 WITH batch AS (SELECT id FROM {table} WHERE tenant_id = %s AND id > %s ORDER BY id LIMIT %s),
      moved AS (UPDATE {table} SET environment = 'test' WHERE id IN (SELECT id FROM batch) AND environment <> 'test')
 SELECT id FROM batch ORDER BY id DESC LIMIT 1
-"""
-PARTITIONS = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass"
-HAS_INDEX = """
-SELECT EXISTS (SELECT FROM pg_inherits i JOIN pg_index x ON x.indexrelid = i.inhrelid
-               WHERE i.inhparent = %s::regclass AND x.indrelid = %s::regclass)
 """
 
 
@@ -31,21 +28,9 @@ def mark_sandboxes(apps, schema_editor):
 
 
 def add_indexes(apps, schema_editor):
-    """The index of each partition is built beside the traffic and then attached. Safe to run again."""
-    with schema_editor.connection.cursor() as cursor:
-        for table, index in (('events', 'event_of_test'), ('webhook_deliveries', 'delivery_of_test')):
-            columns = "(tenant_id, id DESC) WHERE environment = 'test'"
-            cursor.execute(f'CREATE INDEX IF NOT EXISTS {index} ON ONLY {table} {columns}')
-            cursor.execute(PARTITIONS, [table])
-            for (partition,) in cursor.fetchall():
-                cursor.execute(HAS_INDEX, [index, partition])
-                if cursor.fetchone()[0]:
-                    continue
-                own = f'{partition}_of_test'
-                # What an interrupted run left behind is invalid.
-                cursor.execute(f'DROP INDEX CONCURRENTLY IF EXISTS {own}')
-                cursor.execute(f'CREATE INDEX CONCURRENTLY {own} ON {partition} {columns}')
-                cursor.execute(f'ALTER INDEX {index} ATTACH PARTITION {own}')
+    for table, index in (('events', 'event_of_test'), ('webhook_deliveries', 'delivery_of_test')):
+        on = "(tenant_id, id DESC) WHERE environment = 'test'"
+        partition_indexes.build(schema_editor, table=table, index=index, on=on)
 
 
 def drop_indexes(apps, schema_editor):

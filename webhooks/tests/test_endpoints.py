@@ -60,7 +60,7 @@ class TestCreate:
         assert verifies(body["secret"], ping)
         shown = api.get(f"/v1/webhooks/{body['id']}").json()
         assert list(shown) == FIELDS
-        assert api.get("/v1/webhooks").json() == {"data": [shown]}
+        assert api.get("/v1/webhooks").json() == {"data": [shown], "next_cursor": None}
         with connection.cursor() as cursor:
             cursor.execute("SELECT * FROM webhooks_endpoint")
             assert body["secret"] not in str(cursor.fetchone()), "it is stored encrypted"
@@ -290,7 +290,7 @@ def test_another_tenants_endpoint_is_not_found(
         api.get("/v1/webhooks/no-uuid"),
     ):
         assert_error(answer, 404, "not_found")
-    assert other_api.get("/v1/webhooks").json() == {"data": []}
+    assert other_api.get("/v1/webhooks").json() == {"data": [], "next_cursor": None}
 
 
 class TestDeliveries:
@@ -312,6 +312,11 @@ class TestDeliveries:
         everything = [row.public_id for row in rows]
         assert found() == everything
         assert found(status="failed") == everything[1:2]
+        assert found(http_status=500) == everything[1:2]
+        assert found(http_status=404) == []
+        assert found(event_type="message.inbound") == everything
+        assert found(event_type="message.status,message.inbound") == everything
+        assert found(event_type="message.status") == []
         assert found(event_id=ids.encode("evt_", later)) == everything[:1]
         assert found(endpoint_id=endpoint["id"]) == everything
         assert found(endpoint_id=ids.uuid7()) == []
@@ -334,7 +339,21 @@ class TestDeliveries:
         assert_error(other_api.get(f"/v1/webhook-deliveries/{everything[1]}"), 404, "not_found")
 
     @pytest.mark.parametrize(
-        "query", ["status=late", "endpoint_id=x", "event_id=x", "from=x", "to=x", "limit=0", "cursor=%21"]
+        "query",
+        [
+            "status=late",
+            "endpoint_id=x",
+            "event_id=x",
+            "from=x",
+            "to=x",
+            "limit=0",
+            "cursor=%21",
+            "http_status=99",
+            "http_status=600",
+            "http_status=-1",
+            "event_type=x",
+            "event_type=message.inbound,x",
+        ],
     )
     def test_a_bad_filter_is_refused(self, api: Api, query: str) -> None:
         assert_error(api.get(f"/v1/webhook-deliveries?{query}"), 400, "invalid_request")

@@ -144,6 +144,7 @@ class TestFilters:
                 phone_number_id="11",
                 wamid="wamid.a=",
                 wa_id="92",
+                user_id="IN.7",
             ),
             "template": make(tenant, "template.status", age=timedelta(hours=2), waba_id="2"),
             "inbound2": make(tenant, age=timedelta(hours=1), waba_id="2", phone_number_id="10", wa_id="92"),
@@ -166,6 +167,8 @@ class TestFilters:
             ("wa_id=92&type=message.status", "status"),
             ("waba_id=1&phone_number_id=10&wa_id=91&wamid=wamid.a%3D&type=message.inbound", "inbound"),
             ("wa_id=unknown", ""),
+            ("user_id=IN.7", "status"),
+            ("user_id=IN.8", ""),
         ],
     )
     def test_each_and_together(self, api: Api, events: dict[str, str], query: str, expected: str) -> None:
