@@ -15,6 +15,7 @@ COPY . .
 # Static files are named by their content, which only production settings do; no secret of this step is used later.
 RUN ENVIRONMENT=production SECRET_KEY=build DATABASE_URL=postgresql:///none REDIS_URL=redis://none \
     python manage.py collectstatic --no-input --verbosity 0
+RUN NO_MKDOCS_2_WARNING=1 PYTHONPATH=. mkdocs build --quiet
 USER gateway
 EXPOSE 8000 8050
 STOPSIGNAL SIGTERM

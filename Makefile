@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run reset logs test lint types contract checks pytest browser format openapi lock bench fuzz faults mutants shell
+.PHONY: help install guides run reset logs test lint types contract checks pytest browser format openapi lock bench fuzz faults mutants shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -15,7 +15,7 @@ help: ## List the tasks
 
 install: $(BIN)/.for-development ## Install all requirements into .venv (the other tasks do it when needed)
 
-run: $(BIN)/.to-run ## Start everything, print the addresses and a first request (PORT=8001 SIMULATOR_PORT=8101 DATA_DIR=.other)
+run: $(BIN)/.to-run site/.built ## Start everything, print the addresses and a first request (PORT=8001 SIMULATOR_PORT=8101 DATA_DIR=.other)
 	@$(BIN)/python -m gateway.local_run.supervisor run
 
 reset: $(BIN)/.to-run ## Delete the data of `make run` (what is in DATA_DIR)
@@ -47,7 +47,7 @@ checks: $(BIN)/.for-development ## Check settings, and that every model change h
 	$(BIN)/python manage.py check --fail-level WARNING
 	$(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
-pytest: $(BIN)/.for-development tests/node/node_modules/.installed ## Run the tests alone
+pytest: $(BIN)/.for-development site/.built tests/node/node_modules/.installed ## Run the tests alone
 	$(BIN)/pytest -n auto --dist loadfile
 
 browser: ## Make sure that Chromium is there for the browser tests
@@ -72,6 +72,8 @@ mutants: $(BIN)/.for-development ## Put mistakes into copies of the code and see
 openapi: $(BIN)/.for-development ## Write docs/openapi.json anew
 	$(BIN)/python -W ignore manage.py spectacular --format openapi-json --file docs/openapi.json --validate --fail-on-warn
 
+guides: site/.built ## Build the documentation that the service serves at /docs/
+
 lock: $(BIN)/.for-development ## Pin the requirements anew, with hashes
 	@for name in requirements requirements-dev; do \
 		$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
@@ -91,6 +93,9 @@ $(BIN)/.made:
 
 $(BIN)/.to-run: requirements.txt $(BIN)/.made
 	@$(call install,requirements.txt)
+
+site/.built: mkdocs.yml $(wildcard docs/*) $(wildcard gateway/guides/*.py) $(BIN)/.to-run
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet --clean && touch $@
 
 $(BIN)/.for-development: requirements-dev.txt $(BIN)/.to-run
 	@$(call install,requirements-dev.txt)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import environ
 
 from gateway import embedded_addresses
+from gateway.guides import serving
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -174,7 +175,6 @@ INSTALLED_APPS = [
     "csp",
     "rest_framework",
     "drf_spectacular",
-    "drf_spectacular_sidecar",
     "gateway",
     "tenants",
     "webhooks",
@@ -321,6 +321,10 @@ STORAGES = {
     },
 }
 WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = not PRODUCTION
+WHITENOISE_ROOT: Path | None = serving.PUBLIC if serving.PUBLIC.is_dir() else None
+"""The built documentation; None where `make guides` has not run."""
+WHITENOISE_INDEX_FILE = True
+WHITENOISE_ADD_HEADERS_FUNCTION = serving.add_headers
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = None
 """Body limits are the service's own (`gateway/api/bodies.py`), a route at a time."""
@@ -384,8 +388,6 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": r"/v1",
     "PATH_CONVERTER_OVERRIDES": {"id": {"type": "string", "format": "uuid"}},
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }
 
 # --- Celery ---------------------------------------------------------------------------------------------

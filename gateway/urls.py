@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from csp.decorators import csp_update
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 from django.views import defaults
-from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
+from django.views.generic import RedirectView
+from drf_spectacular.views import SpectacularJSONAPIView
 
 from gateway.api import errors, unknown_paths
 from gateway.api.middleware import API_PATHS
@@ -30,16 +30,10 @@ urlpatterns = [
         SpectacularJSONAPIView.as_view(authentication_classes=[], permission_classes=[]),
         name="schema",
     ),
-    path(
-        "docs",
-        # The page carries one inline style sheet.
-        csp_update({"style-src": ["'self'", "'unsafe-inline'"]})(
-            SpectacularSwaggerSplitView.as_view(
-                url_name="schema", authentication_classes=[], permission_classes=[]
-            )
-        ),
-        name="docs",
-    ),
+    # WhiteNoise answers what is below /docs/ (gateway/guides/serving.py).
+    path("docs", RedirectView.as_view(url="/docs/"), name="docs"),
+    path("llms.txt", RedirectView.as_view(url="/docs/llms.txt")),
+    path("llms-full.txt", RedirectView.as_view(url="/docs/llms-full.txt")),
     path("metrics", metrics_page, name="metrics"),
     path("admin/", admin.site.urls),
     path("", include("billing.page_urls")),

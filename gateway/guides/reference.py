@@ -1,0 +1,252 @@
+"""The API reference as Markdown pages, made from the committed OpenAPI document: a page for each tag.
+
+Called by the MkDocs hooks. Examples are those of the document where it has one, otherwise made from the schema.
+"""
+
+import json
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+ORDER = (
+    "Messages",
+    "Media",
+    "Templates",
+    "Numbers",
+    "Connect sessions",
+    "Webhooks",
+    "Events",
+    "API keys",
+    "Tenant",
+    "Tenants",
+    "Billing",
+    "Console sessions",
+    "Health",
+)
+"""The tags that customers use, in this order; tags of staff have no page."""
+STAFF_TAGS = frozenset({"Admin"})
+DEPTH = 2
+"""How deep the members of an object are listed; deeper ones are left to the contract."""
+_BASE = "https://gateway.example"
+_SAMPLES = {"string": "string", "integer": 1, "number": 1.5, "boolean": True, "null": None}
+
+
+@cache
+def pages(document: Path) -> list[tuple[str, str, str]]:
+    """(file name, title, Markdown) of each page, in the order of the navigation."""
+    contract: Json = json.loads(document.read_text())
+    by_tag: dict[str, list[tuple[str, str, Json]]] = defaultdict(list)
+    for path, operations in contract["paths"].items():
+        for method, operation in operations.items():
+            for tag in operation["tags"]:
+                by_tag[tag].append((method.upper(), path, operation))
+    tags = [tag for tag in ORDER if tag in by_tag]
+    tags += sorted(tag for tag in by_tag if tag not in ORDER and tag not in STAFF_TAGS)
+    reader = _Reader(contract)
+    return [(f"reference/{_slug(tag)}.md", tag, reader.page(tag, by_tag[tag])) for tag in tags]
+
+
+class _Reader:
+    """Renders operations of one contract."""
+
+    def __init__(self, contract: Json) -> None:
+        self._contract = contract
+
+    def page(self, tag: str, operations: list[tuple[str, str, Json]]) -> str:
+        parts = [f"# {tag}\n"]
+        parts += [self._operation(method, path, operation) for method, path, operation in operations]
+        return "\n".join(parts)
+
+    def _operation(self, method: str, path: str, operation: Json) -> str:
+        lines = [f"## {operation['summary']}", "", f"**{method}** `{path}`", "", operation["description"], ""]
+        if parameters := [self._resolved(parameter) for parameter in operation.get("parameters", [])]:
+            lines += ["| parameter | in | type | meaning |", "|---|---|---|---|"]
+            lines += [self._parameter(parameter) for parameter in parameters] + [""]
+        kind, schema = self._body(operation)
+        if schema is not None:
+            rows = list(self._members(schema))
+            if rows:
+                lines += ["| member of the body | type | meaning |", "|---|---|---|", *rows, ""]
+        lines += self._samples(method, path, operation, kind, schema)
+        lines += self._answers(operation)
+        return "\n".join(lines)
+
+    def _resolved(self, node: Json) -> Json:
+        while "$ref" in node:
+            found: Any = self._contract
+            for part in node["$ref"].removeprefix("#/").split("/"):
+                found = found[part]
+            node = found
+        return node
+
+    def _parameter(self, parameter: Json) -> str:
+        need = "" if not parameter.get("required") or parameter["in"] == "path" else " (required)"
+        return (
+            f"| `{parameter['name']}`{need} | {parameter['in']} | {self._type(parameter['schema'])} "
+            f"| {_cell(parameter.get('description', ''))} |"
+        )
+
+    def _body(self, operation: Json) -> tuple[str, Json | None]:
+        for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+            return kind, content.get("schema", {})
+        return "", None
+
+    def _members(self, schema: Json, prefix: str = "", depth: int = 1) -> list[str]:
+        schema = self._object(schema)
+        rows = []
+        for name, member in schema.get("properties", {}).items():
+            full = self._resolved(member)
+            need = "required" if name in schema.get("required", []) else ""
+            meaning = _cell(" ".join(part for part in (need, full.get("description", "")) if part))
+            rows.append(f"| `{prefix}{name}` | {self._type(member)} | {meaning} |")
+            if depth < DEPTH:
+                rows += self._members(full, f"{prefix}{name}.", depth + 1)
+        return rows
+
+    def _object(self, schema: Json) -> Json:
+        """A schema with its references followed and its `allOf` parts joined."""
+        schema = self._resolved(schema)
+        if "allOf" not in schema:
+            return schema
+        joined: Json = {"properties": {}, "required": []}
+        for part in map(self._object, schema["allOf"]):
+            joined["properties"] |= part.get("properties", {})
+            joined["required"] += part.get("required", [])
+        return joined
+
+    def _type(self, schema: Json) -> str:
+        schema = self._resolved(schema)
+        for union in ("oneOf", "anyOf"):
+            if union in schema:
+                return " or ".join(dict.fromkeys(self._type(part) for part in schema[union]))
+        if "allOf" in schema:
+            return "object"
+        if "enum" in schema:
+            return ", ".join(f"`{value}`" for value in schema["enum"])
+        if "const" in schema:
+            return f"`{schema['const']}`"
+        kind = schema.get("type", "any JSON")
+        if isinstance(kind, list):
+            return " or ".join(kind)
+        if kind == "array":
+            return f"array of {self._type(schema.get('items', {}))}"
+        return f"{kind} ({schema['format']})" if "format" in schema else str(kind)
+
+    def _samples(self, method: str, path: str, operation: Json, kind: str, schema: Json | None) -> list[str]:
+        url = _BASE + path
+        body = None if schema is None else self._example(operation, schema)
+        upload = kind == "multipart/form-data"
+        text = None if body is None or upload else json.dumps(body, indent=2, ensure_ascii=False)
+        return [
+            *_tab("curl", "sh", _curl(method, url, text, upload=upload)),
+            *_tab("Python", "python", _python(method, url, text, upload=upload)),
+            *_tab("TypeScript", "ts", _typescript(method, url, text, upload=upload)),
+        ]
+
+    def _example(self, operation: Json, schema: Json) -> Any:
+        content = next(iter(operation["requestBody"]["content"].values()))
+        for example in content.get("examples", {}).values():
+            return self._resolved(example).get("value")
+        return content["example"] if "example" in content else self._made(schema, 0)
+
+    def _made(self, schema: Json, depth: int) -> Any:
+        """An example from the schema alone: its required members, or all when none is required."""
+        schema = self._object(schema)
+        for known in ("example", "default", "const"):
+            if known in schema:
+                return schema[known]
+        if schema.get("examples"):
+            return schema["examples"][0]
+        if "enum" in schema:
+            return schema["enum"][0]
+        for union in ("oneOf", "anyOf"):
+            if union in schema:
+                return self._made(schema[union][0], depth)
+        kind = schema.get("type", "object")
+        kind = kind[0] if isinstance(kind, list) else kind
+        if kind == "array":
+            return [self._made(schema.get("items", {}), depth + 1)]
+        if kind == "object":
+            members = schema.get("properties", {})
+            wanted = schema.get("required") or list(members)
+            return {n: self._made(members[n], depth + 1) for n in wanted if n in members} if depth < 4 else {}
+        formats = {"uuid": "01998f6e-0000-7000-8000-000000000000", "date-time": "2026-11-01T00:00:00.000Z"}
+        formats |= {"uri": "https://example.com/hook", "email": "owner@example.com"}
+        return formats.get(schema.get("format", ""), _SAMPLES.get(kind))
+
+    def _answers(self, operation: Json) -> list[str]:
+        lines = ["| answer | meaning |", "|---|---|"]
+        members: list[str] = []
+        for status, answer in sorted(operation["responses"].items()):
+            full = self._resolved(answer)
+            schema = full.get("content", {}).get("application/json", {}).get("schema")
+            if status.startswith("2") and schema is not None and not members:
+                members = self._members(schema)
+            lines.append(f"| {status} | {_cell(full.get('description') or 'Done.')} |")
+        if members:
+            lines = ["| member of the answer | type | meaning |", "|---|---|---|", *members, "", *lines]
+        return [*lines, ""]
+
+
+def _slug(tag: str) -> str:
+    return tag.lower().replace(" ", "-")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _tab(title: str, language: str, code: str) -> list[str]:
+    return [
+        f'=== "{title}"',
+        "",
+        f"    ```{language}",
+        *(f"    {line}" for line in code.splitlines()),
+        "    ```",
+        "",
+    ]
+
+
+def _curl(method: str, url: str, body: str | None, *, upload: bool) -> str:
+    lines = [f"curl -X {method} {url}", '-H "Authorization: Bearer $API_KEY"']
+    if upload:
+        lines.append("-F file=@photo.jpg")
+    elif body is not None:
+        lines += ['-H "Content-Type: application/json"', "-d '" + body.replace("'", "'\\''") + "'"]
+    return " \\\n  ".join(lines)
+
+
+def _python(method: str, url: str, body: str | None, *, upload: bool) -> str:
+    send = ""
+    if upload:
+        send = '\n    files={"file": open("photo.jpg", "rb")},'
+    elif body is not None:
+        send = f"\n    json=json.loads('''{body}'''),"
+    head = "import json\n" if body is not None else ""
+    return (
+        f"{head}import os\n\nimport requests\n\nanswer = requests.request(\n"
+        f'    "{method}",\n    "{url}",\n'
+        f'    headers={{"Authorization": f"Bearer {{os.environ[\'API_KEY\']}}"}},{send}\n    timeout=30,\n)\n'
+        "print(answer.status_code, answer.text)"
+    )
+
+
+def _typescript(method: str, url: str, body: str | None, *, upload: bool) -> str:
+    send, extra, before = "", "", ""
+    if upload:
+        before = (
+            'const form = new FormData();\nform.append("file", await openAsBlob("photo.jpg"), "photo.jpg");\n'
+        )
+        send = "\n  body: form,"
+    elif body is not None:
+        extra = ', "Content-Type": "application/json"'
+        send = f"\n  body: JSON.stringify({body}),"
+    head = 'import { openAsBlob } from "node:fs";\n\n' if upload else ""
+    return (
+        f'{head}{before}const answer = await fetch("{url}", {{\n  method: "{method}",\n'
+        f"  headers: {{ Authorization: `Bearer ${{process.env.API_KEY}}`{extra} }},{send}\n}});\n"
+        "console.log(answer.status, await answer.text());"
+    )

@@ -1,0 +1,50 @@
+"""The API reference: every operation that customers use is on one page, with samples that are valid code."""
+
+import ast
+import json
+import re
+
+import pytest
+
+from gateway.guides import reference
+from tests.pages import ROOT
+
+PAGES = reference.pages(ROOT / "docs/openapi.json")
+
+
+def test_every_operation_of_customers_is_on_one_page_and_none_of_staff() -> None:
+    contract = json.loads((ROOT / "docs/openapi.json").read_text())
+    expected = sorted(
+        f"**{method.upper()}** `{path}`"
+        for path, operations in contract["paths"].items()
+        for method, operation in operations.items()
+        if not reference.STAFF_TAGS.intersection(operation["tags"])
+    )
+    shown = sorted(
+        line for _, _, text in PAGES for line in re.findall(r"^\*\*[A-Z]+\*\* `.*`$", text, re.MULTILINE)
+    )
+    assert shown == expected
+
+
+def samples(language: str) -> list[str]:
+    fence = re.compile(rf"^    ```{language}\n(.*?)^    ```", re.MULTILINE | re.DOTALL)
+    return [
+        re.sub(r"^    ", "", code, flags=re.MULTILINE) for _, _, text in PAGES for code in fence.findall(text)
+    ]
+
+
+def test_python_samples_are_python() -> None:
+    assert len(samples("python")) > 50
+    for sample in samples("python"):
+        ast.parse(sample)
+
+
+@pytest.mark.parametrize("language", ["sh", "ts"])
+def test_each_operation_has_a_sample_in_each_language(language: str) -> None:
+    assert len(samples(language)) == len(samples("python"))
+
+
+def test_members_and_parameters_are_listed_with_type_and_need() -> None:
+    (webhooks,) = [text for _, title, text in PAGES if title == "Webhooks"]
+    assert re.search(r"^\| `url` \| string.* \| required", webhooks, re.MULTILINE)
+    assert re.search(r"^\| `limit` \| query \| integer \|", webhooks, re.MULTILINE)

@@ -1,0 +1,86 @@
+"""The documentation at `/docs/` in a browser: every page under its own policy, accessible, searchable, and as text."""
+
+import re
+from pathlib import Path
+
+import pytest
+import requests
+from playwright.sync_api import Browser, Page, expect
+
+from gateway.guides import serving
+from tests.e2e.conftest import Stack
+from tests.pages import ROOT
+
+pytestmark = pytest.mark.e2e
+
+DARK = ["/docs/quickstart/", "/docs/webhooks/", "/docs/reference/webhooks/"]
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+AXE = ROOT / "tests/node/node_modules/axe-core/axe.min.js"
+
+
+def paths() -> list[str]:
+    """Every page of the built site, as its path below the host."""
+    assert serving.PUBLIC.is_dir(), "`make pytest` builds the documentation"
+    return sorted(
+        "/" + page.parent.relative_to(serving.PUBLIC).as_posix() + "/"
+        for page in serving.PUBLIC.rglob("*/*/index.html")
+    )
+
+
+def violations(page: Page) -> list[str]:
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("async tags => (await axe.run({runOnly: tags})).violations", WCAG)
+    return [f"{page.url} {row['id']}: {row['nodes'][0]['html'][:120]} ({len(row['nodes'])})" for row in found]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_accessible_and_obeys_its_policy(stack: Stack, browser: Browser, scheme: str) -> None:
+    """Every page in light; in dark, where only colours differ, one page of each kind."""
+    page = browser.new_context(color_scheme=scheme).new_page()  # type: ignore[arg-type]
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    for path in paths() if scheme == "light" else DARK:
+        page.goto(stack.ready["base_url"] + path)
+        complaints += violations(page)
+    assert complaints == []
+
+
+def test_the_start_leads_to_the_quickstart_and_the_search_finds_offline(
+    stack: Stack, browser: Browser
+) -> None:
+    page = browser.new_page()
+    page.goto(stack.ready["base_url"] + "/docs")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    page.get_by_placeholder("Search").first.fill("Idempotency")
+    expect(page.locator(".md-search-result__link").first).to_be_visible()
+    page.set_viewport_size({"width": 360, "height": 800})
+    for path in paths():
+        page.goto(stack.ready["base_url"] + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
+def test_each_page_is_served_as_markdown_and_listed_for_programs(stack: Stack) -> None:
+    index = requests.get(stack.ready["base_url"] + "/llms.txt", timeout=10)
+    listed = re.findall(r"\]\((/docs/[\w/-]+\.md)\)", index.text)
+    assert {path.removesuffix("/") + ".md" for path in paths()} == set(listed)
+    for path in listed:
+        answer = requests.get(stack.ready["base_url"] + path, timeout=10)
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].startswith("text/markdown")
+        assert answer.text == (serving.PUBLIC / Path(path.lstrip("/"))).read_text()
+    whole = requests.get(stack.ready["base_url"] + "/llms-full.txt", timeout=10).text
+    assert "Idempotency-Key" in whole
+
+
+def test_the_policy_allows_no_foreign_and_no_unknown_script(stack: Stack) -> None:
+    policy = requests.get(stack.ready["base_url"] + "/docs/quickstart/", timeout=10).headers[
+        "Content-Security-Policy"
+    ]
+    scripts = re.search(r"script-src ([^;]*);", policy)
+    assert scripts is not None
+    assert set(re.findall(r"'([^']+)'", scripts[1])) == {
+        "self",
+        *re.findall(r"'(sha256-[\w+/=]+)'", scripts[1]),
+    }
+    assert "unsafe" not in scripts[1]
