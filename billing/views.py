@@ -42,6 +42,8 @@ class BillingDisabled(ServiceError):
     status = 503
     code = "billing_disabled"
     message = "Billing is not switched on. Nothing is charged."
+    hint = "Nothing needs to be done: nothing is charged."
+    repeat = "no"
 
     def __init__(self) -> None:
         super().__init__(details={"billing_enabled": False})

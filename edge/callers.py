@@ -4,8 +4,7 @@ from edge.blocking import BlockingPool
 from edge.request import Request
 from gateway.api import throttling
 from gateway.api.authentication import Caller, bearer_token, check_tenant_caller
-from gateway.api.errors import Unauthorized
-from tenants.authentication import caller_for, recalled_caller_for
+from tenants.authentication import caller_for, recalled_caller_for, refusal
 
 _threads = BlockingPool("callers", threads=4, waiting=1_000)
 
@@ -20,7 +19,7 @@ async def admitted_caller(request: Request) -> Caller:
     chosen = request.header(b"x-service-tenant")
     caller = recalled_caller_for(token) or await _threads.run(caller_for, token, chosen)
     if caller is None:
-        raise Unauthorized
+        raise await _threads.run(refusal, token)
     check_tenant_caller(caller, chosen)
     admission = throttling.admit_at_once(caller)
     if admission is None:

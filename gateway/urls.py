@@ -10,6 +10,7 @@ from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularJSONAPIView
 
 from gateway.api import errors, unknown_paths
+from gateway.api.error_page import error_page
 from gateway.api.middleware import API_PATHS
 from gateway.api.views import HealthView, LiveView, ReadyView
 from gateway.metrics import metrics_page
@@ -34,6 +35,7 @@ urlpatterns = [
     path("docs", RedirectView.as_view(url="/docs/"), name="docs"),
     path("llms.txt", RedirectView.as_view(url="/docs/llms.txt")),
     path("llms-full.txt", RedirectView.as_view(url="/docs/llms-full.txt")),
+    path("errors", error_page, name="error_page"),
     path("metrics", metrics_page, name="metrics"),
     path("admin/", admin.site.urls),
     path("", include("billing.page_urls")),

@@ -55,9 +55,9 @@ class InProgress(ServiceError):
 
     status: ClassVar[int] = 409
     code: ClassVar[str] = "idempotency_conflict"
-    message: ClassVar[str] = (
-        "The first request with this Idempotency-Key is still in progress. Repeat this one in a few seconds."
-    )
+    message: ClassVar[str] = "A request with this Idempotency-Key is still in progress."
+    hint: ClassVar[str] = "Wait a second, then repeat it with the same key: you get its answer."
+    repeat: ClassVar[str] = "yes, with the same key"
 
 
 class DifferentBody(ServiceError):
@@ -65,9 +65,11 @@ class DifferentBody(ServiceError):
 
     status: ClassVar[int] = 422
     code: ClassVar[str] = "idempotency_conflict"
-    message: ClassVar[str] = (
-        "This Idempotency-Key was used with a different body. Use a new key for a new message."
+    message: ClassVar[str] = "This Idempotency-Key was used with a different body."
+    hint: ClassVar[str] = (
+        "A new message takes a new key; a repetition takes the body and path of the first request."
     )
+    repeat: ClassVar[str] = "with a new key"
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,16 +163,17 @@ def _opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Re
             environment=request.environment,
             from_=upstream_body.check_sender(request.body),
         )
-        problem = _unusable(number, request.environment)
+        if number is None:
+            problem = yield from unknown_sender(tenant_id=request.tenant_id, environment=request.environment)
+        else:
+            problem = _unusable(number)
     if problem is not None:
         return ((yield from idempotency.earlier(use)) if use else None) or problem
     assert number is not None  # noqa: S101 - one that is missing is a problem
     return ((yield from idempotency.beginning(use)) if use else None) or number
 
 
-def _unusable(number: Sender | None, environment: str) -> ServiceError | None:
-    if number is None:
-        return unknown_sender(environment)
+def _unusable(number: Sender) -> ServiceError | None:
     if number.connection_state != CONNECTED:
         return NumberNotConnected(
             details={

@@ -5,6 +5,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api.authentication import StaffCaller
+from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from phone_numbers.models import PhoneNumber
 from phone_numbers.serializers import AdminNumberOut, AdminNumbersIn
@@ -24,10 +25,9 @@ class AdminNumbersView(ResourceViewSet):
         responses=AdminNumberOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        query = AdminNumbersIn(data=request.query_params)
-        query.is_valid(raise_exception=True)
+        query = checked(AdminNumbersIn(data=request.query_params))
         rows = (
-            PhoneNumber.objects.filter(**query.validated_data)
+            PhoneNumber.objects.filter(**query)
             .select_related("tenant")
             .only(*AdminNumberOut.COLUMNS)
             .order_by("-id")

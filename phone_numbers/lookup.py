@@ -25,6 +25,10 @@ FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
 WHERE n.tenant_id = %s AND n.environment = %s AND (n.digits = %s OR n.phone_number_id = %s)
 ORDER BY n.id DESC
 """
+_NUMBERS = """
+SELECT phone_number_id, display_phone_number FROM numbers_phonenumber
+WHERE tenant_id = %s AND environment = %s ORDER BY id LIMIT %s
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +77,29 @@ def finding_sender(*, tenant_id: UUID, environment: str, from_: str) -> Statemen
     )
 
 
+NAMED_NUMBERS = 10
+"""Numbers that the answer to a wrong `from` names at most."""
+
+
 def required_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
     """`sender`, where there must be one. Raises InvalidRequest that names `from` (send rule 4)."""
     number = sender(tenant_id=tenant_id, environment=environment, from_=from_)
     if number is None:
-        raise unknown_sender(environment)
+        raise run(unknown_sender(tenant_id=tenant_id, environment=environment))
     return number
 
 
-def unknown_sender(environment: str) -> InvalidRequest:
-    """The error of a `from` that names no number of the tenant."""
-    return InvalidRequest.of(
-        **{"from": f"Not one of this tenant's {environment} numbers (phone_number_id or E.164)."}
-    )
+def unknown_sender(*, tenant_id: UUID, environment: str) -> Statements[InvalidRequest]:
+    """The error of a `from` that names no number of the tenant: it lists the numbers there are."""
+    rows = yield _NUMBERS, [tenant_id, environment, NAMED_NUMBERS]
+    if not rows:
+        problem = (
+            f"This business has no {environment} number yet: connect one with POST /v1/connect-sessions."
+        )
+    else:
+        names = ", ".join(f"{row[0]} ({row[1]})" if row[1] else row[0] for row in rows)
+        problem = f"Not a number that this key sends from. It sends from: {names}."
+    return InvalidRequest.of(**{"from": problem})
 
 
 @dataclass(frozen=True, slots=True)

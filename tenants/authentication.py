@@ -2,8 +2,15 @@
 
 from uuid import UUID
 
-from gateway.api.authentication import BearerTokens, Caller, Environment, TenantFacts
+from gateway.api.authentication import NOT_A_KEY, BearerTokens, Caller, Environment, TenantFacts
+from gateway.api.errors import Unauthorized
+from gateway.clock import isoformat, now
 from tenants import api_keys, console_sessions, key_cache
+from tenants.models import ApiKey
+
+_NEW_KEY = (
+    "Make a new key: in the console, with another key by POST /v1/api-keys, or ask the platform's staff."
+)
 
 
 def caller_for(token: str, chosen_tenant: str | None) -> Caller | None:
@@ -47,6 +54,31 @@ class BearerAuthentication(BearerTokens):
 
     def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
         return caller_for(token, chosen_tenant)
+
+    def refusal(self, token: str) -> Unauthorized:
+        return refusal(token)
+
+
+def refusal(token: str) -> Unauthorized:
+    """Why `caller_for` found nobody, for the one who holds the whole token. Asks the database."""
+    if token.startswith(console_sessions.TOKEN_PREFIX):
+        return Unauthorized(
+            "This console token is unknown or has ended.",
+            hint="A token lives 12 hours and ends with a change of the password: POST /v1/console/sessions.",
+        )
+    if not api_keys.looks_like_key(token):
+        return Unauthorized(NOT_A_KEY)
+    key = ApiKey.objects.filter(key_hash=api_keys.hash_of(token)).first()
+    if key is None:
+        return Unauthorized(
+            "This API key is unknown.",
+            hint="Copy the whole key, and check which installation it was made at.",
+        )
+    if key.revoked_at is not None:
+        return Unauthorized(f"This API key was revoked at {isoformat(key.revoked_at)}.", hint=_NEW_KEY)
+    if key.expires_at is not None and key.expires_at <= now():
+        return Unauthorized(f"This API key expired at {isoformat(key.expires_at)}.", hint=_NEW_KEY)
+    return Unauthorized()
 
 
 def _may_act_on(key: key_cache.KeyFacts, tenant: TenantFacts) -> bool:

@@ -28,12 +28,20 @@ class Api:
         self.client = Client(raise_request_exception=False)
         self.headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **headers}
 
-    def request(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        **headers: str,
+    ) -> Any:
         data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
         # A test's own transaction never commits: what waits for the commit runs after the request instead.
         with TestCase.captureOnCommitCallbacks(execute=True):
-            response = self.client.generic(method, path, data, content_type="application/json", headers=sent)
+            response = self.client.generic(method, path, data, content_type=content_type, headers=sent)
         assert_in_contract(method, path, response)
         return response
 
@@ -65,7 +73,9 @@ def assert_error_body(body: dict[str, Any], code: str) -> dict[str, Any]:
     """The members of a service error's body; returns its `error` member."""
     assert set(body) == {"source", "error", "request_id"}
     assert body["source"] == settings.SERVICE_NAME
-    assert set(body["error"]) == {"code", "message", "details"}
+    assert set(body["error"]) == {"code", "message", "details", "hint", "doc_url"}
+    assert body["error"]["hint"]
+    assert body["error"]["doc_url"] == f"{settings.BASE_URL}/errors#{code}"
     assert body["error"]["code"] == code, body
     error: dict[str, Any] = body["error"]
     return error

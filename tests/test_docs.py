@@ -51,7 +51,9 @@ def test_every_error_code_is_documented_with_its_status_cause_and_fix() -> None:
     defined = {(str(error.status), error.code) for error in every_subclass(ServiceError)}
     assert defined - documented == set(), "raised but not in docs/errors.md"
     assert documented - defined == set(), "in docs/errors.md but never raised"
-    assert [row for row in table if len(row) != 4 or not all(row)] == []
+    assert [row for row in table if len(row) != 6 or not all(row)] == []
+    repeats = {(str(error.status), error.code): error.repeat for error in every_subclass(ServiceError)}
+    assert {(status, code.strip("`")): again for status, code, _, _, again, _ in table} == repeats
 
 
 def test_every_page_is_linked_from_the_readme() -> None:

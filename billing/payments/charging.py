@@ -58,6 +58,10 @@ class InvoiceNotPayable(Conflict):
 
     code = "invoice_not_payable"
     message = "This invoice cannot be paid now."
+    hint = (
+        "GET /v1/billing/invoices/{invoice_id} shows its state; a debit that is in flight ends within days."
+    )
+    repeat = "no"
 
 
 CHECK_COLLECTED = timedelta(days=7)

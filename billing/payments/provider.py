@@ -24,6 +24,8 @@ class ProviderUnreachable(ServiceError, Unanswered):
     status = 502
     code = "payment_provider_unreachable"
     message = "The payment provider did not answer. Try again in a minute; nothing is charged twice."
+    hint = "Repeat in a minute; nothing is charged twice."
+    repeat = "yes"
 
 
 class ProviderRefusesService(ProviderUnreachable):
@@ -41,6 +43,8 @@ class ProviderRefused(ServiceError):
     status = 502
     code = "payment_provider_refused"
     message = "The payment provider refused the request."
+    hint = "Correct what details.provider names, or report the request_id to us."
+    repeat = "after correcting it"
 
     def __init__(self, *, provider_code: str, reason: str | None, text: str) -> None:
         self.error = {"code": provider_code, "reason": reason, "message": text}

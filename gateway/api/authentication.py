@@ -73,12 +73,28 @@ def tenant_of(request: Request) -> TenantFacts:
     return tenant
 
 
+UPSTREAM_TOKEN_PREFIX = "EAA"
+LONGEST_TOKEN = 200
+NOT_A_KEY = "This is not an API key: keys begin with wb_live_ or wb_test_ and have 48 characters."
+
+
 def bearer_token(authorization: str) -> str:
     """The token of an `Authorization` header. Raises Unauthorized."""
+    if not authorization.strip():
+        raise Unauthorized("No credentials were sent.")
     scheme, _, token = authorization.partition(" ")
     token = token.strip()
-    if scheme.lower() != "bearer" or not token or len(token) > 200 or not token.isascii():
-        raise Unauthorized
+    if scheme.lower() != "bearer":
+        raise Unauthorized("The Authorization header does not begin with the word Bearer.")
+    if not token:
+        raise Unauthorized("The Authorization header holds no key after the word Bearer.")
+    if token.startswith(UPSTREAM_TOKEN_PREFIX):
+        raise Unauthorized(
+            "This is an access token of Meta, not an API key of this service.",
+            hint="Send a key that begins with wb_live_ or wb_test_: the console and POST /v1/api-keys make them.",
+        )
+    if len(token) > LONGEST_TOKEN or not token.isascii():
+        raise Unauthorized(NOT_A_KEY)
     return token
 
 
@@ -98,17 +114,20 @@ class BearerTokens(BaseAuthentication):
     """`Authorization: Bearer <token>`; subclasses find the caller behind a token."""
 
     def authenticate(self, request: Request) -> tuple[Caller, None]:
-        caller = self.caller_for(
-            bearer_token(request.headers.get("Authorization", "")), request.headers.get(TENANT_HEADER)
-        )
+        token = bearer_token(request.headers.get("Authorization", ""))
+        caller = self.caller_for(token, request.headers.get(TENANT_HEADER))
         if caller is None:
-            raise Unauthorized
+            raise self.refusal(token)
         if caller.tenant is not None:
             structlog.contextvars.bind_contextvars(tenant_id=str(caller.tenant.id))
         return caller, None
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"
+
+    def refusal(self, token: str) -> Unauthorized:
+        """Why no caller is behind a token."""
+        return Unauthorized()
 
     def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
         """The caller behind a token, or None when the token is unknown, expired or revoked.

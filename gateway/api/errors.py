@@ -22,31 +22,57 @@ log = structlog.get_logger(__name__)
 
 
 class ServiceError(Exception):
-    """An answer of the service that is not a success: an HTTP status, a code from the closed list, a sentence."""
+    """An answer of the service that is not a success: HTTP status, code, and sentences for the caller.
+
+    `message` says what is wrong, `hint` what to do. `repeat` is for the error page: may the request be sent again?
+    """
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
-    message: ClassVar[str] = "Something went wrong on our side. The request id helps us find it."
+    message: ClassVar[str] = "Something went wrong in the service."
+    hint: ClassVar[str] = (
+        "Report the request_id to us. A message is repeated only with the same Idempotency-Key."
+    )
+    repeat: ClassVar[str] = "only with the same key"
 
     def __init__(
         self,
         message: str | None = None,
         *,
+        hint: str | None = None,
         details: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.text = message or self.message
+        self.advice = hint or self.hint
         self.details = details
         self.headers = headers or {}
         super().__init__(self.text)
 
 
 class InvalidRequest(ServiceError):
-    """The request fails validation; `details.fields` names each field and what is wrong with it."""
+    """The request fails validation; `details.fields` names each field and what is wrong with it.
+
+    Unless a message is given, it is the first field's sentence.
+    """
 
     status = 400
     code = "invalid_request"
     message = "The request is not valid."
+    hint = "Correct what details.fields names, then send the request again."
+    repeat = "after correcting it"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        hint: str | None = None,
+        details: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        for name, problems in (details or {}).get("fields", {}).items():
+            message = message or f"{name}: {problems[0]}"
+        super().__init__(message, hint=hint, details=details, headers=headers)
 
     @classmethod
     def of(cls, **fields: str) -> "InvalidRequest":
@@ -57,40 +83,52 @@ class InvalidRequest(ServiceError):
 class Unauthorized(ServiceError):
     status = 401
     code = "unauthorized"
-    message = "Missing or invalid credentials: send `Authorization: Bearer <API key>`."
+    message = "Missing or invalid credentials."
+    hint = "Send the header `Authorization: Bearer <API key>`."
+    repeat = "with valid credentials"
 
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(message, headers={"WWW-Authenticate": "Bearer"})
+    def __init__(self, message: str | None = None, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, headers={"WWW-Authenticate": "Bearer"})
 
 
 class Forbidden(ServiceError):
     status = 403
     code = "forbidden"
     message = "These credentials may not use this operation."
+    hint = "Tenant operations take a tenant's key, /v1/tenants a platform key, /v1/admin a console token of staff."
+    repeat = "no"
 
 
 class TenantNotApproved(ServiceError):
     status = 403
     code = "tenant_not_approved"
     message = "This account is not approved yet. Only GET /v1/tenant is open until it is."
+    hint = "Wait for the decision, which is mailed. GET /v1/tenant shows the status."
+    repeat = "after the approval"
 
 
 class TenantSuspended(ServiceError):
     status = 403
     code = "tenant_suspended"
     message = "This account is suspended."
+    hint = "Write to our support. Events are kept and are delivered after the suspension."
+    repeat = "after the suspension"
 
 
 class NotFound(ServiceError):
     status = 404
     code = "not_found"
     message = "There is no such resource."
+    hint = "Check the id, and that the key belongs to the right business and environment."
+    repeat = "no"
 
 
 class MethodNotAllowed(ServiceError):
     status = 405
     code = "method_not_allowed"
-    message = "This resource does not know that method."
+    message = "This resource does not take that method."
+    hint = "The header Allow names the methods it takes."
+    repeat = "no"
 
 
 class RequestTimeout(ServiceError):
@@ -99,6 +137,8 @@ class RequestTimeout(ServiceError):
     status = 408
     code = "request_timeout"
     message = "The request did not arrive in time."
+    hint = "Send it again over a faster connection; large files go through POST /v1/media."
+    repeat = "yes"
 
 
 class Conflict(ServiceError):
@@ -107,42 +147,81 @@ class Conflict(ServiceError):
     status = 409
     code = "conflict"
     message = "The state of this resource does not allow that."
+    hint = "Read the resource to see its state, then decide."
+    repeat = "after its state changed"
+
+
+_RECONNECT = "Connect the account again: POST /v1/connect-sessions."
 
 
 class NumberNotConnected(ServiceError):
+    """The number to send from is not connected; the hint is the repair of `details.connection_detail`."""
+
     status = 409
     code = "number_not_connected"
     message = "This number is not connected."
+    hint = "GET /v1/numbers/{phone_number_id} says why in connection_detail."
+    repeat = "after the number is connected"
+    repairs: ClassVar[Mapping[str, str]] = {
+        "not_subscribed": "Subscribe its account: POST /v1/numbers/{phone_number_id}/subscribe.",
+        "not_registered": "Register it with its six-digit PIN: POST /v1/numbers/{phone_number_id}/register.",
+        "deregistered": "Register it again with its six-digit PIN: POST /v1/numbers/{phone_number_id}/register.",
+        "no_verified_endpoint": "Create a webhook endpoint with POST /v1/webhooks, or repeat the ping of one that is "
+        "pending: POST /v1/webhooks/{endpoint_id}/verify.",
+        "token_invalid": _RECONNECT,
+        "account_removed": _RECONNECT,
+        "account_restricted": "Meta restricts this account: see Account quality in Meta's Business Manager.",
+    }
+
+    def __init__(self, message: str | None = None, *, details: Mapping[str, Any] | None = None) -> None:
+        found = details or {}
+        detail = found.get("connection_detail")
+        repair = self.repairs.get(str(detail), self.hint)
+        super().__init__(
+            message or (f"This number is not connected: {detail}." if detail else None),
+            hint=repair.replace("{phone_number_id}", str(found.get("phone_number_id", "{phone_number_id}"))),
+            details=details,
+        )
 
 
 class PayloadTooLarge(ServiceError):
     status = 413
     code = "payload_too_large"
     message = "The request body is too large."
+    hint = "Split it. Files go through POST /v1/media, many messages through POST /v1/messages/batch."
+    repeat = "no"
 
 
 class UriTooLong(ServiceError):
     status = 414
     code = "uri_too_long"
     message = "The address of the request is too long."
+    hint = "Send fewer query parameters."
+    repeat = "no"
 
 
 class UnsupportedMediaType(ServiceError):
     status = 415
     code = "unsupported_media_type"
     message = "This operation does not take that content type."
+    hint = "Send `Content-Type: application/json`; uploads are multipart/form-data."
+    repeat = "after correcting it"
 
 
 class WebhookVerifyFailed(ServiceError):
     status = 422
     code = "webhook_verify_failed"
     message = "The endpoint did not answer the verify ping with its challenge."
+    hint = "Answer 2xx within 5 seconds with the body's `challenge`, then POST /v1/webhooks/{endpoint_id}/verify."
+    repeat = "after repairing the endpoint"
 
 
 class RateLimited(ServiceError):
     status = 429
     code = "rate_limited"
-    message = "Too many requests. Wait as long as Retry-After says."
+    message = "Too many requests."
+    hint = "Wait as long as Retry-After says. Many messages go through POST /v1/messages/batch."
+    repeat = "yes, after Retry-After"
 
 
 class TooManyInFlight(ServiceError):
@@ -150,7 +229,9 @@ class TooManyInFlight(ServiceError):
 
     status = 429
     code = "too_many_in_flight"
-    message = "Too many calls of this business are waiting for an answer. Wait as long as Retry-After says."
+    message = "Too many calls of this business are waiting for an answer."
+    hint = "Wait as long as Retry-After says. Keep fewer calls open at once."
+    repeat = "yes, after Retry-After"
 
     def __init__(self, message: str | None = None, *, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message, details=details, headers={"Retry-After": "1"})
@@ -160,6 +241,8 @@ class HeadersTooLarge(ServiceError):
     status = 431
     code = "headers_too_large"
     message = "The headers of the request are too large."
+    hint = "Send fewer or shorter headers."
+    repeat = "no"
 
 
 class MetaUnreachable(ServiceError):
@@ -171,12 +254,16 @@ class MetaUnreachable(ServiceError):
         "The upstream platform gave no usable answer. A read can be repeated. "
         "A change may have been made: read its state before repeating it."
     )
+    hint = "A read may be repeated. A message may have been sent: wait for its message.status event."
+    repeat = "reads yes; messages only after no message.status came"
 
 
 class ServiceUnavailable(ServiceError):
     status = 503
     code = "service_unavailable"
-    message = "The service cannot reach its database right now. Nothing was done; try again."
+    message = "The service cannot reach its database right now. Nothing was done."
+    hint = "Repeat after Retry-After; with an Idempotency-Key for messages."
+    repeat = "yes, after Retry-After"
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message, headers={"Retry-After": "1"})
@@ -186,7 +273,13 @@ def error_reply(error: ServiceError, request_id: str | None) -> Reply:
     """The service error body with its headers (specification 7)."""
     body = {
         "source": settings.SERVICE_NAME,
-        "error": {"code": error.code, "message": error.text, "details": error.details},
+        "error": {
+            "code": error.code,
+            "message": error.text,
+            "details": error.details,
+            "hint": error.advice,
+            "doc_url": f"{settings.BASE_URL}/errors#{error.code}",
+        },
         "request_id": request_id,
     }
     headers = {
@@ -205,11 +298,15 @@ def error_response(error: ServiceError, request: HttpRequest | None) -> HttpResp
 def exception_handler(exception: Exception, context: Mapping[str, Any]) -> HttpResponse:
     """REST framework's hook: every exception of a view becomes an answer in the service's form."""
     request = context.get("request")
-    return error_response(as_service_error(exception), getattr(request, "_request", request))
+    error = as_service_error(exception, view=context.get("view"))
+    return error_response(error, getattr(request, "_request", request))
 
 
-def as_service_error(exception: Exception) -> ServiceError:
-    """The service error that stands for any exception; what nobody foresaw is logged and becomes a 500."""
+def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
+    """The service error for any exception; an unexpected one is logged and becomes a 500.
+
+    `view` is REST framework's: it names the methods and content types that it takes.
+    """
     match exception:
         case ServiceError():
             return exception
@@ -224,9 +321,9 @@ def as_service_error(exception: Exception) -> ServiceError:
         case drf.NotFound() | Http404():
             return NotFound()
         case drf.MethodNotAllowed():
-            return MethodNotAllowed()
+            return _method_not_allowed(view)
         case drf.UnsupportedMediaType():
-            return UnsupportedMediaType()
+            return _unsupported_media_type(view)
         case RequestDataTooBig():
             return PayloadTooLarge()
         case SuspiciousOperation():
@@ -236,6 +333,22 @@ def as_service_error(exception: Exception) -> ServiceError:
             return ServiceUnavailable()
     log.error("unhandled_exception", exc_info=exception)
     return ServiceError()
+
+
+def _method_not_allowed(view: Any) -> MethodNotAllowed:
+    if view is None:
+        return MethodNotAllowed()
+    methods = ", ".join(method for method in view.allowed_methods if method != "OPTIONS")
+    return MethodNotAllowed(
+        f"This resource does not take that method, only {methods}.", headers={"Allow": methods}
+    )
+
+
+def _unsupported_media_type(view: Any) -> UnsupportedMediaType:
+    if view is None:
+        return UnsupportedMediaType()
+    wanted = " or ".join(parser.media_type for parser in view.get_parsers())
+    return UnsupportedMediaType(f"This operation takes {wanted}.", hint=f"Send `Content-Type: {wanted}`.")
 
 
 def _fields(detail: Any) -> dict[str, list[str]]:

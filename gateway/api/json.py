@@ -64,8 +64,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
     """A request body as a JSON object; anything else is 400 `invalid_request`."""
     try:
         data = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise ParseError("The body is not valid JSON.") from None
+    except orjson.JSONDecodeError as error:
+        raise ParseError(f"The body is not valid JSON: {error}.") from None
     if not isinstance(data, dict):
         raise ParseError("The body must be a JSON object.")
     if _is_nested_too_deep(body, data):

@@ -45,11 +45,17 @@ _SERVICE_ERROR = {
         "source": {"type": "string", "description": "The service's own name.", "not": {"const": "meta"}},
         "error": {
             "type": "object",
-            "required": ["code", "message", "details"],
+            "required": ["code", "message", "details", "hint", "doc_url"],
             "properties": {
                 "code": {"type": "string"},
                 "message": {"type": "string"},
                 "details": {"type": ["object", "null"], "additionalProperties": True},
+                "hint": {"type": "string", "description": "What to do."},
+                "doc_url": {
+                    "type": "string",
+                    "format": "uri",
+                    "description": "This code's place on the error page.",
+                },
             },
         },
         "request_id": {"type": ["string", "null"], "pattern": "^req_"},

@@ -24,7 +24,8 @@ EXCERPT_CHARACTERS = 500
 class UnreadableSecret(Conflict):
     """No key of ENCRYPTION_KEYS opens an endpoint's signing secret: nothing can be signed until it has a new one."""
 
-    message = "The endpoint's signing secret cannot be read. Give it a new one with rotate-secret."
+    message = "The endpoint's signing secret cannot be read."
+    hint = "Give it a new one: POST /v1/webhooks/{endpoint_id}/rotate-secret."
 
 
 @dataclass(frozen=True, slots=True)

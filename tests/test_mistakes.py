@@ -1,0 +1,569 @@
+"""Typical mistakes of integrators: each answer says what is wrong and what to do about it."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gateway.clock import now
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants import api_keys, platform_apps
+from tenants.models import ApiKey, PlatformApp, Tenant
+from tests.fixtures import Api, assert_error
+
+pytestmark = pytest.mark.django_db
+
+UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
+TEXT = {"to": "919800000001", "type": "text", "text": {"body": "hi"}}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A call and its answer: `says` is part of the message, `repair` of the hint or the message."""
+
+    name: str
+    method: str
+    path: str
+    status: int
+    says: str
+    repair: str
+    body: Any = None
+    caller: str = "tenant"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+MISTAKES = [
+    # Credentials
+    Mistake(
+        "no credentials",
+        "GET",
+        "/v1/tenant",
+        401,
+        "No credentials were sent",
+        "Authorization: Bearer",
+        caller="nobody",
+    ),
+    Mistake(
+        "key without Bearer",
+        "GET",
+        "/v1/tenant",
+        401,
+        "does not begin with the word Bearer",
+        "Authorization: Bearer",
+        caller="nobody",
+        headers={"Authorization": "wb_live_" + "a" * 40},
+    ),
+    Mistake(
+        "basic authentication",
+        "GET",
+        "/v1/tenant",
+        401,
+        "does not begin with the word Bearer",
+        "Authorization: Bearer",
+        caller="nobody",
+        headers={"Authorization": "Basic dTpw"},
+    ),
+    Mistake(
+        "Bearer alone",
+        "GET",
+        "/v1/tenant",
+        401,
+        "no key after the word Bearer",
+        "Authorization: Bearer",
+        caller="nobody",
+        headers={"Authorization": "Bearer "},
+    ),
+    Mistake(
+        "token of Meta",
+        "GET",
+        "/v1/tenant",
+        401,
+        "an access token of Meta",
+        "wb_live_",
+        caller="nobody",
+        headers={"Authorization": "Bearer EAAGm0PX4ZCpsBA"},
+    ),
+    Mistake(
+        "prefix instead of the key",
+        "GET",
+        "/v1/tenant",
+        401,
+        "not an API key",
+        "48 characters",
+        caller="nobody",
+        headers={"Authorization": "Bearer wb_live_AbCdEfGh"},
+    ),
+    Mistake(
+        "placeholder",
+        "GET",
+        "/v1/tenant",
+        401,
+        "not an API key",
+        "wb_live_",
+        caller="nobody",
+        headers={"Authorization": "Bearer $API_KEY"},
+    ),
+    Mistake(
+        "key of elsewhere",
+        "GET",
+        "/v1/tenant",
+        401,
+        "This API key is unknown",
+        "installation",
+        caller="nobody",
+        headers={"Authorization": "Bearer wb_live_" + "a" * 40},
+    ),
+    Mistake("revoked key", "GET", "/v1/tenant", 401, "was revoked at 20", "Make a new key", caller="revoked"),
+    Mistake("expired key", "GET", "/v1/tenant", 401, "expired at 20", "Make a new key", caller="expired"),
+    Mistake(
+        "ended console token",
+        "GET",
+        "/v1/tenant",
+        401,
+        "console token is unknown or has ended",
+        "12 hours",
+        caller="nobody",
+        headers={"Authorization": "Bearer wbc_" + "a" * 43},
+    ),
+    Mistake(
+        "platform key without tenant",
+        "GET",
+        "/v1/numbers",
+        400,
+        "X-Service-Tenant",
+        "send X-Service-Tenant",
+        caller="platform",
+    ),
+    Mistake(
+        "platform key with an unknown tenant",
+        "GET",
+        "/v1/numbers",
+        404,
+        "no such tenant",
+        "right business and environment",
+        caller="platform",
+        headers={"X-Service-Tenant": UUID},
+    ),
+    Mistake(
+        "tenant key on platform calls", "GET", "/v1/tenants", 403, "needs a platform key", "platform key"
+    ),
+    Mistake(
+        "tenant key on staff calls",
+        "GET",
+        "/v1/admin/health",
+        403,
+        "for service staff",
+        "console token of staff",
+    ),
+    Mistake(
+        "another tenant's header",
+        "GET",
+        "/v1/numbers",
+        403,
+        "another tenant",
+        "tenant's key",
+        headers={"X-Service-Tenant": UUID},
+    ),
+    Mistake(
+        "pending tenant", "GET", "/v1/numbers", 403, "not approved yet", "GET /v1/tenant", caller="pending"
+    ),
+    Mistake("suspended tenant", "GET", "/v1/numbers", 403, "suspended", "support", caller="suspended"),
+    Mistake(
+        "test key makes a live key",
+        "POST",
+        "/v1/api-keys",
+        403,
+        "test keys only",
+        "tenant's key",
+        {"name": "x", "environment": "live"},
+        caller="test",
+    ),
+    # Paths, methods, bodies
+    Mistake(
+        "trailing slash", "GET", "/v1/tenant/", 404, "nothing at /v1/tenant/", "Did you mean /v1/tenant?"
+    ),
+    Mistake(
+        "forgotten /v1", "POST", "/messages", 404, "nothing at /messages", "Did you mean /v1/messages?", TEXT
+    ),
+    Mistake(
+        "Graph path",
+        "POST",
+        "/v25.0/105/messages",
+        404,
+        "nothing at",
+        "POST /v1/messages with the number as `from`",
+        TEXT,
+    ),
+    Mistake(
+        "Graph path under /v1",
+        "POST",
+        "/v1/105/messages",
+        404,
+        "nothing at",
+        "POST /v1/messages with the number as `from`",
+        TEXT,
+    ),
+    Mistake("id that is no uuid", "DELETE", "/v1/api-keys/5", 404, "nothing at", "Check the id"),
+    Mistake("unknown id", "DELETE", f"/v1/api-keys/{UUID}", 404, "no such API key", "Check the id"),
+    Mistake("wrong method", "PUT", "/v1/tenant", 405, "only GET, PATCH", "Allow", {}),
+    Mistake("GET of messages", "GET", "/v1/messages", 405, "only POST", "Allow"),
+    Mistake(
+        "form instead of JSON",
+        "POST",
+        "/v1/api-keys",
+        415,
+        "takes application/json",
+        "Content-Type: application/json",
+        b"name=x",
+        headers={"Content-Type": "application/x-www-form-urlencoded"},
+    ),
+    Mistake(
+        "JSON instead of a form",
+        "POST",
+        "/v1/media",
+        415,
+        "takes multipart/form-data",
+        "multipart/form-data",
+        {"file": "x"},
+    ),
+    Mistake(
+        "JSON with a comma too many",
+        "POST",
+        "/v1/api-keys",
+        400,
+        "not valid JSON",
+        "column",
+        b'{"name": "x",}',
+    ),
+    Mistake(
+        "list instead of object",
+        "POST",
+        "/v1/api-keys",
+        400,
+        "must be a JSON object",
+        "send the request again",
+        b"[]",
+    ),
+    Mistake(
+        "unknown version",
+        "GET",
+        "/v1/tenant",
+        400,
+        "X-Service-Version",
+        "2026-10-16",
+        headers={"X-Service-Version": "2025-01-01"},
+    ),
+    # Query parameters
+    Mistake(
+        "mistyped filter",
+        "GET",
+        "/v1/events?typ=message.inbound",
+        400,
+        "typ: This query parameter is unknown",
+        "Did you mean type?",
+    ),
+    Mistake(
+        "filter of nothing",
+        "GET",
+        "/v1/api-keys?status=active",
+        400,
+        "status: This query parameter is unknown",
+        "known ones are: cursor, limit",
+    ),
+    Mistake(
+        "filter given twice",
+        "GET",
+        "/v1/events?wa_id=1&wa_id=2",
+        400,
+        "wa_id: This query parameter may be given only once",
+        "only once",
+    ),
+    Mistake(
+        "empty filter",
+        "GET",
+        "/v1/events?wa_id=",
+        400,
+        "wa_id: This query parameter is empty",
+        "leave it out",
+    ),
+    Mistake(
+        "limit too large", "GET", "/v1/events?limit=1000", 400, "limit: Must be a whole number", "1 to 200"
+    ),
+    Mistake("cursor made up", "GET", "/v1/events?cursor=2", 400, "cursor: Cannot be read", "next_cursor"),
+    Mistake(
+        "date that is none", "GET", "/v1/events?from=yesterday", 400, "from: Must be an ISO 8601", "ISO 8601"
+    ),
+    Mistake(
+        "event type of another product",
+        "GET",
+        "/v1/events?type=message.receive",
+        400,
+        "type: Unknown: message.receive",
+        "message.inbound",
+    ),
+    Mistake(
+        "delivery status",
+        "GET",
+        "/v1/webhook-deliveries?status=fail",
+        400,
+        "status: Must be one of",
+        "failed",
+    ),
+    Mistake(
+        "boolean",
+        "GET",
+        "/v1/numbers/105000000000001?refresh=maybe",
+        400,
+        "refresh: Must be a valid boolean",
+        "send the request again",
+    ),
+    # Bodies
+    Mistake(
+        "missing name", "POST", "/v1/api-keys", 400, "name: This field is required", "details.fields", {}
+    ),
+    Mistake(
+        "misspelt environment",
+        "POST",
+        "/v1/api-keys",
+        400,
+        'environment: "prod" is not a valid choice',
+        "Must be one of: live, test",
+        {"name": "x", "environment": "prod"},
+    ),
+    Mistake(
+        "end in the past",
+        "POST",
+        "/v1/api-keys",
+        400,
+        "expires_at: Must be in the future",
+        "details.fields",
+        {"name": "x", "expires_at": "2020-01-01T00:00:00Z"},
+    ),
+    Mistake(
+        "retention of another number",
+        "PATCH",
+        "/v1/tenant",
+        400,
+        'retention_days: "60" is not a valid choice',
+        "30, 90, 180, 365",
+        {"retention_days": 60},
+    ),
+    Mistake(
+        "billing address that is none",
+        "PATCH",
+        "/v1/tenant",
+        400,
+        "billing_email: Enter a valid email address",
+        "details.fields",
+        {"billing_email": "accounts"},
+    ),
+    Mistake(
+        "endpoint without scheme", "POST", "/v1/webhooks", 400, "url: ", "http", {"url": "shop.example/hook"}
+    ),
+    Mistake(
+        "event type that is near",
+        "POST",
+        "/v1/webhooks",
+        400,
+        '"message.statuses" is not a valid choice',
+        "Did you mean message.status?",
+        {"url": "https://shop.example/hook", "event_types": ["message.statuses"]},
+    ),
+    Mistake(
+        "verification by mail",
+        "POST",
+        "/v1/numbers/105000000000001/request-code",
+        400,
+        '"EMAIL" is not a valid choice',
+        "SMS, VOICE",
+        {"code_method": "EMAIL", "language": "en"},
+    ),
+    # Sending
+    Mistake("no sender", "POST", "/v1/messages", 400, "from: ", "phone_number_id", TEXT),
+    Mistake(
+        "number that is not ours",
+        "POST",
+        "/v1/messages",
+        400,
+        "from: Not a number that this key sends from",
+        "105000000000001",
+        TEXT | {"from": "199"},
+    ),
+    Mistake(
+        "live number with a test key",
+        "POST",
+        "/v1/messages",
+        400,
+        "from: This business has no test number yet",
+        "connect-sessions",
+        TEXT | {"from": "105000000000001"},
+        caller="test",
+    ),
+    Mistake(
+        "no recipient",
+        "POST",
+        "/v1/messages",
+        400,
+        "to: ",
+        "recipient",
+        {"from": "105000000000001", "type": "text", "text": {"body": "x"}},
+    ),
+    Mistake(
+        "no type",
+        "POST",
+        "/v1/messages",
+        400,
+        "type: ",
+        "details.fields",
+        {"from": "105000000000001", "to": "919800000001"},
+    ),
+    Mistake(
+        "number not registered",
+        "POST",
+        "/v1/messages",
+        409,
+        "not connected: not_registered",
+        "POST /v1/numbers/105000000000001/register",
+        TEXT | {"from": "105000000000001"},
+    ),
+    Mistake(
+        "no verified endpoint",
+        "POST",
+        "/v1/messages",
+        409,
+        "not connected: no_verified_endpoint",
+        "POST /v1/webhooks/{endpoint_id}/verify",
+        TEXT | {"from": "105000000000002"},
+    ),
+    Mistake(
+        "token of Meta invalid",
+        "POST",
+        "/v1/messages",
+        409,
+        "not connected: token_invalid",
+        "POST /v1/connect-sessions",
+        TEXT | {"from": "105000000000003"},
+    ),
+    Mistake(
+        "account not subscribed",
+        "POST",
+        "/v1/messages",
+        409,
+        "not connected: not_subscribed",
+        "POST /v1/numbers/105000000000004/subscribe",
+        TEXT | {"from": "105000000000004"},
+    ),
+    Mistake(
+        "key with a line break",
+        "POST",
+        "/v1/messages",
+        400,
+        "Idempotency-Key",
+        "1 to 255",
+        TEXT | {"from": "105000000000001"},
+        headers={"Idempotency-Key": "ä"},
+    ),
+    Mistake(
+        "batch without messages",
+        "POST",
+        "/v1/messages/batch",
+        400,
+        "messages",
+        "details.fields",
+        {"from": "105000000000001"},
+    ),
+    # Numbers and staff
+    Mistake(
+        "PIN of five digits",
+        "POST",
+        "/v1/numbers/105000000000001/register",
+        400,
+        "pin: ",
+        "six digits",
+        {"pin": "12345"},
+    ),
+    Mistake("unknown number", "GET", "/v1/numbers/999", 404, "", "Check the id"),
+    Mistake(
+        "rejection without reason",
+        "POST",
+        f"/v1/admin/tenants/{UUID}/reject",
+        400,
+        "reason: This field is required",
+        "details.fields",
+        {},
+        caller="staff",
+    ),
+    Mistake(
+        "suspension reason",
+        "POST",
+        f"/v1/admin/tenants/{UUID}/suspend",
+        400,
+        '"spam" is not a valid choice',
+        "abuse, admin",
+        {"reason": "spam"},
+        caller="staff",
+    ),
+]
+
+
+def test_there_are_sixty_mistakes_of_different_names() -> None:
+    assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) >= 60
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_a_mistake_is_answered_with_its_repair(
+    mistake: Mistake, tenant: Tenant, platform_app: PlatformApp, request: pytest.FixtureRequest
+) -> None:
+    make_numbers(tenant)
+    caller = make_caller(mistake.caller, tenant, platform_app, request)
+    headers = {name.replace("-", "_"): value for name, value in mistake.headers.items()}
+    content_type = headers.pop("Content_Type", "application/json")
+    answer = caller.request(mistake.method, mistake.path, mistake.body, content_type=content_type, **headers)
+    code = json.loads(answer.content)["error"]["code"]
+    error = assert_error(answer, mistake.status, code)
+    assert mistake.says in error["message"]
+    assert mistake.repair in f"{error['hint']} {error['message']}"
+
+
+def make_numbers(tenant: Tenant) -> None:
+    account = BusinessAccount.objects.create(
+        tenant=tenant, environment="live", waba_id="200", access_token="EAAx"
+    )
+    details = ("not_registered", "no_verified_endpoint", "token_invalid", "not_subscribed")
+    for last, detail in enumerate(details, start=1):
+        PhoneNumber.objects.create(
+            tenant=tenant,
+            account=account,
+            environment="live",
+            phone_number_id=f"10500000000000{last}",
+            connection_state="pending",
+            connection_detail=detail,
+        )
+
+
+def make_caller(kind: str, tenant: Tenant, app: PlatformApp, request: pytest.FixtureRequest) -> Api:
+    if kind == "nobody":
+        return Api(None)
+    if kind == "staff":
+        staff_api: Api = request.getfixturevalue("staff_api")
+        return staff_api
+    if kind == "platform":
+        return Api(platform_apps.create_app_key(app_id=app.id, name="k", environment="live").key)
+    new = api_keys.create(name="k", environment="test" if kind == "test" else "live", tenant=tenant)
+    if kind == "revoked":
+        api_keys.revoke(keys=ApiKey.objects.all(), key_id=new.row.id)
+    if kind == "expired":
+        ApiKey.objects.filter(pk=new.row.id).update(expires_at=now() - timedelta(minutes=1))
+    if kind in {"pending", "suspended"}:
+        status = {"pending": "pending_approval"}.get(kind, kind)
+        Tenant.objects.filter(pk=tenant.id).update(status=status)
+    return Api(new.key)
+
+
+def test_every_code_has_its_own_repair_on_the_error_page(api: Api) -> None:
+    page = api.get("/errors", Accept="text/html").content.decode()
+    for code in ("invalid_request", "number_not_connected", "meta_unreachable", "billing_disabled"):
+        assert f'<article id="{code}">' in page
+    assert "POST /v1/numbers/{phone_number_id}/register" in page
