@@ -65,7 +65,7 @@ class SendRequest:
 def resolve_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
     """The connected number to send from. Raises InvalidRequest (send rule 4) or NumberNotConnected (send rule 5)."""
     number = required_sender(tenant_id=tenant_id, environment=environment, from_=from_)
-    if problem := _unusable(number, environment):
+    if problem := _unusable(number):
         raise problem
     return number
 
@@ -118,9 +118,10 @@ async def mark_read(runtime: Runtime, *, tenant_id: UUID, environment: str, body
     if not isinstance(message_id, str) or not message_id:
         raise InvalidRequest.of(message_id="Required: the id of the message to mark as read.")
     number = await runtime.read(finding_sender(tenant_id=tenant_id, environment=environment, from_=from_))
-    if problem := _unusable(number, environment):
+    if number is None:
+        raise await runtime.read(unknown_sender(tenant_id=tenant_id, environment=environment))
+    if problem := _unusable(number):
         raise problem
-    assert number is not None  # noqa: S101 - one that is missing is a problem
     outgoing: dict[str, Any] = {
         "messaging_product": "whatsapp",
         "status": "read",
