@@ -44,14 +44,21 @@ def _found(endpoint: Endpoint | None) -> Endpoint:
 
 
 def create(
-    *, tenant_id: UUID, environment: str, url: str, description: str, event_types: list[str]
+    *,
+    tenant_id: UUID,
+    environment: str,
+    url: str,
+    description: str,
+    event_types: list[str],
+    secret: str | None = None,
+    status: str = ACTIVE,
 ) -> Endpoint:
-    """A new endpoint, verified by a ping.
+    """A new endpoint, with the caller's secret or a random one, verified by a ping unless it shall stay pending.
 
     Raises InvalidRequest when the tenant has 20 already, WebhookVerifyFailed (with the id and the secret in its
     details) when the ping fails: the endpoint exists then and stays pending.
     """
-    secret = new_secret()
+    secret = secret or new_secret()
     with transaction.atomic():
         Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
         if Endpoint.objects.for_environment(tenant_id, environment).count() >= MOST_ENDPOINTS:
@@ -66,6 +73,8 @@ def create(
             secret_prefix=shown_prefix(secret),
         )
         _audit("webhook_endpoint.create", endpoint, {"event_types": event_types})
+    if status == Endpoint.Status.PENDING:
+        return endpoint
     try:
         verify(endpoint)
     except WebhookVerifyFailed as error:
@@ -125,6 +134,21 @@ def change(*, tenant_id: UUID, environment: str, endpoint_id: UUID, changes: dic
         elif is_pinged and is_as_seen and endpoint.status != PAUSED:
             _activate(endpoint)
         _audit("webhook_endpoint.update", endpoint, {"changed": sorted(changes)})
+        _save(endpoint)
+    return endpoint
+
+
+def resume(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> Endpoint:
+    """Close an endpoint's circuit and end a pause: what waits goes out at once, at the endpoint's speed.
+
+    Raises Conflict for one that must pass a ping first.
+    """
+    with transaction.atomic():
+        endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+        if not _is_verified(endpoint):
+            raise Conflict(f"The endpoint is {endpoint.status}: verify it first.")
+        _activate(endpoint)
+        _audit("webhook_endpoint.resume", endpoint, {})
         _save(endpoint)
     return endpoint
 

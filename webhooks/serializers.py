@@ -1,13 +1,17 @@
 """JSON bodies of endpoints and deliveries: `…In` serializers check requests, `…Out` serializers write answers."""
 
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from gateway import ids
 from gateway.outbound.client import InvalidUrlError, validate_url
-from webhooks import replay
+from webhooks import endpoint_health, replay
+from webhooks.delivery.signing import is_secret
+from webhooks.endpoint_health import Hold
 from webhooks.events.types import ALL, EVENT_TYPES
 from webhooks.models import Delivery, Endpoint
 
@@ -38,10 +42,25 @@ class UrlField(serializers.CharField):
             raise serializers.ValidationError(str(error)) from None
 
 
+class SecretField(serializers.CharField):
+    """A signing secret of the caller's: `whsec_` and the base64 of 24 to 64 bytes, as Standard Webhooks has it."""
+
+    def to_internal_value(self, data: Any) -> str:
+        secret = super().to_internal_value(data)
+        if not is_secret(secret):
+            raise serializers.ValidationError(
+                "Must be `whsec_` and the base64 of 24 to 64 bytes. Leave it out to get a random one."
+            )
+        return secret
+
+
 class EndpointIn(serializers.Serializer[dict[str, Any]]):
     url = UrlField()
     description = serializers.CharField(required=False, default="", allow_blank=True, max_length=500)
     event_types = EventTypesField(required=False, default=lambda: [ALL])
+
+    secret = SecretField(required=False)
+    status = serializers.ChoiceField(required=False, choices=[Endpoint.Status.PENDING])
 
 
 class EndpointChangeIn(serializers.Serializer[dict[str, Any]]):
@@ -105,6 +124,48 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
         ]
 
 
+class EndpointReasonOut(serializers.Serializer[endpoint_health.Reason]):
+    error = serializers.CharField(allow_null=True)
+    http_status = serializers.IntegerField(allow_null=True)
+
+
+class EndpointWaitingOut(serializers.Serializer[endpoint_health.Waiting]):
+    count = serializers.IntegerField()
+    oldest = serializers.DateTimeField(allow_null=True)
+
+
+class EndpointLastHourOut(serializers.Serializer[endpoint_health.LastHour]):
+    attempted = serializers.IntegerField()
+    success_share = serializers.FloatField(allow_null=True)
+    p50_ms = serializers.IntegerField(allow_null=True)
+    p95_ms = serializers.IntegerField(allow_null=True)
+
+
+class EndpointHealthOut(serializers.Serializer[endpoint_health.Health]):
+    """Why an endpoint's deliveries wait, until when, and how it answered in the last hour."""
+
+    state = serializers.ChoiceField(choices=["healthy", "failing", "circuit_open"])
+    since = serializers.DateTimeField(allow_null=True)
+    reason = EndpointReasonOut(allow_null=True)
+    retry_at = serializers.DateTimeField(allow_null=True)
+    waiting = EndpointWaitingOut()
+    last_hour = EndpointLastHourOut()
+
+
+class EndpointWithHealthOut(EndpointOut):
+    """With its health: the answer of one endpoint, not of lists."""
+
+    health = serializers.SerializerMethodField()
+
+    class Meta(EndpointOut.Meta):
+        fields = [*EndpointOut.Meta.fields, "health"]
+
+    @extend_schema_field(EndpointHealthOut)
+    def get_health(self, endpoint: Endpoint) -> dict[str, Any]:
+        shown: dict[str, Any] = EndpointHealthOut(endpoint_health.health_of(endpoint)).data
+        return shown
+
+
 class NewEndpointOut(EndpointOut):
     """With the secret: the answer of create alone."""
 
@@ -131,8 +192,12 @@ class DeletedOut(serializers.Serializer[dict[str, Any]]):
 
 
 class DeliveryOut(serializers.ModelSerializer[Delivery]):
+    """A delivery. With `holds` in the context, an open one shows what holds it back and until when."""
+
     id = serializers.CharField(source="public_id")
     event_id = serializers.SerializerMethodField()
+    last_error = serializers.SerializerMethodField()
+    next_attempt_at = serializers.SerializerMethodField()
     replay_of = serializers.SerializerMethodField()
 
     class Meta:
@@ -154,6 +219,22 @@ class DeliveryOut(serializers.ModelSerializer[Delivery]):
 
     def get_event_id(self, delivery: Delivery) -> str:
         return ids.encode(ids.EVENT, delivery.event_id)
+
+    def get_last_error(self, delivery: Delivery) -> str | None:
+        hold = self._hold(delivery)
+        return (hold and hold.error) or delivery.last_error
+
+    def get_next_attempt_at(self, delivery: Delivery) -> datetime | None:
+        hold = self._hold(delivery)
+        return hold.until if hold else delivery.next_attempt_at
+
+    def _hold(self, delivery: Delivery) -> Hold | None:
+        """What holds an open delivery back, if it would be due before that ends."""
+        hold: Hold | None = self.context.get("holds", {}).get(delivery.endpoint_id)
+        if hold is None or delivery.status not in Delivery.OPEN:
+            return None
+        due = delivery.next_attempt_at
+        return hold if hold.until is None or due is None or due < hold.until else None
 
     def get_replay_of(self, delivery: Delivery) -> str | None:
         return ids.encode(ids.DELIVERY, delivery.replay_of) if delivery.replay_of else None

@@ -14,6 +14,9 @@ urlpatterns = [
         "webhooks/<id:endpoint_id>/verify", EndpointsView.as_view({"post": "verify"}), name="webhook-verify"
     ),
     path(
+        "webhooks/<id:endpoint_id>/resume", EndpointsView.as_view({"post": "resume"}), name="webhook-resume"
+    ),
+    path(
         "webhooks/<id:endpoint_id>/rotate-secret",
         EndpointsView.as_view({"post": "rotate_secret"}),
         name="webhook-rotate-secret",

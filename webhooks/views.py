@@ -1,5 +1,6 @@
 """`/v1/webhooks*` and `/v1/webhook-deliveries*` (specification 4). A key reaches its own environment alone."""
 
+from typing import Any
 from uuid import UUID
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -13,7 +14,7 @@ from gateway.api.errors import NotFound
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
-from webhooks import endpoints, replay
+from webhooks import endpoint_health, endpoints, replay
 from webhooks.events.types import ALL, EVENT_TYPES
 from webhooks.models import Delivery, Endpoint
 from webhooks.serializers import (
@@ -23,6 +24,7 @@ from webhooks.serializers import (
     EndpointChangeIn,
     EndpointIn,
     EndpointOut,
+    EndpointWithHealthOut,
     NewEndpointOut,
     QueuedOut,
     ReplayedOut,
@@ -65,13 +67,13 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="get_webhook",
         summary="Get a webhook endpoint",
-        description="Its settings and state, without the secret.",
+        description="Its settings, state and health, without the secret.",
         tags=["Webhooks"],
-        responses=EndpointOut,
+        responses=EndpointWithHealthOut,
     )
     def retrieve(self, request: Request, endpoint_id: UUID) -> Response:
         endpoint = endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
-        return Response(EndpointOut(endpoint).data)
+        return Response(EndpointWithHealthOut(endpoint).data)
 
     @extend_schema(
         operation_id="update_webhook",
@@ -117,6 +119,18 @@ class EndpointsView(ResourceViewSet):
                 "response_ms": ping.response_ms,
             }
         )
+
+    @extend_schema(
+        operation_id="resume_webhook",
+        summary="Resume a webhook endpoint",
+        description="Closes its circuit, ends a pause, and sends what waits.",
+        tags=["Webhooks"],
+        request=None,
+        responses=EndpointWithHealthOut,
+    )
+    def resume(self, request: Request, endpoint_id: UUID) -> Response:
+        endpoint = endpoints.resume(**scope_of(request), endpoint_id=endpoint_id)
+        return Response(EndpointWithHealthOut(endpoint).data)
 
     @extend_schema(
         operation_id="rotate_webhook_secret",
@@ -195,7 +209,7 @@ class DeliveriesView(ResourceViewSet):
             rows = rows.filter(id__lt=ids.first_at(end))
         pages = NewestFirst()
         found = pages.paginate_queryset(rows, request)
-        return pages.get_paginated_response(DeliveryOut(found, many=True).data)
+        return pages.get_paginated_response(DeliveryOut(found, many=True, context=_context(request)).data)
 
     @extend_schema(
         operation_id="get_webhook_delivery",
@@ -209,7 +223,7 @@ class DeliveriesView(ResourceViewSet):
         row = Delivery.objects.for_environment(**scope_of(request)).filter(pk=key).first() if key else None
         if row is None:
             raise NotFound("There is no such delivery.")
-        return Response(DeliveryWithLogOut(row).data)
+        return Response(DeliveryWithLogOut(row, context=_context(request)).data)
 
     @extend_schema(
         operation_id="replay_webhook_delivery",
@@ -225,3 +239,8 @@ class DeliveriesView(ResourceViewSet):
             raise NotFound("There is no such delivery.")
         row = replay.replay_delivery(**scope_of(request), delivery_id=key)
         return Response(ReplayedOut(row).data)
+
+
+def _context(request: Request) -> dict[str, Any]:
+    """What the serializer of deliveries needs to tell the truth about those that wait."""
+    return {"holds": endpoint_health.holds(**scope_of(request))}

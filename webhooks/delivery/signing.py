@@ -28,6 +28,15 @@ def key_of(secret: str) -> bytes:
     return b64decode(secret.removeprefix(SECRET_PREFIX))
 
 
+def is_secret(text: str) -> bool:
+    """Whether a text is a signing secret: `whsec_` and the base64 of 24 to 64 bytes, as Standard Webhooks has it."""
+    try:
+        key = b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except ValueError:
+        return False
+    return text.startswith(SECRET_PREFIX) and 24 <= len(key) <= 64
+
+
 def signature(keys: Iterable[bytes], *, message_id: str, timestamp: int, body: bytes) -> str:
     """The value of `webhook-signature`; `timestamp` is the attempt's, in epoch seconds."""
     signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)

@@ -11,6 +11,7 @@ from gateway.api import query
 from gateway.api.authentication import scope_of
 from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
 from gateway.api.viewsets import ResourceViewSet
+from webhooks import endpoint_health
 from webhooks.events import envelope, search
 from webhooks.events.serializers import EventOut, OneEventOut
 from webhooks.events.types import EVENT_TYPES
@@ -77,10 +78,11 @@ class EventsView(ResourceViewSet):
     def retrieve(self, request: Request, event_id: str) -> Response:
         event = search.find(**scope_of(request), event_id=event_id)
         found = envelope.load([event.id])[event.id]
+        context = {"holds": endpoint_health.holds(**scope_of(request))}
         return Response(
             {
                 "event": orjson.Fragment(found.body()) if found else None,
                 "payload_available": found is not None,
-                "deliveries": DeliveryOut(search.deliveries(event), many=True).data,
+                "deliveries": DeliveryOut(search.deliveries(event), many=True, context=context).data,
             }
         )

@@ -1,0 +1,207 @@
+"""What the API says of an endpoint that fails, how it is resumed, and how one is made without a ping."""
+
+from base64 import b64encode
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from standardwebhooks.webhooks import Webhook
+
+from gateway.clock import isoformat, now
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from tests.receiver import Receiver
+from webhooks import endpoint_health
+from webhooks.delivery import dispatcher
+from webhooks.models import Delivery, Endpoint
+from webhooks.tests.delivering import publish_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def health(api: Api, endpoint: dict[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = api.get(f"/v1/webhooks/{endpoint['id']}").json()["health"]
+    return shown
+
+
+def open_circuit() -> str:
+    """The endpoint's circuit opens for a while; returns its end as shown."""
+    until = now() + timedelta(minutes=10)
+    Endpoint.objects.update(
+        circuit_open_until=until, circuit_opened=3, consecutive_failures=12, failing_since=now()
+    )
+    return isoformat(until)
+
+
+class TestHealth:
+    def test_of_one_that_answers(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        for n in range(4):
+            publish_one(tenant, f"k{n}")
+        dispatcher.run()
+        shown = health(api, endpoint)
+        last_hour = shown.pop("last_hour")
+        assert shown == {
+            "state": "healthy",
+            "since": None,
+            "reason": None,
+            "retry_at": None,
+            "waiting": {"count": 0, "oldest": None},
+        }
+        assert (last_hour["attempted"], last_hour["success_share"]) == (4, 1.0)
+        assert 0 <= last_hour["p50_ms"] <= last_hour["p95_ms"]
+        assert "health" not in api.get("/v1/webhooks").json()["data"][0]
+
+    def test_of_one_that_fails_names_the_reason_and_what_waits(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        receiver.answer = lambda request: web.Response(status=503)
+        publish_one(tenant, "k1")
+        dispatcher.run()
+        publish_one(tenant, "k2")
+        shown = health(api, endpoint)
+        oldest = Delivery.objects.order_by("id")[0]
+        assert (shown["state"], shown["retry_at"]) == ("failing", None)
+        assert shown["since"] == isoformat(Endpoint.objects.get().failing_since or now())
+        assert shown["reason"] == {"error": "http_5xx", "http_status": 503}
+        assert shown["waiting"] == {"count": 2, "oldest": isoformat(oldest.created_at)}
+        assert shown["last_hour"]["success_share"] == 0.0
+
+    def test_of_an_open_circuit_says_until_when(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        publish_one(tenant)
+        until = open_circuit()
+        shown = health(api, endpoint)
+        assert (shown["state"], shown["retry_at"], shown["waiting"]["count"]) == ("circuit_open", until, 1)
+
+    def test_of_a_secret_that_cannot_be_read(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        open_circuit()
+        Endpoint.objects.update(secret_unreadable_since=now())
+        assert health(api, endpoint)["reason"] == {"error": "secret_unreadable", "http_status": None}
+
+    def test_another_endpoints_deliveries_are_not_counted(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        other = api.post("/v1/webhooks", {"url": receiver.url, "event_types": ["message.status"]}).json()
+        publish_one(tenant)
+        dispatcher.run()
+        publish_one(tenant, "k2")
+        assert health(api, endpoint)["last_hour"]["attempted"] == 1
+        assert health(api, other)["last_hour"]["attempted"] == 0
+        assert health(api, other)["waiting"]["count"] == 0
+
+    def test_a_backlog_is_counted_up_to_a_bound(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(endpoint_health, "COUNTED_ROWS", 2)
+        for n in range(4):
+            publish_one(tenant, f"k{n}")
+        assert health(api, endpoint)["waiting"]["count"] == 2
+
+
+class TestHeldBackDeliveries:
+    def shown(self, api: Api) -> tuple[Any, Any]:
+        """`last_error` and `next_attempt_at` of the one delivery, which every operation shows alike."""
+        (listed,) = api.get("/v1/webhook-deliveries").json()["data"]
+        one = api.get(f"/v1/webhook-deliveries/{listed['id']}").json()
+        (of_event,) = api.get(f"/v1/events/{listed['event_id']}").json()["deliveries"]
+        answers = {(row["last_error"], row["next_attempt_at"]) for row in (listed, one, of_event)}
+        assert len(answers) == 1
+        return answers.pop()
+
+    def test_show_the_circuit_and_its_end(self, api: Api, tenant: Tenant, endpoint: dict[str, Any]) -> None:
+        publish_one(tenant)
+        until = open_circuit()
+        assert self.shown(api) == ("circuit_open", until)
+        later = now() + timedelta(hours=1)
+        Delivery.objects.update(next_attempt_at=later, status="failed", last_error="timeout")
+        assert self.shown(api) == ("timeout", isoformat(later)), "its own schedule is later"
+        Endpoint.objects.update(circuit_open_until=now())
+        Delivery.objects.update(status="dead", next_attempt_at=None)
+        assert self.shown(api) == ("timeout", None)
+
+    def test_of_an_endpoint_that_is_not_active_have_no_next_attempt(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        publish_one(tenant)
+        Endpoint.objects.update(status="disabled")
+        assert self.shown(api) == ("endpoint_disabled", None)
+        Endpoint.objects.update(status="paused")
+        assert self.shown(api) == (None, None)
+
+
+class TestResume:
+    @pytest.mark.parametrize("status", ["active", "paused"])
+    def test_sends_what_waits_at_once(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, status: str
+    ) -> None:
+        publish_one(tenant)
+        open_circuit()
+        Endpoint.objects.update(status=status)
+        dispatcher.run()
+        assert receiver.received == []
+        answer = api.post(f"/v1/webhooks/{endpoint['id']}/resume").json()
+        assert (answer["status"], answer["health"]["state"]) == ("active", "healthy")
+        dispatcher.run()
+        assert len(receiver.wait_for(1)) == 1
+        assert len(receiver.pings) == 1, "no further ping"
+
+    @pytest.mark.parametrize(
+        ("status", "verified"), [("pending", False), ("disabled", True), ("paused", False)]
+    )
+    def test_does_not_replace_a_ping(
+        self, api: Api, endpoint: dict[str, Any], status: str, verified: bool
+    ) -> None:
+        Endpoint.objects.update(status=status, verified_at=now() if verified else None)
+        assert_error(api.post(f"/v1/webhooks/{endpoint['id']}/resume"), 409, "conflict")
+        assert Endpoint.objects.get().status == status
+
+    def test_is_for_the_owner(self, other_api: Api, endpoint: dict[str, Any]) -> None:
+        assert_error(other_api.post(f"/v1/webhooks/{endpoint['id']}/resume"), 404, "not_found")
+
+
+class TestCreate:
+    def test_a_secret_of_the_callers_signs(self, api: Api, tenant: Tenant, receiver: Receiver) -> None:
+        secret = "whsec_" + b64encode(b"s" * 24).decode()
+        body = api.post("/v1/webhooks", {"url": receiver.url, "secret": secret}).json()
+        assert (body["secret"], body["status"]) == (secret, "active")
+        publish_one(tenant)
+        dispatcher.run()
+        (got,) = receiver.wait_for(1)
+        Webhook(secret).verify(got.body, {name.lower(): value for name, value in got.headers.items()})
+
+    @pytest.mark.parametrize(
+        "secret",
+        [
+            "",
+            "whsec_",
+            "secret",
+            b64encode(b"s" * 32).decode(),
+            "whsec_" + b64encode(b"s" * 23).decode(),
+            "whsec_" + b64encode(b"s" * 65).decode(),
+            "whsec_!!!",
+            5,
+            None,
+        ],
+    )
+    def test_a_weak_or_wrong_secret_is_refused(self, api: Api, receiver: Receiver, secret: object) -> None:
+        answer = api.post("/v1/webhooks", {"url": receiver.url, "secret": secret})
+        assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == ["secret"]
+
+    def test_pending_needs_no_ping(self, api: Api, receiver: Receiver) -> None:
+        answer = api.post("/v1/webhooks", {"url": receiver.url, "status": "pending"})
+        assert answer.status_code == 201
+        body = answer.json()
+        assert (body["status"], body["verified_at"], receiver.pings) == ("pending", None, [])
+        assert body["secret"].startswith("whsec_")
+        assert api.post(f"/v1/webhooks/{body['id']}/verify").json()["status"] == "active"
+
+    @pytest.mark.parametrize("status", ["active", "paused", "disabled", None])
+    def test_no_other_status_can_be_asked_for(self, api: Api, receiver: Receiver, status: object) -> None:
+        answer = api.post("/v1/webhooks", {"url": receiver.url, "status": status})
+        assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == ["status"]
