@@ -38,6 +38,7 @@ urlpatterns = [
     path("errors", error_page, name="error_page"),
     path("metrics", metrics_page, name="metrics"),
     path("admin/", admin.site.urls),
+    path("", include("messaging.cloud_api.urls")),
     path("", include("billing.page_urls")),
     path("", include("phone_numbers.hosted_connect.urls")),
     path("", include("tenants.console.urls")),

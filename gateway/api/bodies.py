@@ -1,5 +1,6 @@
 """How large a request body may be, a route at a time (decision "Every response": 413 `payload_too_large`)."""
 
+import re
 import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,11 +14,15 @@ SPOOL_BYTES = 1024 * 1024
 """A chunked body larger than this is spooled to a temporary file, never held in memory."""
 
 
+_GRAPH_MEDIA = re.compile(r"(?:/v\d+\.\d+)?/\d+/media/?", re.ASCII)
+"""An upload through the Cloud API front."""
+
+
 def limit_for(path: str) -> int:
     """The largest body in bytes that a path takes."""
     if path == "/v1/messages/batch":
         return settings.MAX_BATCH_BODY_BYTES
-    if path in {"/v1/media", "/v1/templates/media-handle"}:
+    if path in {"/v1/media", "/v1/templates/media-handle"} or _GRAPH_MEDIA.fullmatch(path):
         return settings.MAX_MEDIA_BODY_BYTES + SPOOL_BYTES
     if path.startswith("/upstream/"):
         return settings.MAX_NOTIFICATION_BYTES

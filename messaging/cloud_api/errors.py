@@ -1,0 +1,146 @@
+"""Graph-form errors: the service's errors as software written against the Graph API understands them.
+
+What the upstream answered stays as it came, without the `source` that `/v1` adds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+_SOURCE = b'"source":"meta"'
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCode:
+    """How one of the service's codes reads in the Graph API."""
+
+    status: int
+    code: int
+    type: str = "OAuthException"
+    subcode: int | None = None
+    transient: bool = False
+
+
+INVALID = GraphCode(400, 100)
+UNKNOWN_NODE = GraphCode(400, 100, "GraphMethodException", subcode=33)
+UNKNOWN_PATH = GraphCode(400, 2500)
+_MISSING = GraphCode(400, 131008)
+_TOKEN = GraphCode(401, 190)
+_UNREGISTERED = GraphCode(400, 133010)
+_LOCKED = GraphCode(403, 131031)
+_FAILED = GraphCode(500, 1, transient=True)
+
+CODES: Mapping[str, GraphCode] = {
+    "unauthorized": _TOKEN,
+    "forbidden": GraphCode(403, 10),
+    "tenant_not_approved": _LOCKED,
+    "tenant_suspended": _LOCKED,
+    "invalid_request": INVALID,
+    "not_found": UNKNOWN_NODE,
+    "conflict": INVALID,
+    "method_not_allowed": UNKNOWN_PATH,
+    "payload_too_large": GraphCode(413, 100),
+    "unsupported_media_type": INVALID,
+    "number_not_connected": _UNREGISTERED,
+    "rate_limited": GraphCode(429, 130429, transient=True),
+    "too_many_in_flight": GraphCode(429, 130429, transient=True),
+    "meta_unreachable": GraphCode(502, 131000),
+    "service_unavailable": GraphCode(503, 2, transient=True),
+    "internal_error": _FAILED,
+}
+_CONNECTION = {
+    "token_invalid": _TOKEN,
+    "account_removed": _LOCKED,
+    "account_restricted": _LOCKED,
+}
+"""By `connection_detail` of a number that is not connected; every other detail reads as not registered."""
+_HEADERS = ("Retry-After", "Idempotent-Replayed")
+
+
+def in_graph_form(response: HttpResponseBase, request: HttpRequest, *, version: str) -> HttpResponseBase:
+    """An answer of `/v1` as the Graph API would give it."""
+    request_id = getattr(request, "request_id", "")
+    source = response.get("X-Service-Error-Source")
+    if isinstance(response, HttpResponse) and source == "meta":
+        response.content = response.content.replace(_SOURCE + b",", b"", 1).replace(_SOURCE, b"", 1)
+    elif isinstance(response, HttpResponse) and source is not None:
+        response = _of_the_service(response, request_id)
+    response["facebook-api-version"] = version
+    response["x-fb-request-id"] = request_id
+    return response
+
+
+def refusal(graph_code: GraphCode, message: str, request: HttpRequest, *, gateway_code: str) -> HttpResponse:
+    """An error that the front itself raises."""
+    return _answer(
+        graph_code, message, details=message, gateway_code=gateway_code, request_id=_id_of(request)
+    )
+
+
+def _of_the_service(response: HttpResponse, request_id: str) -> HttpResponse:
+    error: dict[str, Any] = orjson.loads(response.content)["error"]
+    code, details = str(error["code"]), error["details"] or {}
+    graph_code = _graph_code(code, details, response.status_code)
+    answer = _answer(
+        graph_code,
+        str(error["message"]),
+        details=_sentence(str(error["message"]), details),
+        gateway_code=code,
+        request_id=request_id,
+    )
+    for header in _HEADERS:
+        if header in response:
+            answer[header] = response[header]
+    return answer
+
+
+def _graph_code(code: str, details: Mapping[str, Any], status: int) -> GraphCode:
+    if code == "number_not_connected":
+        return _CONNECTION.get(str(details.get("connection_detail")), _UNREGISTERED)
+    if code == "invalid_request":
+        fields = details.get("fields") or {}
+        if "from" in fields:
+            return UNKNOWN_NODE
+        problems = [str(problem) for each in fields.values() for problem in each]
+        return _MISSING if any(problem.startswith("Required") for problem in problems) else INVALID
+    if code == "idempotency_conflict":
+        return GraphCode(status, 100)
+    return CODES.get(code, GraphCode(status, 1))
+
+
+def _sentence(message: str, details: Mapping[str, Any]) -> str:
+    """The field and the repair, where the service named them; otherwise its sentence."""
+    fields = details.get("fields") or {}
+    named = [f"{name}: {' '.join(map(str, problems))}" for name, problems in fields.items() if name != "from"]
+    return "; ".join(named) or message
+
+
+def _answer(
+    graph_code: GraphCode, message: str, *, details: str, gateway_code: str, request_id: str
+) -> HttpResponse:
+    error: dict[str, Any] = {
+        "message": f"(#{graph_code.code}) {message}",
+        "type": graph_code.type,
+        "code": graph_code.code,
+        **({"error_subcode": graph_code.subcode} if graph_code.subcode is not None else {}),
+        "is_transient": graph_code.transient,
+        "error_data": {
+            "messaging_product": "whatsapp",
+            "details": details,
+            "gateway_code": gateway_code,
+        },
+        "fbtrace_id": request_id,
+    }
+    response = HttpResponse(
+        orjson.dumps({"error": error}), status=graph_code.status, content_type="application/json"
+    )
+    if graph_code.status == 401:
+        response["WWW-Authenticate"] = "OAuth"
+    return response
+
+
+def _id_of(request: HttpRequest) -> str:
+    return str(getattr(request, "request_id", ""))

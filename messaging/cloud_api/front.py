@@ -1,0 +1,176 @@
+"""The front's door: a Graph call becomes the call of `/v1` that does the same, and its answer a Graph answer.
+
+Sends, read marks, uploads and registrations run through `/v1`, so idempotency, pacing, events, permissions and limits
+are the same on both. What `/v1` does not have goes to `nodes.py`, which passes it to the upstream.
+"""
+
+import re
+from typing import Any
+
+import orjson
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.urls import resolve
+from django.views.decorators.csrf import csrf_exempt
+
+from gateway.api import bodies
+from gateway.api.errors import ServiceError, error_response
+from messaging.cloud_api.errors import INVALID, UNKNOWN_PATH, in_graph_form, refusal
+from messaging.cloud_api.nodes import DebugTokenView, NodeView, SubscribedAppsView
+
+_OPERATIONS = {
+    "register": "register",
+    "deregister": "deregister",
+    "request_code": "request-code",
+    "verify_code": "verify-code",
+}
+"""Edges of a number that are operations of `/v1/numbers/{id}`."""
+_JSON = re.compile(r"application/(?:[\w.]+\+)?json", re.IGNORECASE)
+
+
+@csrf_exempt
+def graph(
+    request: HttpRequest, node: str, edge: str | None = None, version: str | None = None
+) -> HttpResponseBase:
+    """A call at a path of the Graph API."""
+    _take_credential(request)
+    try:
+        response = _dispatch(request, node, edge)
+    except ServiceError as error:
+        response = error_response(error, request)
+    return in_graph_form(response, request, version=version or settings.META_GRAPH_VERSION)
+
+
+@csrf_exempt
+def no_such_path(request: HttpRequest) -> HttpResponseBase:
+    """A path below a version that the Graph API does not have, or that the gateway does not serve."""
+    answer = refusal(UNKNOWN_PATH, "Unknown path components.", request, gateway_code="not_found")
+    return in_graph_form(answer, request, version=settings.META_GRAPH_VERSION)
+
+
+def _take_credential(request: HttpRequest) -> None:
+    """Put a key that comes as `X-API-Key` or `access_token` where every view looks for it; it is in no log."""
+    query = request.GET.copy()
+    in_query = query.pop("access_token", [])
+    _set_query(request, query)
+    key = request.headers.get("X-API-Key") or (in_query[0] if in_query else None)
+    if key and "HTTP_AUTHORIZATION" not in request.META:
+        request.META["HTTP_AUTHORIZATION"] = f"Bearer {key}"
+        # `headers` is computed once.
+        request.__dict__.pop("headers", None)
+
+
+def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponseBase:
+    is_upload = edge == "media" and request.method == "POST"
+    if not is_upload:
+        bodies.refuse_too_large(request)
+    if node == "debug_token":
+        return _called(DebugTokenView.as_view(), request)
+    if node == "oauth":
+        return refusal(
+            INVALID,
+            "The gateway exchanges no codes: connect an account with POST /v1/numbers/connect.",
+            request,
+            gateway_code="invalid_request",
+        )
+    if edge == "subscribed_apps":
+        _as_json(request)
+        return _called(SubscribedAppsView.as_view(), request, waba_id=node)
+    if request.method == "POST":
+        if is_upload:
+            return _upload(request, node)
+        body = _as_json(request)
+        if edge == "messages":
+            return _message(request, node, body)
+        if edge in _OPERATIONS:
+            return _v1(request, f"/v1/numbers/{node}/{_OPERATIONS[edge]}", _less_product(body))
+        if edge == "whatsapp_business_profile":
+            return _v1(request, f"/v1/numbers/{node}/business-profile", body)
+        if edge is None and set(_less_product(body)) == {"pin"}:
+            return _v1(request, f"/v1/numbers/{node}/two-step", _less_product(body))
+    elif edge == "content":
+        return _v1(request, f"/v1/media/{node}")
+    return _called(NodeView.as_view(), request, node=node, edge=edge)
+
+
+def _message(request: HttpRequest, number: str, body: dict[str, Any]) -> HttpResponseBase:
+    """A send or a read mark: the caller's bytes with `from`, and `type` where a text leaves it out."""
+    added: dict[str, Any] = {"from": number}
+    if body.get("status") == "read":
+        return _v1(request, "/v1/messages/read", {**_less_product(body, "status"), **added})
+    if "type" not in body and "text" in body:
+        added["type"] = "text"
+    if "from" in body:
+        return _v1(request, "/v1/messages", {**body, **added})
+    head = orjson.dumps(added)[:-1]
+    rest = request.body.lstrip()[1:]
+    return _v1(request, "/v1/messages", head + (b"" if rest.lstrip() == b"}" else b",") + rest)
+
+
+def _upload(request: HttpRequest, number: str) -> HttpResponseBase:
+    """A file: `type` may be a kind (`image`) or stand in the query, and the part's own type then counts."""
+    request.path = request.path_info = "/v1/media"
+    bodies.refuse_too_large(request)
+    form = request.POST.copy()
+    form["from"] = number
+    kind = form.get("type") or request.GET.get("type") or ""
+    form.pop("type", None)
+    if "/" in kind:
+        form["type"] = kind
+    _set_query(request, QueryDict())
+    request.POST = form  # type: ignore[assignment]
+    return _called(resolve("/v1/media").func, request)
+
+
+def _v1(request: HttpRequest, path: str, body: dict[str, Any] | bytes | None = None) -> HttpResponseBase:
+    """The answer of `/v1` to the same caller, with a body of its own."""
+    request.path = request.path_info = path
+    _set_query(request, QueryDict())
+    if body is not None:
+        _set_body(request, body if isinstance(body, bytes) else orjson.dumps(body))
+    found = resolve(path)
+    return _called(found.func, request, **found.kwargs)
+
+
+def _called(view: Any, request: HttpRequest, **named: Any) -> HttpResponseBase:
+    response: HttpResponseBase = view(request, **named)
+    if isinstance(response, HttpResponse) and hasattr(response, "render"):
+        response = response.render()
+    return response
+
+
+def _as_json(request: HttpRequest) -> dict[str, Any]:
+    """The body as an object. A form becomes JSON; what is no object is left for the view to refuse."""
+    content_type = request.content_type or ""
+    if content_type in {"application/x-www-form-urlencoded", "multipart/form-data"}:
+        form = {name: value for name, value in request.POST.items() if isinstance(value, str)}
+        _set_body(request, orjson.dumps(form))
+        return dict(form)
+    if not request.body.strip():
+        _set_body(request, b"{}")
+        return {}
+    if not _JSON.match(content_type):
+        # Several libraries send JSON as text/plain.
+        request.META["CONTENT_TYPE"] = "application/json"
+    try:
+        body = orjson.loads(request.body)
+    except orjson.JSONDecodeError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _set_body(request: HttpRequest, body: bytes) -> None:
+    request._body = body
+    request.META["CONTENT_TYPE"] = "application/json"
+    request.META["CONTENT_LENGTH"] = str(len(body))
+    request.content_type = "application/json"
+    request.__dict__.pop("headers", None)
+
+
+def _set_query(request: HttpRequest, query: QueryDict) -> None:
+    request.GET = query  # type: ignore[assignment]
+    request.META["QUERY_STRING"] = query.urlencode()
+
+
+def _less_product(body: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name not in {"messaging_product", *names}}

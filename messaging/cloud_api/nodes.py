@@ -1,0 +1,243 @@
+"""Pass-through of Graph calls below a tenant's own ids: the token is exchanged, method, query and body stay.
+
+A node is the tenant's number, account or template, else a media; nobody else's id is ever asked for. The answer never
+holds the account's token: pages are linked at the gateway's own address.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+from uuid import UUID
+
+import orjson
+from django.conf import settings
+from django.http import HttpResponse, HttpResponseBase
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from gateway.api.authentication import TENANT_HEADER, caller_of, tenant_of
+from gateway.api.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound
+from gateway.api.json import object_of
+from gateway.upstream.client import GraphAnswer, UpstreamUnreachable, platform
+from gateway.upstream.client import request as graph_request
+from gateway.upstream.errors import judge, passed_through, unreachable
+from messaging.cloud_api.own_address import media_url
+from messaging.media import transfer
+from messaging.message_templates import mirror
+from messaging.message_templates.models import MessageTemplate
+from phone_numbers import onboarding, tokens
+from phone_numbers.graph_calls import Refused
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants.authentication import caller_for
+
+SCOPES = ("whatsapp_business_management", "whatsapp_business_messaging")
+DENIED_EDGES = frozenset({"assigned_users", "marketing_messages", "messages", "media", "owned_pages"})
+"""Who may use the account is the service's to say; what sends or uploads goes through `/v1` alone."""
+DENIED_QUERY = frozenset({"appsecret_proof", "appsecret_time", "batch", "ids", "include_headers", "method"})
+_OUTSIDE = re.compile(r"\b(?!whatsapp_business_profile\b)\w*business\w*\s*[{.(]", re.IGNORECASE)
+"""A field that would be expanded into another object than the node: the portfolio and what belongs to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One of the tenant's own objects, with the account whose token opens it."""
+
+    id: str
+    account: BusinessAccount
+    kind: str
+
+
+class GraphView(APIView):
+    """A view whose refusals by the upstream pass through."""
+
+    def handle_exception(self, exc: Exception) -> Any:
+        if isinstance(exc, Refused):
+            return passed_through(exc.answer, exc.verdict)
+        if isinstance(exc, UpstreamUnreachable):
+            return super().handle_exception(unreachable(exc))
+        return super().handle_exception(exc)
+
+
+class NodeView(GraphView):
+    """Everything below the tenant's own ids that `/v1` has no operation for."""
+
+    def get(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
+        return self._call(request, node, edge)
+
+    def post(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
+        return self._call(request, node, edge)
+
+    def delete(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
+        return self._call(request, node, edge)
+
+    def _call(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
+        found = _own(tenant_of(request).id, caller_of(request).effective_environment, node)
+        if found is None:
+            return _media(request, node, edge)
+        if edge in DENIED_EDGES:
+            raise Forbidden(f"{edge} is not passed on.")
+        body = object_of(request) if request.method == "POST" else None
+        if body is not None and "webhook_configuration" in body:
+            raise InvalidRequest.of(
+                webhook_configuration="Register the endpoint with POST /v1/webhooks: numbers have none of their own."
+            )
+        answer = graph_request(
+            environment=found.account.environment,
+            method=str(request.method),
+            path=f"{node}/{edge}" if edge else node,
+            token=found.account.access_token,
+            params=_query(request),
+            body=request._request.body if body else None,
+        )
+        verdict = judge(answer)
+        if verdict.token_problem:
+            tokens.question(waba_id=found.account.waba_id, token=found.account.access_token)
+        if verdict.ok and request.method != "GET" and "template" in f"{found.kind} {edge}":
+            mirror.reread_soon(found.account)
+        response = passed_through(answer, verdict)
+        response.content = _without_token(answer, response.content, found.account.access_token, request)
+        return response
+
+
+class SubscribedAppsView(GraphView):
+    """The service's own subscription to an account's notifications: shown, repaired, never taken away."""
+
+    def get(self, request: Request, waba_id: str) -> HttpResponse:
+        account = _account(request, waba_id)
+        app = {"id": platform(account.environment).app_id, "name": settings.SERVICE_NAME}
+        return _json({"data": [{"whatsapp_business_api_data": app}] if account.subscribed else []})
+
+    def post(self, request: Request, waba_id: str) -> HttpResponse:
+        account = _account(request, waba_id)
+        if "override_callback_uri" in object_of(request):
+            raise InvalidRequest.of(
+                override_callback_uri="Register the endpoint with POST /v1/webhooks instead."
+            )
+        onboarding.subscribe(account)
+        return _json({"success": True})
+
+    def delete(self, request: Request, waba_id: str) -> HttpResponse:
+        _account(request, waba_id)
+        raise Forbidden(
+            "The gateway's subscription is not removed here: it brings every event of the account."
+        )
+
+
+class DebugTokenView(APIView):
+    """`debug_token` of a key of the same tenant: valid, with both scopes for the tenant's accounts."""
+
+    def get(self, request: Request) -> HttpResponse:
+        caller, tenant = caller_of(request), tenant_of(request)
+        asked = caller_for(request.query_params.get("input_token", ""), request.headers.get(TENANT_HEADER))
+        app_id = platform(caller.effective_environment).app_id
+        if asked is None or asked.tenant is None or asked.tenant.id != tenant.id:
+            error = {"code": 190, "message": "The token is not valid for this business."}
+            return _json({"data": {"app_id": app_id, "is_valid": False, "scopes": [], "error": error}})
+        accounts = BusinessAccount.objects.for_tenant(tenant.id).filter(
+            environment=asked.effective_environment
+        )
+        ids = list(accounts.values_list("waba_id", flat=True))
+        granular = [{"scope": scope, "target_ids": ids} for scope in SCOPES]
+        data = {
+            "app_id": app_id,
+            "type": "SYSTEM_USER",
+            "application": settings.SERVICE_NAME,
+            "is_valid": True,
+            "expires_at": 0,
+            "scopes": list(SCOPES),
+            "granular_scopes": granular,
+        }
+        return _json({"data": data})
+
+
+def _own(tenant_id: UUID, environment: str, node: str) -> Node | None:
+    """The tenant's number, account or template of that id in the caller's environment."""
+    number = (
+        PhoneNumber.objects.for_tenant(tenant_id)
+        .select_related("account")
+        .filter(phone_number_id=node, environment=environment)
+        .first()
+    )
+    if number is not None:
+        return Node(node, number.account, "number")
+    account = (
+        BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=node, environment=environment).first()
+    )
+    if account is not None:
+        return Node(node, account, "account")
+    template = (
+        MessageTemplate.objects.for_tenant(tenant_id)
+        .select_related("account")
+        .filter(template_id=node, environment=environment)
+        .first()
+    )
+    return Node(node, template.account, "template") if template is not None else None
+
+
+def _account(request: Request, waba_id: str) -> BusinessAccount:
+    account = (
+        BusinessAccount.objects.for_tenant(tenant_of(request).id)
+        .filter(waba_id=waba_id, environment=caller_of(request).effective_environment)
+        .first()
+    )
+    if account is None:
+        raise NotFound("There is no such business account.")
+    return account
+
+
+def _media(request: Request, media_id: str, edge: str | None) -> HttpResponseBase:
+    """A media: described with the gateway's own address of its bytes, or deleted."""
+    if edge is not None:
+        raise NotFound("The object does not exist, or it is not this business's.")
+    asked: dict[str, Any] = {
+        "tenant_id": tenant_of(request).id,
+        "environment": caller_of(request).effective_environment,
+        "media_id": media_id,
+        "from_": request.query_params.get("phone_number_id"),
+    }
+    if request.method == "DELETE":
+        return transfer.delete(**asked)
+    if request.method != "GET":
+        raise MethodNotAllowed
+    response = transfer.info(**asked)
+    if response.status_code == 200:
+        response.content = orjson.dumps({**orjson.loads(response.content), "url": media_url(media_id)})
+    return response
+
+
+def _query(request: Request) -> dict[str, str]:
+    """The caller's query for the upstream. Raises InvalidRequest for what leads away from the node."""
+    query = request.query_params.dict()
+    if denied := DENIED_QUERY & set(query):
+        raise InvalidRequest.of(**dict.fromkeys(denied, "This query parameter is not passed on."))
+    if _OUTSIDE.search(str(query.get("fields", ""))):
+        raise InvalidRequest.of(fields="Fields of the business portfolio are not expanded.")
+    return {name: str(value) for name, value in query.items()}
+
+
+def _without_token(answer: GraphAnswer, content: bytes, token: str, request: Request) -> bytes:
+    """The answer's bytes, with links to further pages at the gateway, and the token nowhere."""
+    paging = answer.json().get("paging")
+    if isinstance(paging, dict) and {"next", "previous"} & paging.keys():
+        # Python's own parser keeps integers of any size.
+        body = json.loads(content)
+        for direction in {"next", "previous"} & paging.keys():
+            body["paging"][direction] = _link(request, str(paging[direction]))
+        content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    return content.replace(token.encode(), b"") if token else content
+
+
+def _link(request: Request, upstream_url: str) -> str:
+    """A page's address at the gateway, with the upstream's cursor."""
+    kept = {
+        name: value
+        for name, value in parse_qsl(urlsplit(upstream_url).query)
+        if name not in {"access_token", *DENIED_QUERY}
+    }
+    return f"{settings.BASE_URL}{request._request.path}?{urlencode(kept)}"
+
+
+def _json(body: dict[str, Any]) -> HttpResponse:
+    return HttpResponse(orjson.dumps(body), content_type="application/json")

@@ -1,0 +1,300 @@
+"""The Cloud API front: Graph calls with a gateway key do what `/v1` does, below the tenant's own ids alone."""
+
+from typing import Any
+
+import orjson
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from pytest_django import Settings
+
+from gateway.api import bodies
+from messaging.models import IdempotencyRecord
+from messaging.tests.conftest import connected_number
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants import api_keys
+from tenants.models import Tenant
+from tests.fixtures import Api
+from tests.simulated import RunningSimulator, SimulatedAccount
+from webhooks.models import Event
+
+pytestmark = pytest.mark.django_db
+
+CUSTOMER = "919812345678"
+TEXT = {"messaging_product": "whatsapp", "to": CUSTOMER, "type": "text", "text": {"body": "Hello"}}
+
+
+def error_of(answer: Any, status: int, code: int, subcode: int | None = None) -> dict[str, Any]:
+    """The one shape of a Graph error, of the upstream or of the service."""
+    body = answer.json()
+    assert answer.status_code == status, body
+    assert set(body) == {"error"}
+    assert {"message", "type", "code", "fbtrace_id"} <= set(body["error"])
+    error: dict[str, Any] = body["error"]
+    assert (error["code"], error.get("error_subcode")) == (code, subcode), error
+    return error
+
+
+def sent_bodies(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str, Any]]:
+    rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=1000")["data"]
+    return [orjson.loads(row["body"]) for row in reversed(rows) if row["path"].endswith("/messages")]
+
+
+class TestCredentials:
+    @pytest.mark.parametrize("form", ["bearer", "header", "query"])
+    def test_a_key_is_taken_in_each_form(self, number: PhoneNumber, key: api_keys.NewKey, form: str) -> None:
+        path, headers = f"/v25.0/{number.phone_number_id}?fields=id", {}
+        if form == "bearer":
+            headers = {"Authorization": f"Bearer {key.key}"}
+        elif form == "header":
+            headers = {"X-API-Key": key.key}
+        else:
+            path += f"&access_token={key.key}"
+        answer = Client().get(path, headers=headers)
+        assert answer.status_code == 200, answer.content
+        assert answer.json()["id"] == number.phone_number_id
+
+    def test_no_key_is_190(self, number: PhoneNumber) -> None:
+        answer = Client().get(f"/v25.0/{number.phone_number_id}")
+        assert error_of(answer, 401, 190)["type"] == "OAuthException"
+        assert answer["WWW-Authenticate"] == "OAuth"
+
+    @pytest.mark.parametrize(("status", "code"), [("suspended", 131031), ("pending_approval", 131031)])
+    def test_a_tenant_in_bad_standing_is_locked(
+        self, api: Api, tenant: Tenant, number: PhoneNumber, status: str, code: int
+    ) -> None:
+        Tenant.objects.filter(pk=tenant.pk).update(status=status)
+        error_of(api.post(f"/v25.0/{number.phone_number_id}/messages", TEXT), 403, code)
+
+
+class TestMessages:
+    @pytest.mark.parametrize("prefix", ["/v25.0", "/v13.0", ""])
+    @pytest.mark.parametrize("slash", ["", "/"])
+    def test_a_send_is_the_upstreams_answer_and_an_event(
+        self, api: Api, number: PhoneNumber, simulator: RunningSimulator, prefix: str, slash: str
+    ) -> None:
+        answer = api.post(f"{prefix}/{number.phone_number_id}/messages{slash}", TEXT)
+        assert answer.status_code == 200, answer.content
+        assert list(answer.json()) == ["messaging_product", "contacts", "messages"]
+        assert answer["facebook-api-version"] == (prefix.strip("/") or "v25.0")
+        assert answer["x-fb-request-id"] == answer["X-Service-Request-Id"]
+        assert sent_bodies(simulator, number) == [TEXT]
+        event = Event.objects.get(type="message.outbound")
+        assert event.wamid == answer.json()["messages"][0]["id"]
+
+    def test_a_text_without_type_and_with_nulls_is_sent(
+        self, api: Api, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        body = {"messaging_product": "whatsapp", "to": CUSTOMER, "text": {"body": "Hi"}}
+        assert api.post(f"/v20.0/{number.phone_number_id}/messages", body).status_code == 200
+        assert sent_bodies(simulator, number) == [{**body, "type": "text"}]
+
+    def test_the_same_key_and_body_is_sent_once(
+        self, api: Api, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        path = f"/v25.0/{number.phone_number_id}/messages"
+        first, second = (api.post(path, TEXT, Idempotency_Key="order-1") for _ in range(2))
+        assert first.content == second.content
+        assert second["Idempotent-Replayed"] == "true"
+        assert len(sent_bodies(simulator, number)) == 1
+        assert IdempotencyRecord.objects.count() == 1
+        other = {**TEXT, "text": {"body": "Another"}}
+        error_of(api.post(path, other, Idempotency_Key="order-1"), 422, 100)
+
+    def test_a_read_mark(self, api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
+        customer = {"phone_number_id": number.phone_number_id, "from": CUSTOMER, "text": "Hi"}
+        made = simulator.control("POST", "inbound", customer)
+        wamid = made.get("id") or made["message"]["id"]
+        body = {"messaging_product": "whatsapp", "status": "read", "message_id": wamid}
+        answer = api.post(f"/v25.0/{number.phone_number_id}/messages", body)
+        assert (answer.status_code, answer.json()) == (200, {"success": True})
+
+    def test_another_tenants_number_is_an_unknown_object(
+        self, other_api: Api, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        path = f"/v25.0/{number.phone_number_id}/messages"
+        error_of(other_api.post(path, TEXT), 400, 100, 33)
+        error_of(other_api.post(path, {**TEXT, "from": number.phone_number_id}), 400, 100, 33)
+        assert sent_bodies(simulator, number) == []
+
+    @pytest.mark.parametrize(
+        ("detail", "status", "code"),
+        [
+            ("no_verified_endpoint", 400, 133010),
+            ("token_invalid", 401, 190),
+            ("account_removed", 403, 131031),
+        ],
+    )
+    def test_a_number_that_is_not_connected(
+        self, api: Api, number: PhoneNumber, detail: str, status: int, code: int
+    ) -> None:
+        PhoneNumber.objects.update(connection_state="disconnected", connection_detail=detail)
+        answer = api.post(f"/v25.0/{number.phone_number_id}/messages", TEXT)
+        assert error_of(answer, status, code)["error_data"]["gateway_code"] == "number_not_connected"
+
+    def test_what_the_upstream_refuses_comes_as_it_came(self, api: Api, number: PhoneNumber) -> None:
+        answer = api.post(f"/v25.0/{number.phone_number_id}/messages", {**TEXT, "to": "919812340030"})
+        error = error_of(answer, 400, 131030)
+        assert "gateway_code" not in error["error_data"]
+
+    def test_a_missing_member_is_131008(self, api: Api, number: PhoneNumber) -> None:
+        body = {"messaging_product": "whatsapp", "type": "text", "text": {"body": "Hi"}}
+        error = error_of(api.post(f"/v25.0/{number.phone_number_id}/messages", body), 400, 131008)
+        assert error["error_data"]["details"].startswith("to: Required")
+
+    def test_silence_of_the_upstream_is_131000_and_not_transient(
+        self, api: Api, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        simulator.faults({"action": "reset", "when": "after", "match": {"path": "/messages$"}})
+        answer = api.post(f"/v25.0/{number.phone_number_id}/messages", TEXT)
+        assert error_of(answer, 502, 131000)["is_transient"] is False
+        assert len(sent_bodies(simulator, number)) == 1
+
+
+class TestMedia:
+    def upload(self, api: Api, number: PhoneNumber, query: str = "", **form: str) -> Any:
+        file = SimpleUploadedFile("photo.jpg", b"\xff\xd8\xffdata", "image/jpeg")
+        return api.client.post(
+            f"/v25.0/{number.phone_number_id}/media{query}", {"file": file, **form}, headers=api.headers
+        )
+
+    @pytest.mark.parametrize("kind", ["image/jpeg", "image", None])
+    def test_a_file_goes_up_is_described_at_our_address_comes_down_and_goes(
+        self, api: Api, number: PhoneNumber, settings: Settings, kind: str | None
+    ) -> None:
+        form = {"messaging_product": "whatsapp", **({"type": kind} if kind else {})}
+        answer = self.upload(api, number, **form)
+        assert answer.status_code == 200, answer.content
+        media = answer.json()["id"]
+        described = api.get(f"/v25.0/{media}?phone_number_id={number.phone_number_id}").json()
+        assert described["mime_type"] == "image/jpeg"
+        assert described["url"] == f"{settings.BASE_URL}/v25.0/{media}/content"
+        content = api.get(described["url"].removeprefix(settings.BASE_URL))
+        assert b"".join(content.streaming_content) == b"\xff\xd8\xffdata"
+        assert api.delete(f"/v25.0/{media}").json() == {"success": True}
+        error_of(api.get(f"/v25.0/{media}"), 400, 100, 33)
+
+    def test_a_file_may_be_as_large_as_on_v1_and_a_message_may_not(self) -> None:
+        assert bodies.limit_for("/v25.0/123456/media") == bodies.limit_for("/v1/media")
+        assert bodies.limit_for("/123456/media/") == bodies.limit_for("/v1/media")
+        assert bodies.limit_for("/v25.0/123456/messages") == bodies.limit_for("/v1/messages")
+
+    def test_another_tenants_media_is_unknown(
+        self, api: Api, other_api: Api, other_tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        connected_number(other_tenant, simulator.account())
+        media = self.upload(api, number, messaging_product="whatsapp").json()["id"]
+        error_of(other_api.get(f"/v25.0/{media}"), 400, 100, 33)
+
+
+class TestPassThrough:
+    def test_templates_are_made_listed_page_by_page_and_deleted(
+        self, api: Api, account: SimulatedAccount, number: PhoneNumber, settings: Settings
+    ) -> None:
+        path = f"/v25.0/{account.waba_id}/message_templates"
+        for name in ("one", "two", "three"):
+            body = {"type": "BODY", "text": "Hello there."}
+            made = {"name": name, "language": "en_US", "category": "UTILITY", "components": [body]}
+            assert api.post(path, made).status_code == 200
+        page = api.get(f"{path}?limit=2&fields=name")
+        assert len(page.json()["data"]) == 2
+        following = page.json()["paging"]["next"]
+        assert following.startswith(f"{settings.BASE_URL}{path}?")
+        assert account.access_token not in page.content.decode()
+        rest = api.get(following.removeprefix(settings.BASE_URL)).json()["data"]
+        names = {row["name"] for row in [*page.json()["data"], *rest]}
+        assert names == {"one", "two", "three"}
+        assert api.delete(f"{path}?name=one").json() == {"success": True}
+
+    def test_fields_and_profile(self, api: Api, account: SimulatedAccount, number: PhoneNumber) -> None:
+        named = api.get(f"/v25.0/{account.waba_id}?fields=id,name").json()
+        assert set(named) == {"id", "name"}
+        numbers = api.get(f"/v25.0/{account.waba_id}/phone_numbers?fields=id").json()
+        assert [row["id"] for row in numbers["data"]] == [number.phone_number_id]
+        profile = f"/v25.0/{number.phone_number_id}/whatsapp_business_profile"
+        body = {"messaging_product": "whatsapp", "about": "Open till six"}
+        assert api.post(profile, body).json() == {"success": True}
+        assert api.get(f"{profile}?fields=about").json()["data"][0]["about"] == "Open till six"
+
+    def test_another_tenants_ids_are_unknown_and_nothing_reaches_the_upstream(
+        self, other_api: Api, account: SimulatedAccount, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        before = simulator.control("GET", "requests?limit=1")["data"]
+        for path in (
+            f"/v25.0/{account.waba_id}/message_templates",
+            f"/v25.0/{account.waba_id}/subscribed_apps",
+            f"/v25.0/{number.phone_number_id}/whatsapp_business_profile",
+            f"/v25.0/{number.phone_number_id}/settings",
+            f"/v25.0/{account.waba_id}",
+        ):
+            error_of(other_api.get(path), 400, 100, 33)
+        assert simulator.control("GET", "requests?limit=1")["data"] == before
+
+    def test_a_test_keys_world_is_its_own(self, tenant: Tenant, number: PhoneNumber) -> None:
+        test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+        error_of(test_api.get(f"/v25.0/{number.phone_number_id}?fields=id"), 400, 100, 33)
+
+    @pytest.mark.parametrize(
+        "query", ["ids=1,2", "method=delete", "batch=[]", "fields=owner_business{owned_apps}"]
+    )
+    def test_what_leads_away_from_the_node_is_refused(
+        self, api: Api, account: SimulatedAccount, number: PhoneNumber, query: str
+    ) -> None:
+        error_of(api.get(f"/v25.0/{account.waba_id}?{query}"), 400, 100)
+
+    @pytest.mark.parametrize("edge", ["assigned_users", "marketing_messages"])
+    def test_denied_edges(self, api: Api, account: SimulatedAccount, number: PhoneNumber, edge: str) -> None:
+        error_of(api.get(f"/v25.0/{account.waba_id}/{edge}"), 403, 10)
+
+    def test_a_pin_given_as_a_form_registers(self, api: Api, number: PhoneNumber) -> None:
+        answer = api.client.post(
+            f"/v25.0/{number.phone_number_id}/register",
+            {"messaging_product": "whatsapp", "pin": "123456"},
+            headers=api.headers,
+        )
+        assert answer.json() == {"success": True}
+        assert api.post(f"/v25.0/{number.phone_number_id}/", {"pin": "654321"}).json() == {"success": True}
+        assert PhoneNumber.objects.get().pin == "654321"
+
+
+class TestSubscriptions:
+    def test_the_services_subscription_is_shown_repaired_and_kept(
+        self, api: Api, account: SimulatedAccount, number: PhoneNumber
+    ) -> None:
+        path = f"/v25.0/{account.waba_id}/subscribed_apps"
+        BusinessAccount.objects.update(subscribed=False)
+        assert api.get(path).json() == {"data": []}
+        assert api.post(path).json() == {"success": True}
+        assert len(api.get(path).json()["data"]) == 1
+        error_of(api.delete(path), 403, 10)
+        override = {"override_callback_uri": "https://shop.example/hook", "verify_token": "t"}
+        assert "/v1/webhooks" in error_of(api.post(path, override), 400, 100)["error_data"]["details"]
+
+    def test_debug_token_of_the_own_key_and_of_anothers(
+        self,
+        api: Api,
+        other_tenant: Tenant,
+        key: api_keys.NewKey,
+        account: SimulatedAccount,
+        number: PhoneNumber,
+    ) -> None:
+        data = api.get(f"/v25.0/debug_token?input_token={key.key}").json()["data"]
+        assert data["is_valid"] is True
+        assert {scope["scope"]: scope["target_ids"] for scope in data["granular_scopes"]} == {
+            "whatsapp_business_management": [account.waba_id],
+            "whatsapp_business_messaging": [account.waba_id],
+        }
+        foreign = api_keys.create(name="s", environment="live", tenant=other_tenant).key
+        for token in (foreign, "EAAnothing", ""):
+            found = api.get(f"/v25.0/debug_token?input_token={token}").json()["data"]
+            assert found["is_valid"] is False
+
+
+@pytest.mark.parametrize("path", ["/v25.0/nothing/here", "/v25.0", "/v25.0/12345678/two/three"])
+def test_an_unknown_path_is_2500_in_json(api: Api, path: str) -> None:
+    error_of(api.get(path), 400, 2500)
+
+
+def test_codes_are_exchanged_elsewhere(api: Api) -> None:
+    error = error_of(api.get("/v25.0/oauth/access_token?code=x"), 400, 100)
+    assert "/v1/numbers/connect" in error["message"]
