@@ -4,11 +4,13 @@ The verify ping is made between transactions, never inside one. What it allows i
 as it was when it was pinged (decision "Webhooks to customers").
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from gateway.api.errors import Conflict, InvalidRequest, NotFound, WebhookVerifyFailed
 from gateway.clock import now
@@ -22,6 +24,9 @@ from webhooks.verify_ping import Ping
 
 MOST_ENDPOINTS = 20
 """Of a tenant, in each environment."""
+
+SETTABLE = ("url", "description", "event_types", "waba_ids", "phone_number_ids", "uid", "metadata")
+"""Columns that a caller gives at creation and may change."""
 
 ACTIVE, PAUSED, DISABLED = Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED, Endpoint.Status.DISABLED
 
@@ -47,32 +52,30 @@ def create(
     *,
     tenant_id: UUID,
     environment: str,
-    url: str,
-    description: str,
-    event_types: list[str],
     secret: str | None = None,
     status: str = ACTIVE,
+    **given: Any,
 ) -> Endpoint:
     """A new endpoint, with the caller's secret or a random one, verified by a ping unless it shall stay pending.
+
+    `given` are values of `SETTABLE` columns, the url among them.
 
     Raises InvalidRequest when the tenant has 20 already, WebhookVerifyFailed (with the id and the secret in its
     details) when the ping fails: the endpoint exists then and stays pending.
     """
     secret = secret or new_secret()
-    with transaction.atomic():
+    with _uid_of_its_own(), transaction.atomic():
         Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
         if Endpoint.objects.for_environment(tenant_id, environment).count() >= MOST_ENDPOINTS:
             raise InvalidRequest(f"A tenant has at most {MOST_ENDPOINTS} webhook endpoints.")
         endpoint = Endpoint.objects.create(
             tenant_id=tenant_id,
             environment=environment,
-            url=url,
-            description=description,
-            event_types=event_types,
             secret=secret,
             secret_prefix=shown_prefix(secret),
+            **given,
         )
-        _audit("webhook_endpoint.create", endpoint, {"event_types": event_types})
+        _audit("webhook_endpoint.create", endpoint, {"event_types": endpoint.event_types})
     if status == Endpoint.Status.PENDING:
         return endpoint
     try:
@@ -115,10 +118,10 @@ def change(*, tenant_id: UUID, environment: str, endpoint_id: UUID, changes: dic
     is_pinged = url != seen.url or (status == ACTIVE and not _is_verified(seen))
     if is_pinged:
         verify_ping.passed(seen, url=url)
-    with transaction.atomic():
+    with _uid_of_its_own(), transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
         is_as_seen = _standing(endpoint) == _standing(seen)
-        for field in ("url", "description", "event_types"):
+        for field in SETTABLE:
             if field in changes:
                 setattr(endpoint, field, changes[field])
         if is_pinged:
@@ -198,6 +201,17 @@ def disable(*, endpoint_id: UUID, reason: str) -> None:
         tenant=endpoint.tenant, template="endpoint_disabled", context={"endpoint": endpoint, "reason": reason}
     )
     _tell(endpoint)
+
+
+@contextmanager
+def _uid_of_its_own() -> Iterator[None]:
+    """Name the field when another endpoint of the tenant has the uid."""
+    try:
+        yield
+    except IntegrityError as error:
+        if "endpoint_once_per_uid" in str(error):
+            raise InvalidRequest.of(uid="Another endpoint has this uid already.") from None
+        raise
 
 
 def _is_verified(endpoint: Endpoint) -> bool:

@@ -56,6 +56,12 @@ class Endpoint(models.Model):
     url = models.CharField(max_length=2048)
     description = models.CharField(max_length=500, default="", blank=True)
     event_types = ArrayField(models.CharField(max_length=40))
+    waba_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
+    phone_number_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
+    """The accounts and numbers whose events it gets; null is all, also events of no account or number."""
+    uid = models.CharField(max_length=255, null=True, blank=True)
+    metadata = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
+    """The caller's own id and notes; never sent."""
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     verified_at = models.DateTimeField(null=True, blank=True)
     secret = EncryptedTextField(purpose="webhook_secret")
@@ -80,6 +86,9 @@ class Endpoint(models.Model):
     objects = TenantRows["Endpoint"].as_manager()
 
     class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["tenant", "environment", "uid"], name="endpoint_once_per_uid")
+        ]
         indexes: ClassVar = [models.Index(fields=["tenant", "-id"], name="endpoint_by_tenant")]
 
     def __str__(self) -> str:

@@ -15,6 +15,9 @@ from webhooks.endpoint_health import Hold
 from webhooks.events.types import ALL, EVENT_TYPES
 from webhooks.models import Delivery, Endpoint
 
+MOST_IDS = 500
+MOST_METADATA, LONGEST_NAME = 50, 40
+
 
 class EventTypesField(serializers.ListField):
     """A list of event types, or of `*` for all; each once, in the caller's order."""
@@ -54,7 +57,42 @@ class SecretField(serializers.CharField):
         return secret
 
 
-class EndpointIn(serializers.Serializer[dict[str, Any]]):
+class IdsField(serializers.ListField):
+    """Ids of accounts or numbers, each once; null for all."""
+
+    child = serializers.RegexField(r"\A[0-9]{1,64}\Z")
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(required=False, allow_null=True, allow_empty=False, max_length=MOST_IDS, **kwargs)
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        return list(dict.fromkeys(super().to_internal_value(data)))
+
+
+class MetadataField(serializers.DictField):
+    """The caller's own notes: texts by name, at most 50, names up to 40 and texts up to 500 characters."""
+
+    child = serializers.CharField(allow_blank=True, max_length=500)
+
+    def to_internal_value(self, data: Any) -> dict[str, str]:
+        metadata: dict[str, str] = super().to_internal_value(data)
+        if len(metadata) > MOST_METADATA:
+            raise serializers.ValidationError(f"Must have at most {MOST_METADATA} members.")
+        if any(not 1 <= len(name) <= LONGEST_NAME or "\0" in name for name in metadata):
+            raise serializers.ValidationError(f"Names must have 1 to {LONGEST_NAME} characters.")
+        return metadata
+
+
+class EndpointSettings(serializers.Serializer[dict[str, Any]]):
+    """What is the same at creation and in a change."""
+
+    waba_ids = IdsField()
+    phone_number_ids = IdsField()
+    uid = serializers.CharField(required=False, allow_null=True, max_length=255)
+    metadata = MetadataField(required=False)
+
+
+class EndpointIn(EndpointSettings):
     url = UrlField()
     description = serializers.CharField(required=False, default="", allow_blank=True, max_length=500)
     event_types = EventTypesField(required=False, default=lambda: [ALL])
@@ -63,7 +101,7 @@ class EndpointIn(serializers.Serializer[dict[str, Any]]):
     status = serializers.ChoiceField(required=False, choices=[Endpoint.Status.PENDING])
 
 
-class EndpointChangeIn(serializers.Serializer[dict[str, Any]]):
+class EndpointChangeIn(EndpointSettings):
     url = UrlField(required=False)
     description = serializers.CharField(required=False, allow_blank=True, max_length=500)
     event_types = EventTypesField(required=False)
@@ -107,6 +145,8 @@ class QueuedOut(serializers.Serializer[dict[str, Any]]):
 
 
 class EndpointOut(serializers.ModelSerializer[Endpoint]):
+    metadata = serializers.DictField(child=serializers.CharField())
+
     class Meta:
         model = Endpoint
         fields = [
@@ -115,6 +155,10 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
             "url",
             "description",
             "event_types",
+            "waba_ids",
+            "phone_number_ids",
+            "uid",
+            "metadata",
             "status",
             "verified_at",
             "secret_prefix",
@@ -170,7 +214,7 @@ class NewEndpointOut(EndpointOut):
     """With the secret: the answer of create alone."""
 
     class Meta(EndpointOut.Meta):
-        fields = [*EndpointOut.Meta.fields[:7], "secret", *EndpointOut.Meta.fields[7:]]
+        fields = [*EndpointOut.Meta.fields[:11], "secret", *EndpointOut.Meta.fields[11:]]
 
 
 class RotatedSecretOut(serializers.ModelSerializer[Endpoint]):

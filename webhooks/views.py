@@ -44,11 +44,15 @@ class EndpointsView(ResourceViewSet):
         summary="List webhook endpoints",
         description="Without their secrets.",
         tags=["Webhooks"],
+        parameters=[OpenApiParameter("uid", str, description="The caller's own id of the endpoint.")],
         responses=EndpointOut(many=True),
     )
     def list(self, request: Request) -> Response:
+        rows = Endpoint.objects.for_environment(**scope_of(request))
+        if (uid := query.text(request, "uid")) is not None:
+            rows = rows.filter(uid=uid)
         pages = NewestFirst()
-        found = pages.paginate_queryset(Endpoint.objects.for_environment(**scope_of(request)), request)
+        found = pages.paginate_queryset(rows, request)
         return pages.get_paginated_response(EndpointOut(found, many=True).data)
 
     @extend_schema(

@@ -20,7 +20,7 @@ from gateway.database.transactions import leave_database
 from gateway.threads.group_commit import Together
 from webhooks.delivery import wake_up
 from webhooks.events.members import COLUMNS, NewEvent
-from webhooks.events.types import ALL
+from webhooks.events.wanted import WANTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ WITH draft AS (
     SELECT (substr(fresh.id::text, 1, 13) || '-7' || substr(gen_random_uuid()::text, 16))::uuid,
            fresh.tenant_id, fresh.environment, e.id, fresh.id, fresh.type, 'pending', 0, now(), '[]', false
     FROM fresh JOIN webhooks_endpoint e ON e.tenant_id = fresh.tenant_id AND e.environment = fresh.environment
-    WHERE e.status = 'active' AND e.event_types && ARRAY[%(all)s::text, fresh.type]::varchar[]
+    WHERE e.status = 'active' AND {WANTED.format(event="fresh")}
     RETURNING event_id
 )
 SELECT id, EXISTS (SELECT FROM new_delivery) FROM fresh
@@ -153,7 +153,6 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
     written = yield (
         _PUBLISH,
         {
-            "all": ALL,
             "events": orjson.dumps(list(rows.values())).decode(),
             "raws": orjson.dumps(raws).decode(),
             "bodies": b"".join(bodies.parts),

@@ -1,0 +1,150 @@
+"""Settings of an endpoint: which accounts and numbers it hears of, its `uid` and `metadata`."""
+
+import threading
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from gateway.clock import isoformat, now
+from tenants import api_keys
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from tests.receiver import Receiver
+from webhooks.models import Delivery, Endpoint, Event
+from webhooks.tests.delivering import publish_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def make(api: Api, receiver: Receiver, **settings: Any) -> dict[str, Any]:
+    answer = api.post("/v1/webhooks", {"url": receiver.url, **settings})
+    assert answer.status_code == 201, answer.content
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({}, "account number other none"),
+        ({"waba_ids": ["1"]}, "account number"),
+        ({"waba_ids": ["1", "2"]}, "account number other"),
+        ({"phone_number_ids": ["10"]}, "number"),
+        ({"phone_number_ids": ["10", "20"]}, "number other"),
+        ({"waba_ids": ["2"], "phone_number_ids": ["10"]}, ""),
+        ({"waba_ids": ["1"], "event_types": ["template.status"]}, "account"),
+        ({"waba_ids": None, "phone_number_ids": None}, "account number other none"),
+    ],
+)
+def test_events_of_the_chosen_accounts_and_numbers_are_delivered_and_replayed_as_missed(
+    api: Api, tenant: Tenant, receiver: Receiver, settings: dict[str, Any], wanted: str
+) -> None:
+    def publish(prefix: str) -> set[str]:
+        publish_one(tenant, f"{prefix} account", type="template.status", waba_id="1")
+        publish_one(tenant, f"{prefix} number", waba_id="1", phone_number_id="10")
+        publish_one(tenant, f"{prefix} other", waba_id="2", phone_number_id="20")
+        publish_one(tenant, f"{prefix} none", type="meta.other")
+        return {f"{prefix} {name}" for name in wanted.split()}
+
+    publish("before")
+    endpoint = make(api, receiver, **settings)
+    expected = publish("after")
+    keys = dict(Event.objects.values_list("id", "dedupe_key"))
+    assert {keys[row.event_id] for row in Delivery.objects.all()} == expected
+    hour = timedelta(hours=1)
+    range_ = {"from": isoformat(now() - hour), "to": isoformat(now() + hour)}
+    path = f"/v1/webhooks/{endpoint['id']}/replay"
+    answer = api.post(path, {**range_, "status": ["missed"], "preview": True})
+    assert answer.json()["count"] == len(expected), "those from before the endpoint"
+
+
+def test_settings_are_shown_and_changed(api: Api, receiver: Receiver) -> None:
+    given = {
+        "waba_ids": ["1"],
+        "phone_number_ids": ["10", "20"],
+        "uid": "shop-17",
+        "metadata": {"team": "orders", "note": ""},
+    }
+    endpoint = make(api, receiver, **{**given, "phone_number_ids": ["10", "20", "10"]})
+    assert {name: endpoint[name] for name in given} == given
+    path = f"/v1/webhooks/{endpoint['id']}"
+    new: dict[str, Any] = {"waba_ids": None, "phone_number_ids": None, "uid": None, "metadata": {}}
+    changed = api.patch(path, new).json()
+    assert {name: changed[name] for name in given} == new
+    assert len(receiver.pings) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"waba_ids": []}, "waba_ids"),
+        ({"waba_ids": "1"}, "waba_ids"),
+        ({"phone_number_ids": ["+91"]}, "phone_number_ids"),
+        ({"phone_number_ids": [str(n) for n in range(501)]}, "phone_number_ids"),
+        ({"uid": ""}, "uid"),
+        ({"uid": "x" * 256}, "uid"),
+        ({"metadata": []}, "metadata"),
+        ({"metadata": None}, "metadata"),
+        ({"metadata": {"x": "y" * 501}}, "metadata"),
+        ({"metadata": {"x": {}}}, "metadata"),
+        ({"metadata": {"x" * 41: "y"}}, "metadata"),
+        ({"metadata": {"x\0": "y"}}, "metadata"),
+        ({"metadata": {"x": "y\0"}}, "metadata"),
+        ({"metadata": {f"{n}": "" for n in range(51)}}, "metadata"),
+    ],
+)
+def test_bad_settings_are_named_and_change_nothing(
+    api: Api, receiver: Receiver, settings: dict[str, Any], field: str
+) -> None:
+    endpoint = make(api, receiver)
+    before = Endpoint.objects.values().get()
+    for answer in (
+        api.post("/v1/webhooks", {"url": receiver.url, **settings}),
+        api.patch(f"/v1/webhooks/{endpoint['id']}", settings),
+    ):
+        error = assert_error(answer, 400, "invalid_request")
+        assert [name.partition(".")[0] for name in error["details"]["fields"]] == [field]
+    assert Endpoint.objects.values().get() == before
+
+
+class TestUid:
+    def test_finds_the_endpoint(self, api: Api, other_api: Api, receiver: Receiver) -> None:
+        endpoint = make(api, receiver, uid="shop-17")
+        make(api, receiver)
+        assert [row["id"] for row in api.get("/v1/webhooks?uid=shop-17").json()["data"]] == [endpoint["id"]]
+        assert api.get("/v1/webhooks?uid=shop-18").json()["data"] == []
+        assert other_api.get("/v1/webhooks?uid=shop-17").json()["data"] == []
+
+    def test_is_once_in_a_tenants_environment(
+        self, api: Api, other_api: Api, tenant: Tenant, receiver: Receiver
+    ) -> None:
+        make(api, receiver, uid="shop-17")
+        second = make(api, receiver)
+        for answer in (
+            api.post("/v1/webhooks", {"url": receiver.url, "uid": "shop-17"}),
+            api.patch(f"/v1/webhooks/{second['id']}", {"uid": "shop-17"}),
+        ):
+            assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == ["uid"]
+        test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+        make(test_api, receiver, uid="shop-17")
+        make(other_api, receiver, uid="shop-17")
+
+    def test_is_once_also_when_two_changes_race(self, api: Api, receiver: Receiver) -> None:
+        paths = [f"/v1/webhooks/{make(api, receiver)['id']}" for _ in range(2)]
+        statuses: Counter[int] = Counter()
+        barrier = threading.Barrier(2)
+
+        def change(path: str) -> None:
+            barrier.wait()
+            statuses[api.patch(path, {"uid": "shop-17"}).status_code] += 1
+            connection.close()
+
+        threads = [threading.Thread(target=change, args=[path]) for path in paths]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert statuses == {200: 1, 400: 1}
