@@ -14,7 +14,19 @@ from pathlib import Path
 from benchmarks.harness import Harness
 from benchmarks.results import Result, table
 
-NAMES = ("incoming", "intake", "delivery", "latency", "isolation", "growth", "send", "batch", "media")
+NAMES = (
+    "incoming",
+    "intake",
+    "delivery",
+    "latency",
+    "isolation",
+    "growth",
+    "send",
+    "batch",
+    "media",
+    "parse",
+    "transport",
+)
 """Modules of this package, in the order in which they run."""
 
 

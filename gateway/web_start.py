@@ -3,6 +3,7 @@
 Called by the entry points of both kinds of web process, once their modules are imported and before they listen.
 """
 
+import gc
 from collections.abc import Callable
 
 _works: list[Callable[[], None]] = []
@@ -13,7 +14,20 @@ def register(work: Callable[[], None]) -> None:
     _works.append(work)
 
 
+YOUNG_OBJECTS = 50_000
+"""A batch of 10,000 messages is 80,000 objects that all stay in use: at Python's default of 700 the collector takes
+four times as long over them as the parser (153 ms against 36)."""
+
+
 def begin() -> None:
-    """Begin all of it."""
+    """Begin all of it, with a calm garbage collector."""
+    calm_collector()
     for work in _works:
         work()
+
+
+def calm_collector() -> None:
+    """Look for cycles seldom, and never among what the process has loaded at its start."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, 20, 100)

@@ -4,12 +4,20 @@ Order and number formatting of everything else are kept (decision "Messages"). T
 `recipient`, and `type`; all else is the upstream's judgement.
 """
 
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
+import msgspec
+import orjson
+
 from gateway.api.errors import InvalidRequest
-from gateway.json_spans import cut, root_members
 
 PRODUCT = b'"messaging_product":"whatsapp"'
+
+# Values stay the bytes that they are. Bodies have passed `parse_object`: they are JSON, and not nested too deep.
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
 def check_sender(body: dict[str, Any]) -> str:
@@ -42,16 +50,33 @@ def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
 
 def without(raw: bytes, *names: str) -> bytes:
     """A caller's JSON object with members left out; the same bytes when it has none of them."""
-    members = root_members(raw)
+    members = _decode_object(raw)
     if not members.keys() & set(names):
         return raw
-    return b"{" + b",".join(cut(raw, member) for name, member in members.items() if name not in names) + b"}"
+    return _joined((name, value) for name, value in members.items() if name not in names)
 
 
 def outgoing(raw: bytes) -> bytes:
-    """The upstream's body for a caller's body, which is a JSON object: bytes kept, `from` left out."""
-    members = root_members(raw)
-    parts = [cut(raw, member) for name, member in members.items() if name != "from"]
-    if "messaging_product" not in members:
-        parts.insert(0, PRODUCT)
-    return b"{" + b",".join(parts) + b"}"
+    """The upstream's body for a caller's body, which is a JSON object: `from` is left out."""
+    return _outgoing(_decode_object(raw))
+
+
+def outgoing_of_batch(raw: bytes) -> list[bytes]:
+    """The upstream's bodies for the `messages` of a batch, each of which is a JSON object."""
+    return [_outgoing(members) for members in _decode_objects(_decode_object(raw)["messages"])]
+
+
+def _outgoing(members: dict[str, msgspec.Raw]) -> bytes:
+    body = _joined((name, value) for name, value in members.items() if name != "from")
+    if "messaging_product" in members:
+        return body
+    return b"{" + PRODUCT + b"," * (len(body) > 2) + body[1:]
+
+
+def _joined(members: Iterable[tuple[str, msgspec.Raw]]) -> bytes:
+    return b"{" + b",".join([b"%b:%b" % (_name(name), value) for name, value in members]) + b"}"
+
+
+@lru_cache(maxsize=1024)
+def _name(name: str) -> bytes:
+    return orjson.dumps(name)

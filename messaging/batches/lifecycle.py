@@ -12,7 +12,6 @@ from django.db import IntegrityError, connection, transaction
 
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
-from gateway.json_spans import cut, items_at, root_members
 from gateway.task_queue import enqueue
 from messaging import sending, upstream_body
 from messaging.batches import lease
@@ -38,9 +37,7 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, body: dict[str, Any
         return known, False
     number = sending.resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
     _check_item_senders(body["messages"], {from_, number.phone_number_id, number.digits, f"+{number.digits}"})
-    items = [
-        upstream_body.outgoing(cut(raw, span)) for span in items_at(raw, root_members(raw)["messages"].value)
-    ]
+    items = upstream_body.outgoing_of_batch(raw)
     batch = Batch(
         tenant_id=tenant_id,
         environment=environment,

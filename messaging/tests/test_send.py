@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from gateway.clock import now
-from messaging import idempotency
+from messaging import idempotency, upstream_body
 from messaging.models import IdempotencyRecord
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
@@ -276,6 +276,25 @@ def test_what_found_no_upstream_to_send_it_to_may_be_repeated_with_its_key(
 def test_bodies_that_differ_in_any_value_are_different(first: str, second: str) -> None:
     bodies = [b'{"to":"1","type":"text",%b}' % each.encode() for each in (first, second)]
     assert idempotency.body_hash(bodies[0]) != idempotency.body_hash(bodies[1])
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        (b'{"from":"1"}', b'{"messaging_product":"whatsapp"}'),
+        (
+            b'{"from":"1","n":123456789012345678901234567890,"e":1E400,"d":{"a":1,"a":2},"s":"\\u00e9\\ud83d\\ude00"}',
+            b'{"messaging_product":"whatsapp","n":123456789012345678901234567890,"e":1E400,'
+            b'"d":{"a":1,"a":2},"s":"\\u00e9\\ud83d\\ude00"}',
+        ),
+        (b'{"a" : [ 1 , 2 ] ,\n"from":"1"}', b'{"messaging_product":"whatsapp","a":[ 1 , 2 ]}'),
+        (b'{"messaging_product":"x","from":{},"to":"1"}', b'{"messaging_product":"x","to":"1"}'),
+        (b'{"k\\"\xc3\xa9":1,"":2}', b'{"messaging_product":"whatsapp","k\\"\xc3\xa9":1,"":2}'),
+    ],
+)
+def test_values_reach_the_upstream_as_they_were_written(body: bytes, sent: bytes) -> None:
+    assert upstream_body.outgoing(body) == sent
+    assert upstream_body.outgoing_of_batch(b'{"messages":[%b,%b]}' % (body, body)) == [sent, sent]
 
 
 def test_the_order_of_members_and_blanks_do_not_count() -> None:

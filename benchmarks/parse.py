@@ -1,0 +1,102 @@
+"""Bodies of callers turned into the upstream's: one message, and a batch of 10,000, beside the scanner in Python.
+
+The floor cuts the same bytes with `gateway/json_spans.py`, which msgspec replaced for whole messages. No server takes
+part: the figures are CPU of one process that holds the interpreter meanwhile.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from benchmarks.harness import Harness
+from benchmarks.results import Result
+
+ITEMS = 10_000
+BATCH_MILLISECONDS = 100.0
+MESSAGES, ROUNDS = 20_000, 5
+
+
+def run(harness: Harness) -> list[Result]:
+    """One message, then a batch body: parsed, checked and cut into the upstream's bodies."""
+    from gateway import web_start
+    from gateway.api.json import parse_object
+    from messaging import idempotency, upstream_body
+
+    web_start.calm_collector()
+    one = orjson.dumps({"from": "100200300", **_message(0)})
+    batch = orjson.dumps({"from": "100200300", "messages": [_message(place) for place in range(ITEMS)]})
+
+    def parse_one() -> bytes:
+        parse_object(one)
+        return upstream_body.outgoing(one)
+
+    def parse_batch() -> list[bytes]:
+        parse_object(batch)
+        return upstream_body.outgoing_of_batch(batch)
+
+    results = [
+        _result("one message", parse_one, MESSAGES, floor=lambda: _scanned(one)),
+        _result("one message, hash of a key", lambda: idempotency.body_hash(one), MESSAGES),
+        _result(
+            f"batch of {ITEMS:,} ({len(batch) / 1e6:.2f} MB)",
+            parse_batch,
+            ROUNDS,
+            floor=lambda: _scanned_batch(batch),
+        ),
+    ]
+    results[2].target = f"≤ {BATCH_MILLISECONDS:.0f} ms"
+    milliseconds = results[2].cpu["parse"] / 1000
+    results[2].expect(milliseconds <= BATCH_MILLISECONDS, f"{milliseconds:.0f} ms")
+    results[0].expect(parse_one() == _scanned(one), "the bytes of a message differ")
+    results[2].expect(parse_batch() == _scanned_batch(batch), "the bytes of a batch differ")
+    return results
+
+
+def _result(
+    what: str, work: Callable[[], Any], count: int, *, floor: Callable[[], Any] | None = None
+) -> Result:
+    seconds = _seconds(work, count)
+    return Result(
+        what,
+        count,
+        count / seconds,
+        unit="bodies",
+        cpu={"parse": seconds / count * 1e6},
+        floor=max(1, count // 10) / _seconds(floor, max(1, count // 10)) if floor else None,
+    )
+
+
+def _seconds(work: Callable[[], Any], count: int) -> float:
+    work()
+    began = time.process_time()
+    for _ in range(count):
+        work()
+    return time.process_time() - began
+
+
+def _scanned(body: bytes) -> bytes:
+    from gateway.json_spans import cut, root_members
+
+    parts = [cut(body, member) for name, member in root_members(body).items() if name != "from"]
+    return b'{"messaging_product":"whatsapp",' + b",".join(parts) + b"}"
+
+
+def _scanned_batch(body: bytes) -> list[bytes]:
+    from gateway.json_spans import cut, items_at, root_members
+
+    return [_scanned(cut(body, span)) for span in items_at(body, root_members(body)["messages"].value)]
+
+
+def _message(place: int) -> dict[str, Any]:
+    parameters = [{"type": "text", "text": text} for text in ("Asha", f"A-{place}", "tomorrow")]
+    return {
+        "to": f"+91{place:010d}",
+        "type": "template",
+        "template": {
+            "name": "order_shipped",
+            "language": {"code": "en_US"},
+            "components": [{"type": "body", "parameters": parameters}],
+        },
+    }
