@@ -182,6 +182,14 @@ class Harness:
         self._until_ready(name, process, port, "/sim/health")
         return f"http://127.0.0.1:{port}"
 
+    def bare_upstream(self, *, name: str = "upstream") -> str:
+        """Start an upstream that takes every message at once; returns its base URL when it answers."""
+        port = free_port()
+        command = ["uvicorn", "benchmarks.bare_upstream:application", "--port", str(port), "--no-access-log"]
+        process = self.start(name, [*_PYTHON, *command])
+        self._until_ready(name, process, port, "/ready")
+        return f"http://127.0.0.1:{port}"
+
     def log(self, name: str) -> str:
         """The end of a process's output."""
         return processes.log_tail(self.data_dir, name)

@@ -15,6 +15,7 @@ import aiohttp
 import orjson
 import requests
 
+from benchmarks import raw_client
 from benchmarks.harness import WARM_UP, Harness, Request, cursor, post_all
 from benchmarks.results import Result, percentiles
 from benchmarks.seed import Business, business
@@ -25,6 +26,7 @@ OF_FLOOR = 0.60
 STEADY_RATE, STEADY_SECONDS = 50, 20
 OWN_P50, OWN_P99 = 5.0, 25.0
 WAITING, CONNECTIONS = 64, 16
+EDGE_COUNT, EDGE_RATE, EDGE_MICROSECONDS, EDGE_OWN_P50 = 10_000, 1_500, 500.0, 2.0
 
 _numbers = itertools.count(1)
 
@@ -62,7 +64,52 @@ def run(harness: Harness) -> list[Result]:
     results[0].expect(
         (results[0].ratio or 0) >= OF_FLOOR, f"{results[0].ratio:.2f} of the floor, not {OF_FLOOR:.2f}"
     )
-    return results
+    return results + _edge(harness, each)
+
+
+def _edge(harness: Harness, each: Business) -> list[Result]:
+    """The same flow on the edge's event loop, with an upstream that costs next to nothing."""
+    upstream = harness.bare_upstream()
+    limits = {"API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
+    url = f"{harness.edge(META_GRAPH_URL=upstream, **limits)}/v1/messages"
+    before, begun = _events(), _taken(upstream)
+    raw_client.post_all(url, [_message(each) for _ in range(EDGE_COUNT // 10)], concurrency=CONCURRENCY)
+    messages = [_message(each) for _ in range(EDGE_COUNT)]
+    with harness.measure() as measured:
+        load = raw_client.post_all(url, messages, concurrency=CONCURRENCY)
+    full = Result(
+        "edge, upstream 0 ms",
+        EDGE_COUNT,
+        EDGE_COUNT / measured.seconds,
+        unit="messages",
+        percentiles=percentiles(load.milliseconds),
+        cpu=measured.cpu_per(EDGE_COUNT),
+        target=f"≥ {EDGE_RATE:,}/s, edge ≤ {EDGE_MICROSECONDS:.0f} µs",
+    )
+    full.expect(load.statuses == {200: EDGE_COUNT}, f"the edge answered {load.statuses}")
+    full.expect(full.rate >= EDGE_RATE, f"{full.rate:,.0f}/s, not {EDGE_RATE:,}")
+    full.expect(full.cpu["edge"] <= EDGE_MICROSECONDS, f"edge {full.cpu['edge']:.0f} µs")
+    count = STEADY_RATE * STEADY_SECONDS
+    own, statuses = asyncio.run(_at_rate(url, [_message(each) for _ in range(count)]))
+    steady = Result(
+        f"edge, own time at {STEADY_RATE}/s",
+        count,
+        float(STEADY_RATE),
+        unit="messages",
+        percentiles=percentiles(own),
+        target=f"p50 ≤ {EDGE_OWN_P50:.0f} ms",
+    )
+    found = steady.percentiles or {"p50": 0.0}
+    steady.expect(statuses == {200: count}, f"the edge answered {statuses}")
+    steady.expect(found["p50"] <= EDGE_OWN_P50, f"p50 {found['p50']:.1f} ms")
+    sent, stored = _taken(upstream) - begun, _events() - before
+    expected = EDGE_COUNT // 10 + EDGE_COUNT + count
+    steady.expect(sent == stored == expected, f"{sent} sent and {stored} events of {expected} messages")
+    return [full, steady]
+
+
+def _taken(upstream: str) -> int:
+    return int(requests.get(f"{upstream}/taken", timeout=10).text)
 
 
 def _measure(

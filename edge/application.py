@@ -9,7 +9,7 @@ from time import perf_counter
 
 import structlog
 
-from edge import health, notifications
+from edge import health, messages, notifications
 from edge.request import ClientGone, Receive, Request, Scope, Send
 from gateway import ids
 from gateway.api import timing
@@ -23,6 +23,7 @@ Handler = Callable[[Request], Awaitable[Reply]]
 
 ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/upstream/webhook": {"GET": notifications.subscribe, "POST": notifications.accept},
+    "/v1/messages": {"POST": messages.send},
     "/v1/health": {"GET": health.health, "HEAD": health.health},
     "/v1/health/live": {"GET": health.live, "HEAD": health.live},
     "/v1/health/ready": {"GET": health.ready, "HEAD": health.ready},
@@ -55,6 +56,7 @@ async def _live(receive: Receive, send: Send) -> None:
     await send({"type": "lifespan.startup.complete"})
     await receive()
     await notifications.close()
+    await messages.close()
     await send({"type": "lifespan.shutdown.complete"})
 
 

@@ -118,7 +118,11 @@ def earlier(use: KeyUse) -> Statements[Earlier | None]:
         return Reply(status, {**orjson.loads(headers), "Idempotent-Replayed": "true"}, bytes(body))
     if is_overdue:
         # The process of the first use has ended: its outcome is unknown, and it is not repeated.
-        return MetaUnreachable(details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": "interrupted"})
+        return MetaUnreachable(
+            "The first request with this Idempotency-Key was interrupted: its message may have been sent.",
+            hint="Wait for its message.status event before you send it again, with a new key.",
+            details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": "interrupted"},
+        )
     return InProgress()
 
 

@@ -1,6 +1,7 @@
 """Runtimes of the sending flow: the flow is written once, asynchronously, and runs in both kinds of web process.
 
-In a thread of Django's nothing in it ever waits for an event loop, so `run_blocking` drives it from begin to end.
+`BlockingRuntime` is that of Django's threads: nothing in it ever waits for an event loop, so `run_blocking` drives the
+flow from begin to end. `loop_runtime.py` holds that of the edge.
 """
 
 import time
@@ -13,6 +14,7 @@ from django.db import connection, transaction
 from gateway.database.statements import Statements, run
 from gateway.upstream.blocking_pool import line
 from gateway.upstream.client import GraphAnswer, GraphCall
+from phone_numbers.lookup import Sender, SenderQuery, sender
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish
 
@@ -21,6 +23,9 @@ Result = TypeVar("Result")
 
 class Runtime(Protocol):
     """What the flow asks of the process that it runs in."""
+
+    async def find_sender(self, query: SenderQuery) -> Sender | None:
+        """The number that a send names. Raises `DATABASE_UNAVAILABLE`."""
 
     async def read(self, statements: Statements[Result]) -> Result:
         """Run statements, each of which may stand alone. Raises `DATABASE_UNAVAILABLE`."""
@@ -43,6 +48,9 @@ class Runtime(Protocol):
 
 class BlockingRuntime:
     """A thread of a Django process: its connection, group commit with its other threads, the blocking pool."""
+
+    async def find_sender(self, query: SenderQuery) -> Sender | None:
+        return sender(tenant_id=query.tenant_id, environment=query.environment, from_=query.from_)
 
     async def read(self, statements: Statements[Result]) -> Result:
         return run(statements, prepared=True)

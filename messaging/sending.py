@@ -28,7 +28,7 @@ from messaging.outbound_event import outbound_event
 from messaging.runtimes import Runtime
 from messaging.send_journal import Slot
 from phone_numbers import tokens
-from phone_numbers.lookup import Sender, finding_sender, required_sender, unknown_sender
+from phone_numbers.lookup import Sender, SenderQuery, finding_sender, required_sender, unknown_sender
 from tenants import checklist
 from webhooks.delivery import wake_up
 from webhooks.events.members import NewEvent
@@ -40,11 +40,10 @@ CONNECTED = "connected"
 RECORD_PATIENCE_SECONDS = 15.0
 """How long a send that is done waits for a database that is away, and its caller with it."""
 RECORD_AGAIN_SECONDS = 0.2
-OUTCOME_UNKNOWN = (
-    "The upstream platform did not answer. The outcome is unknown: "
-    "watch for a message.status event before sending again."
-)
-NOT_SENT = "The upstream platform cannot be reached. Nothing was sent; try again."
+OUTCOME_UNKNOWN = "The upstream platform gave no usable answer: the message may have been sent."
+WATCH = "Wait for its message.status event before you send it again."
+NOT_SENT = "The upstream platform cannot be reached. Nothing was sent."
+REPEAT = "Send it again, with the same Idempotency-Key."
 
 _marked: set[UUID] = set()
 
@@ -79,7 +78,7 @@ async def send_message(runtime: Runtime, request: SendRequest) -> Reply:
         path=request.path,
         raw=request.raw,
     )
-    opened = await runtime.read(_opening(request, use))
+    opened = await (runtime.read(_opening(request, use)) if use else _opening_without_key(runtime, request))
     if isinstance(opened, ServiceError):
         raise opened
     if isinstance(opened, Reply):
@@ -104,7 +103,12 @@ async def send_message(runtime: Runtime, request: SendRequest) -> Reply:
         if use is not None:
             await runtime.write(idempotency.releasing(use))
         raise
-    outcome = await _call(runtime, number, outgoing, event_id, request.request_id)
+    try:
+        outcome = await _call(runtime, number, outgoing, event_id, request.request_id)
+    except BaseException:
+        # Cut off in the middle: the replay tells of it.
+        send_journal.leave(slot)
+        raise
     await _record(runtime, request.tenant_id, outcome, use, slot)
     if outcome.token_problem:
         await runtime.aside(partial(tokens.question, waba_id=number.waba_id, token=number.token))
@@ -150,11 +154,26 @@ def message_call(number: Sender, outgoing: bytes) -> GraphCall:
     )
 
 
-def _opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Reply | ServiceError]:
-    """Everything before the send: the number to send from, or what the caller is answered instead.
+async def _opening_without_key(runtime: Runtime, request: SendRequest) -> Sender | ServiceError:
+    """The number to send from. It is asked for at every send, though it seldom changes.
 
-    An earlier use of the key comes before every other judgement (decision "Messages"). The number is asked for at
-    every send, though it seldom changes: what the database cannot record is then not sent either.
+    What the database cannot record is then not sent either.
+    """
+    if problem := upstream_body.problem_of_message(request.body):
+        return problem
+    from_ = upstream_body.check_sender(request.body)
+    number = await runtime.find_sender(SenderQuery(request.tenant_id, request.environment, from_))
+    if number is None:
+        return await runtime.read(
+            unknown_sender(tenant_id=request.tenant_id, environment=request.environment)
+        )
+    return _unusable(number) or number
+
+
+def _opening(request: SendRequest, use: KeyUse) -> Statements[Sender | Reply | ServiceError]:
+    """The number to send from under a key that is owned now, or what the caller is answered instead.
+
+    An earlier use of the key comes before every other judgement (decision "Messages").
     """
     number: Sender | None = None
     problem: ServiceError | None = upstream_body.problem_of_message(request.body)
@@ -169,9 +188,9 @@ def _opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Re
         else:
             problem = _unusable(number)
     if problem is not None:
-        return ((yield from idempotency.earlier(use)) if use else None) or problem
+        return (yield from idempotency.earlier(use)) or problem
     assert number is not None  # noqa: S101 - one that is missing is a problem
-    return ((yield from idempotency.beginning(use)) if use else None) or number
+    return (yield from idempotency.beginning(use)) or number
 
 
 def _unusable(number: Sender) -> ServiceError | None:
@@ -206,11 +225,12 @@ async def _call(
         answer = await _post(runtime, number, outgoing)
         verdict = judge(answer)
     except UpstreamUnreachable as error:
-        text = NOT_SENT if error.is_unsent else OUTCOME_UNKNOWN
-        reply = error_reply(unreachable(error, text), request_id)
+        text, hint = (NOT_SENT, REPEAT) if error.is_unsent else (OUTCOME_UNKNOWN, WATCH)
+        reply = error_reply(unreachable(error, text, hint=hint), request_id)
         return _Outcome(reply, is_stored=not error.is_unsent)
     except MetaUnreachable as error:
-        return _Outcome(error_reply(MetaUnreachable(OUTCOME_UNKNOWN, details=error.details), request_id))
+        unknown = MetaUnreachable(OUTCOME_UNKNOWN, hint=WATCH, details=error.details)
+        return _Outcome(error_reply(unknown, request_id))
     reply = reply_of(answer, verdict)
     if not verdict.ok:
         return _Outcome(reply, answer, token_problem=verdict.token_problem, is_stored=not verdict.throttled)

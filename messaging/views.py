@@ -30,7 +30,7 @@ class MessagesView(ResourceViewSet):
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             path=request.path,
-            raw=request._request.body,
+            raw=request._request.body or b"{}",
             body=object_of(request),
             idempotency_key=request.headers.get(idempotency.HEADER),
             request_id=getattr(request._request, "request_id", None),

@@ -4,9 +4,10 @@ Reads only, one or two queries a call, no matter how many numbers are asked for.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from gateway.api.errors import InvalidRequest
@@ -63,6 +64,61 @@ def finding_sender(*, tenant_id: UUID, environment: str, from_: str) -> Statemen
     digits = from_.removeprefix("+")
     phone_number_id = "" if from_.startswith("+") else digits
     rows = yield _SENDER, [tenant_id, environment, digits, phone_number_id]
+    return _best(rows, from_)
+
+
+NAMED_NUMBERS = 10
+"""Numbers that the answer to a wrong `from` names at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenderQuery:
+    """The `from` of a send."""
+
+    tenant_id: UUID
+    environment: str
+    from_: str
+
+
+# The place is that of the query. Each branch goes by an index of its own.
+_SENDERS = """
+SELECT w.place::int, n.phone_number_id, a.waba_id, a.access_token, n.environment, n.connection_state,
+       n.connection_detail, n.digits, n.throughput_level, n.coexistence
+FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[]) WITH ORDINALITY
+    AS w (tenant_id, environment, digits, phone_number_id, place)
+CROSS JOIN LATERAL (
+    SELECT * FROM numbers_phonenumber WHERE phone_number_id = w.phone_number_id AND tenant_id = w.tenant_id
+    UNION
+    SELECT * FROM numbers_phonenumber WHERE tenant_id = w.tenant_id AND digits = w.digits
+) n
+JOIN numbers_businessaccount a ON a.id = n.account_id
+WHERE n.environment = w.environment
+ORDER BY n.id DESC
+"""
+
+
+def finding_senders(queries: Sequence[SenderQuery]) -> Statements[list[Sender | None]]:
+    """`sender` for several sends at once, in their order, by one statement."""
+    places = [place for place, query in enumerate(queries, 1) if _FROM.fullmatch(query.from_)]
+    asked = [queries[place - 1] for place in places]
+    digits = [query.from_.removeprefix("+") for query in asked]
+    rows = yield (
+        _SENDERS,
+        [
+            [query.tenant_id for query in asked],
+            [query.environment for query in asked],
+            digits,
+            ["" if query.from_.startswith("+") else text for query, text in zip(asked, digits, strict=True)],
+        ],
+    )
+    found: dict[int, list[Sequence[Any]]] = {}
+    for place, *row in rows:
+        found.setdefault(places[place - 1], []).append(row)
+    return [_best(found.get(place, []), query.from_) for place, query in enumerate(queries, 1)]
+
+
+def _best(rows: Sequence[Sequence[Any]], from_: str) -> Sender | None:
+    """Of several numbers with the same digits the connected one, then the newest, which comes first."""
     found = [
         Sender(row[0], row[1], decrypt(row[2], purpose="upstream_token") if row[2] else "", *row[3:])
         for row in rows
@@ -75,10 +131,6 @@ def finding_sender(*, tenant_id: UUID, environment: str, from_: str) -> Statemen
         ),
         default=None,
     )
-
-
-NAMED_NUMBERS = 10
-"""Numbers that the answer to a wrong `from` names at most."""
 
 
 def required_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:

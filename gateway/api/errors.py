@@ -250,11 +250,8 @@ class MetaUnreachable(ServiceError):
 
     status = 502
     code = "meta_unreachable"
-    message = (
-        "The upstream platform gave no usable answer. A read can be repeated. "
-        "A change may have been made: read its state before repeating it."
-    )
-    hint = "A read may be repeated. A message may have been sent: wait for its message.status event."
+    message = "The upstream platform gave no usable answer."
+    hint = "A read may be repeated. A change may have been made: read its state before repeating it."
     repeat = "reads yes; messages only after no message.status came"
 
 

@@ -91,10 +91,12 @@ def passed_through(answer: GraphAnswer, verdict: Verdict | None = None) -> HttpR
     return reply_of(answer, verdict or judge(answer)).as_response()
 
 
-def unreachable(error: UpstreamUnreachable, text: str | None = None) -> MetaUnreachable:
+def unreachable(
+    error: UpstreamUnreachable, text: str | None = None, *, hint: str | None = None
+) -> MetaUnreachable:
     """The 502 for a call that got no answer (send rule 7), in the words of its operation."""
     details = {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": error.reason}
-    return MetaUnreachable(text, details=details)
+    return MetaUnreachable(text, hint=hint, details=details)
 
 
 def _content_type(headers: Mapping[str, str]) -> str:
