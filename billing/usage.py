@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Q
+from django.db.models.functions import Coalesce
 
 from billing.periods import Period
 from phone_numbers.models import NumberStateInterval, PhoneNumber
@@ -41,14 +42,19 @@ def active_numbers(*, tenant_id: UUID, start: datetime, end: datetime) -> list[A
     """
     rows = (
         NumberStateInterval.objects.filter(
+            Q(number__environment=ApiKey.Environment.LIVE) | Q(environment=ApiKey.Environment.LIVE),
             Q(to_at__isnull=True) | Q(to_at__gt=start),
             tenant_id=tenant_id,
             connection_state=PhoneNumber.State.CONNECTED,
             from_at__lt=end,
-            number__environment=ApiKey.Environment.LIVE,
         )
         .order_by("from_at", "id")
-        .values_list("number__phone_number_id", "number__display_phone_number", "from_at", "to_at")
+        .values_list(
+            Coalesce("number__phone_number_id", "phone_number_id"),
+            Coalesce("number__display_phone_number", "display_phone_number"),
+            "from_at",
+            "to_at",
+        )
     )
     since: dict[str, tuple[str, datetime]] = {}
     connected: dict[str, timedelta] = {}

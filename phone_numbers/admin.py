@@ -1,9 +1,15 @@
-"""The staff admin of accounts and numbers, to look at. Tokens and PINs are on no page."""
+"""The staff admin of accounts and numbers: to look at, and to release. Tokens and PINs are on no page."""
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from unfold.enums import ActionVariant
+from unfold.forms import BaseDialogForm
 
+from phone_numbers import leaving
+from phone_numbers.actors import Actor
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.staff.read_only_admin import ReadOnlyAdmin, display, tenant_link
+from tenants.staff.read_only_admin import ReadOnlyAdmin, action, dialog, display, tenant_link
 
 STATE_LABELS = {"connected": "success", "pending": "warning", "disconnected": "danger"}
 
@@ -40,9 +46,33 @@ class BusinessAccountAdmin(ReadOnlyAdmin):
     )
     readonly_fields = ("owner",)
 
+    actions_detail = ["release"]
+
     @display(description="Tenant")
     def owner(self, account: BusinessAccount) -> str:
         return tenant_link(account.tenant_id, account.tenant.name)
+
+    def has_release_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("numbers.delete_businessaccount"))
+
+    @action(
+        description="Release",
+        permissions=["release"],
+        icon="logout",
+        variant=ActionVariant.DANGER,
+        dialog=dialog(
+            "Release this account?",
+            "Its token and all its numbers are forgotten; the tenant keeps the events. Another tenant with a valid "
+            "token can connect it then.",
+            "Release",
+        ),
+    )
+    def release(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        account = BusinessAccount.objects.filter(pk=object_id).first()
+        if account is not None:
+            leaving.release_account(account, actor=Actor(user_id=request.user.pk))
+            messages.success(request, f"Account {account.waba_id} is released.")
+        return HttpResponse(headers={"HX-Redirect": reverse("admin:numbers_businessaccount_changelist")})
 
 
 @admin.register(PhoneNumber)
@@ -85,9 +115,33 @@ class PhoneNumberAdmin(ReadOnlyAdmin):
     )
     readonly_fields = ("owner", "state")
 
+    actions_detail = ["release"]
+
     @display(description="Tenant")
     def owner(self, number: PhoneNumber) -> str:
         return tenant_link(number.tenant_id, number.tenant.name)
+
+    def has_release_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("numbers.delete_phonenumber"))
+
+    @action(
+        description="Release",
+        permissions=["release"],
+        icon="logout",
+        variant=ActionVariant.DANGER,
+        dialog=dialog(
+            "Release this number?",
+            "The tenant cannot send from it any more and keeps its events. Another tenant with a valid token can "
+            "connect it then.",
+            "Release",
+        ),
+    )
+    def release(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        number = PhoneNumber.objects.select_related("account").filter(pk=object_id).first()
+        if number is not None:
+            leaving.release_number(number, actor=Actor(user_id=request.user.pk))
+            messages.success(request, f"Number {number.phone_number_id} is released.")
+        return HttpResponse(headers={"HX-Redirect": reverse("admin:numbers_phonenumber_changelist")})
 
     @display(description="State", label=STATE_LABELS)
     def state(self, number: PhoneNumber) -> str:

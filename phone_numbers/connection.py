@@ -14,14 +14,13 @@ from uuid import UUID
 
 import orjson
 from django.db import transaction
-from django.db.models import F, Value
-from django.db.models.functions import Greatest
 
 from gateway.clock import isoformat, now
 from gateway.database.statements import Statements, run
 from gateway.database.transactions import after_commit
+from phone_numbers import intervals
 from phone_numbers.lookup import NumberRoute
-from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
+from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import checklist
 from tenants.models import Tenant
 from webhooks import endpoints
@@ -152,50 +151,33 @@ def _recompute(
         number.connection_state, number.connection_detail = new
         number.ever_connected = number.ever_connected or new.state == CONNECTED
         number.connection_changes += 1
-        events.append(_connection_event(number, account, old.state))
+        events.append(connection_event(number, account, old.state, new))
     PhoneNumber.objects.bulk_update(
         changed,
         ["connection_state", "connection_detail", "ever_connected", "connection_changes"],
         batch_size=500,
     )
-    _note_intervals(moved)
+    intervals.change_state(moved)
     publish(tenant_id=tenant_id, events=events)
     if changed:
         connected = PhoneNumber.objects.for_tenant(tenant_id).filter(connection_state=CONNECTED).exists()
         checklist.mark(tenant_id=tenant_id, step="number_connected", done=connected)
 
 
-def _note_intervals(numbers: list[PhoneNumber]) -> None:
-    """Close the numbers' intervals and open those of their new states. Inside the transaction of the change."""
-    if not numbers:
-        return
-    moment = now()
-    NumberStateInterval.objects.filter(number__in=numbers, to_at__isnull=True).update(
-        to_at=Greatest(F("from_at"), Value(moment))
-    )
-    NumberStateInterval.objects.bulk_create(
-        NumberStateInterval(
-            number=number,
-            tenant_id=number.tenant_id,
-            connection_state=number.connection_state,
-            from_at=moment,
-        )
-        for number in numbers
-    )
-
-
-def _connection_event(number: PhoneNumber, account: BusinessAccount, before: str) -> NewEvent:
+def connection_event(
+    number: PhoneNumber, account: BusinessAccount, before: str, after: Connection
+) -> NewEvent:
+    """The `number.connection` event of a change."""
     return NewEvent(
         type="number.connection",
         environment=number.environment,
-        dedupe_key=f"num:{number.phone_number_id}:conn:{number.connection_state}:{number.connection_detail}:"
-        f"{_microseconds(now())}",
+        dedupe_key=f"num:{number.phone_number_id}:conn:{after.state}:{after.detail}:{_microseconds(now())}",
         data=orjson.dumps(
             {
                 "phone_number_id": number.phone_number_id,
                 "from": before,
-                "to": number.connection_state,
-                "detail": number.connection_detail,
+                "to": after.state,
+                "detail": after.detail,
             }
         ),
         waba_id=account.waba_id,
@@ -222,8 +204,12 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
     if account is None:
         return
     with facts_change(tenant_id=account.tenant_id, waba_id=waba_id):
-        account = BusinessAccount.objects.select_for_update().get(pk=account.pk)
-        if account.token_invalid_at is not None or token not in {None, account.access_token}:
+        account = BusinessAccount.objects.select_for_update().filter(pk=account.pk).first()
+        if (
+            account is None
+            or account.token_invalid_at is not None
+            or token not in {None, account.access_token}
+        ):
             return
         account.token_invalid_at = account.facts_changed_at = account.next_sync_at = now()
         account.save(update_fields=["token_invalid_at", "facts_changed_at", "next_sync_at"])

@@ -130,11 +130,17 @@ class NumberStateInterval(models.Model):
     """From when to when a number was in a connection state: what usage is measured by.
 
     Written in the transaction that changes the state, so it tells exactly what was stored. `to_at` is null while it
-    lasts. The tenant is the one that had the number then.
+    lasts. The tenant is the one that had the number then; once the number left it, `number` is null and the interval
+    itself holds what usage shows of it.
     """
 
     id = models.BigAutoField(primary_key=True)
-    number = models.ForeignKey(PhoneNumber, on_delete=models.PROTECT, related_name="state_intervals")
+    number = models.ForeignKey(
+        PhoneNumber, on_delete=models.SET_NULL, related_name="state_intervals", null=True, blank=True
+    )
+    phone_number_id = models.CharField(max_length=64, null=True, blank=True)
+    display_phone_number = models.CharField(max_length=32, null=True, blank=True)
+    environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices, null=True, blank=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     connection_state = models.CharField(max_length=12, choices=PhoneNumber.State.choices)
     from_at = models.DateTimeField()

@@ -23,7 +23,8 @@ from gateway.upstream import numbers as upstream
 from gateway.upstream import oauth, reading
 from gateway.upstream.client import platform
 from gateway.upstream.numbers import Graph
-from phone_numbers import connection
+from phone_numbers import connection, leaving
+from phone_numbers.actors import Actor
 from phone_numbers.graph_calls import Refused, accepted, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
 from phone_numbers.tokens import accepted_for
@@ -53,6 +54,7 @@ def embedded_signup(
     code: str,
     waba_id: str,
     phone_number_id: str,
+    actor: Actor,
     pin: str | None = None,
 ) -> PhoneNumber:
     """Bring one number in with the code of an embedded sign-up (specification 4).
@@ -62,7 +64,10 @@ def embedded_signup(
     token = exchange(tenant_id=tenant_id, environment=environment, code=code)
     grant = check(environment=environment, token=token, waba_id=waba_id)
     view = prove_number(grant, phone_number_id)
-    account, (number,) = adopt(tenant_id=tenant_id, grant=grant, views={phone_number_id: view})
+    account, numbers = adopt(tenant_id=tenant_id, grant=grant, views={phone_number_id: view}, actor=actor)
+    if not numbers:
+        raise leaving.held_by_another("number")
+    (number,) = numbers
     subscribe(account)
     register(account, number, pin=pin)
     refresh(account, number)
@@ -74,22 +79,25 @@ def connect(
     tenant_id: UUID,
     environment: str,
     waba_id: str,
+    actor: Actor,
     access_token: str | None = None,
     code: str | None = None,
-) -> list[PhoneNumber]:
+) -> tuple[list[PhoneNumber], list[str]]:
     """Bring an account in with all its numbers, by a token or by a code. Numbers are not registered here.
 
+    Returns the account's numbers, and the ids of those that another tenant holds: they stay there, the rest comes in.
     Raises as `embedded_signup` does.
     """
     token = access_token or exchange(tenant_id=tenant_id, environment=environment, code=code or "")
     grant = check(environment=environment, token=token, waba_id=waba_id)
     read_at = now()
     views = {str(view["id"]): view for view in list_numbers(grant.graph, waba_id)}
-    account, numbers = adopt(tenant_id=tenant_id, grant=grant, views=views)
+    account, numbers = adopt(tenant_id=tenant_id, grant=grant, views=views, actor=actor)
     subscribe(account)
     for number in numbers:
         store_view(number, views[number.phone_number_id], read_at=read_at)
-    return list(account.numbers.select_related("account").defer("pin", "meta_snapshot").order_by("id"))
+    own = list(account.numbers.select_related("account").defer("pin", "meta_snapshot").order_by("id"))
+    return own, sorted(views.keys() - {number.phone_number_id for number in numbers})
 
 
 # --- Step 1: exchange the code ------------------------------------------------------------------------------
@@ -185,15 +193,27 @@ def list_numbers(graph: Graph, waba_id: str) -> list[dict[str, Any]]:
 
 
 def adopt(
-    *, tenant_id: UUID, grant: Grant, views: Mapping[str, Mapping[str, Any]]
+    *, tenant_id: UUID, grant: Grant, views: Mapping[str, Mapping[str, Any]], actor: Actor
 ) -> tuple[BusinessAccount, Sequence[PhoneNumber]]:
-    """Store the account with its token, and its proven numbers, as the tenant's. Raises Conflict.
+    """Store the account with its token, and its proven numbers, as the tenant's. Raises Conflict for the account.
 
-    New numbers are `pending` with `not_subscribed`, until the next steps say more.
+    Numbers that another tenant holds are left out. New ones are `pending` with `not_subscribed`, until the next steps
+    say more.
     """
+    leaving.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id, actor=actor)
     with connection.facts_change(tenant_id=tenant_id, waba_id=grant.waba_id):
         account = _adopt_account(tenant_id, grant)
-        return account, [_adopt_number(account, number_id, view) for number_id, view in views.items()]
+        adopted = [_adopt_number(account, number_id, view) for number_id, view in views.items()]
+        numbers = [number for number in adopted if number is not None]
+        actor.record(
+            "account.connect",
+            tenant_id=tenant_id,
+            target_type="account",
+            target_id=account.waba_id,
+            environment=account.environment,
+            phone_number_ids=[number.phone_number_id for number in numbers],
+        )
+        return account, numbers
 
 
 def _adopt_account(tenant_id: UUID, grant: Grant) -> BusinessAccount:
@@ -208,7 +228,7 @@ def _adopt_account(tenant_id: UUID, grant: Grant) -> BusinessAccount:
         defaults={"tenant_id": tenant_id, "environment": grant.environment, **token_columns},
     )
     if account.tenant_id != tenant_id:
-        raise Conflict("This business account is connected to another tenant.")
+        raise leaving.held_by_another("business account")
     if account.environment != grant.environment:
         raise Conflict(f"This business account is connected in the {account.environment} environment.")
     if not created:
@@ -221,7 +241,10 @@ def _adopt_account(tenant_id: UUID, grant: Grant) -> BusinessAccount:
     return account
 
 
-def _adopt_number(account: BusinessAccount, phone_number_id: str, view: Mapping[str, Any]) -> PhoneNumber:
+def _adopt_number(
+    account: BusinessAccount, phone_number_id: str, view: Mapping[str, Any]
+) -> PhoneNumber | None:
+    """The account's number, made or updated; None when another tenant holds it."""
     columns = {
         name: value
         for name, value in upstream.number_columns(view).items()
@@ -238,7 +261,7 @@ def _adopt_number(account: BusinessAccount, phone_number_id: str, view: Mapping[
         },
     )
     if number.tenant_id != account.tenant_id:
-        raise Conflict("This number is connected to another tenant.")
+        return None
     PhoneNumber.objects.filter(pk=number.pk).update(
         account=account, environment=account.environment, taken_away=None, **columns
     )

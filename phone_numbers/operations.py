@@ -7,12 +7,14 @@ through; coexistence numbers are never registered or deregistered (409 `conflict
 from uuid import UUID
 
 import structlog
+from django.db import transaction
 
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
 from gateway.upstream.client import GraphAnswer
 from gateway.upstream.numbers import digits_of
 from phone_numbers import connection, onboarding
+from phone_numbers.actors import Actor
 from phone_numbers.graph_calls import FAILURES, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tokens import accepted_for
@@ -52,24 +54,39 @@ def subscribe(number: PhoneNumber) -> PhoneNumber:
     return PhoneNumber.objects.select_related("account").get(pk=number.pk)
 
 
-def register(number: PhoneNumber, *, pin: str | None) -> GraphAnswer:
+def find_account(*, tenant_id: UUID, environment: str, waba_id: str) -> BusinessAccount:
+    """The tenant's business account in the caller's environment. Raises NotFound."""
+    accounts = BusinessAccount.objects.for_tenant(tenant_id).filter(environment=environment)
+    account = accounts.filter(waba_id=waba_id).first()
+    if account is None:
+        raise NotFound("There is no such business account.")
+    return account
+
+
+def register(number: PhoneNumber, *, actor: Actor, pin: str | None) -> GraphAnswer:
     """Register with the given PIN, the stored one, or a new one. Raises Conflict for a coexistence number."""
     _refuse_coexistence(number, "registered")
     chosen = pin or onboarding.keep_pin(number)
     graph = graph_of(number.account)
     answer = accepted_for(number.account, graph.register(number.phone_number_id, pin=chosen))
     onboarding.note_registered(number, pin=chosen)
+    _record(number, "number.register", actor)
     return answer
 
 
-def deregister(number: PhoneNumber) -> GraphAnswer:
+def deregister(number: PhoneNumber, *, actor: Actor) -> GraphAnswer:
     """Take the number off the Cloud API. Raises Conflict for a coexistence number."""
     _refuse_coexistence(number, "deregistered")
     graph = graph_of(number.account)
     answer = accepted_for(number.account, graph.deregister(number.phone_number_id))
     with connection.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         PhoneNumber.objects.filter(pk=number.pk).update(registered=False, facts_changed_at=now())
+        _record(number, "number.deregister", actor)
     return answer
+
+
+def _record(number: PhoneNumber, action: str, actor: Actor) -> None:
+    actor.record(action, tenant_id=number.tenant_id, target_type="number", target_id=number.phone_number_id)
 
 
 def _refuse_coexistence(number: PhoneNumber, done: str) -> None:
@@ -77,11 +94,13 @@ def _refuse_coexistence(number: PhoneNumber, done: str) -> None:
         raise Conflict(f"A number that is used in the WhatsApp Business app is never {done} by the service.")
 
 
-def set_two_step_pin(number: PhoneNumber, *, pin: str) -> GraphAnswer:
+def set_two_step_pin(number: PhoneNumber, *, actor: Actor, pin: str) -> GraphAnswer:
     """Set the two-step PIN, and keep it for later registrations."""
     graph = graph_of(number.account)
     answer = accepted_for(number.account, graph.set_pin(number.phone_number_id, pin=pin))
-    PhoneNumber.objects.filter(pk=number.pk).update(pin=pin)
+    with transaction.atomic():
+        PhoneNumber.objects.filter(pk=number.pk).update(pin=pin)
+        _record(number, "number.two_step", actor)
     return answer
 
 
@@ -100,7 +119,9 @@ def verify_code(number: PhoneNumber, *, code: str) -> GraphAnswer:
     return accepted_for(number.account, graph.verify_code(number.phone_number_id, code=code.replace("-", "")))
 
 
-def migrate(*, tenant_id: UUID, environment: str, waba_id: str, cc: str, phone_number: str) -> GraphAnswer:
+def migrate(
+    *, tenant_id: UUID, environment: str, actor: Actor, waba_id: str, cc: str, phone_number: str
+) -> GraphAnswer:
     """Begin to move a number from another provider; request-code, verify-code and register follow (upstream fact 1.5).
 
     The number exists here from the upstream's answer on, `pending`, under the id in it.
@@ -123,6 +144,13 @@ def migrate(*, tenant_id: UUID, environment: str, waba_id: str, cc: str, phone_n
                     "display_phone_number": f"+{digits}",
                     "digits": digits,
                 },
+            )
+            actor.record(
+                "number.migrate",
+                tenant_id=tenant_id,
+                target_type="number",
+                target_id=str(phone_number_id),
+                waba_id=waba_id,
             )
     return answer
 

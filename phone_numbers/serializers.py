@@ -48,6 +48,21 @@ class ImportedNumberOut(serializers.ModelSerializer[PhoneNumber]):
 class ConnectedAccountOut(serializers.Serializer[dict[str, Any]]):
     waba_id = serializers.CharField()
     numbers = ImportedNumberOut(many=True)
+    held_elsewhere = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Numbers of the account that another tenant holds; not imported.",
+    )
+
+
+class ReleasedNumberOut(serializers.Serializer[dict[str, Any]]):
+    phone_number_id = serializers.CharField()
+    released = serializers.BooleanField()
+
+
+class ReleasedAccountOut(serializers.Serializer[dict[str, Any]]):
+    waba_id = serializers.CharField()
+    phone_number_ids = serializers.ListField(child=serializers.CharField())
+    released = serializers.BooleanField()
 
 
 class RefreshIn(serializers.Serializer[dict[str, Any]]):

@@ -165,11 +165,12 @@ class _Run:
 
     def put_off(self, error: Exception) -> None:
         """Release the lease and try again later."""
-        account = BusinessAccount.objects.only("sync_failures").get(pk=self.account_id)
-        failures, wait = after_failure(account.sync_failures, error)
-        BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease).update(
-            sync_lease_until=None, sync_failures=failures, next_sync_at=now() + wait
-        )
+        held = BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease)
+        failures = held.values_list("sync_failures", flat=True).first()
+        if failures is None:
+            return  # released meanwhile, or read by another run
+        failures, wait = after_failure(failures, error)
+        held.update(sync_lease_until=None, sync_failures=failures, next_sync_at=now() + wait)
         code = error.verdict.code if isinstance(error, Refused) else None
         log.warning("sync_failed", account=str(self.account_id), error=type(error).__name__, code=code)
 

@@ -84,8 +84,8 @@ def check(account: BusinessAccount, *, doubted: bool = False) -> None:
         # The upstream refused the token, so `debug_token` alone is not enough: the token must open the account.
         works = not judge(graph_of(account).account(account.waba_id)).token_problem
     with connection.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
-        current = BusinessAccount.objects.select_for_update().get(pk=account.pk)
-        if current.access_token != token:
+        current = BusinessAccount.objects.select_for_update().filter(pk=account.pk).first()
+        if current is None or current.access_token != token:
             return
         current.token_checked_at = now()
         if works:

@@ -19,7 +19,11 @@ def store_view(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetim
     What a command or an event said later than `read_at` about the registration stands.
     """
     with connection.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
-        current = PhoneNumber.objects.select_for_update(of=("self",)).defer("pin").get(pk=number.pk)
+        current = (
+            PhoneNumber.objects.select_for_update(of=("self",)).defer("pin").filter(pk=number.pk).first()
+        )
+        if current is None:
+            return  # released meanwhile
         columns = {**upstream.number_columns(view), "meta_snapshot": dict(view), "refreshed_at": now()}
         registered = upstream.registered(view)
         outdated = current.facts_changed_at is not None and current.facts_changed_at > read_at

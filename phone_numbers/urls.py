@@ -1,7 +1,7 @@
 from django.urls import path
 
 from phone_numbers.admin_api import AdminNumbersView
-from phone_numbers.views import BusinessProfileView, ConnectSessionsView, NumbersView
+from phone_numbers.views import AccountsView, BusinessProfileView, ConnectSessionsView, NumbersView
 
 _NUMBER = "numbers/<str:phone_number_id>"
 
@@ -14,7 +14,8 @@ urlpatterns = [
     ),
     path("numbers/connect", NumbersView.as_view({"post": "connect"}), name="number-connect"),
     path("numbers/migrate", NumbersView.as_view({"post": "migrate"}), name="number-migrate"),
-    path(_NUMBER, NumbersView.as_view({"get": "retrieve"}), name="number"),
+    path(_NUMBER, NumbersView.as_view({"get": "retrieve", "delete": "destroy"}), name="number"),
+    path("accounts/<str:waba_id>", AccountsView.as_view({"delete": "destroy"}), name="account"),
     path(f"{_NUMBER}/register", NumbersView.as_view({"post": "register"}), name="number-register"),
     path(f"{_NUMBER}/deregister", NumbersView.as_view({"post": "deregister"}), name="number-deregister"),
     path(f"{_NUMBER}/two-step", NumbersView.as_view({"post": "two_step"}), name="number-two-step"),

@@ -5,6 +5,7 @@ What belongs to the caller's other environment is 404, as what belongs to somebo
 
 from typing import Any
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.http import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -12,11 +13,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.errors import NotFound
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.client import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.errors import passed_through, unreachable
-from phone_numbers import onboarding, operations
+from phone_numbers import leaving, onboarding, operations
+from phone_numbers.actors import Actor
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.serializers import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
@@ -31,6 +34,8 @@ from phone_numbers.serializers import (
     RefreshedNumberOut,
     RefreshIn,
     RegisterIn,
+    ReleasedAccountOut,
+    ReleasedNumberOut,
     RequestCodeIn,
     TwoStepIn,
     VerifyCodeIn,
@@ -44,6 +49,8 @@ class UpstreamCallsView(ResourceViewSet):
     """A view whose flow calls the upstream: what it refuses passes through, no answer is 502."""
 
     def handle_exception(self, exc: Exception) -> Any:
+        if isinstance(exc, ObjectDoesNotExist):
+            exc = NotFound("This was released while the operation ran.")
         if isinstance(exc, Refused):
             return passed_through(exc.answer, exc.verdict)
         if isinstance(exc, UpstreamUnreachable):
@@ -91,6 +98,17 @@ class NumbersView(UpstreamCallsView):
         return Response(RefreshedNumberOut(operations.refresh(number)).data)
 
     @extend_schema(
+        operation_id="release_number",
+        summary="Release a number",
+        description="Its events stay. With the last number of a business account the account is released too.",
+        tags=["Numbers"],
+        responses=ReleasedNumberOut,
+    )
+    def destroy(self, request: Request, phone_number_id: str) -> Response:
+        leaving.release_number(_number(request, phone_number_id), actor=Actor.of(request))
+        return Response(ReleasedNumberOut({"phone_number_id": phone_number_id, "released": True}).data)
+
+    @extend_schema(
         operation_id="embedded_signup",
         summary="Finish an embedded sign-up",
         description="Exchanges the code, subscribes the account and registers the number.",
@@ -101,7 +119,7 @@ class NumbersView(UpstreamCallsView):
     def embedded_signup(self, request: Request) -> Response:
         require_new_numbers_allowed(tenant_of(request).id)
         body = checked(EmbeddedSignupIn(data=request.data))
-        number = onboarding.embedded_signup(**_owner(request), **body)
+        number = onboarding.embedded_signup(**_owner(request), actor=Actor.of(request), **body)
         return Response(NumberOut(number).data)
 
     @extend_schema(
@@ -115,8 +133,12 @@ class NumbersView(UpstreamCallsView):
     def connect(self, request: Request) -> Response:
         require_new_numbers_allowed(tenant_of(request).id)
         body = checked(ConnectIn(data=request.data))
-        numbers = onboarding.connect(**_owner(request), **body)
-        return Response(ConnectedAccountOut({"waba_id": body["waba_id"], "numbers": numbers}).data)
+        numbers, held_elsewhere = onboarding.connect(**_owner(request), actor=Actor.of(request), **body)
+        return Response(
+            ConnectedAccountOut(
+                {"waba_id": body["waba_id"], "numbers": numbers, "held_elsewhere": held_elsewhere}
+            ).data
+        )
 
     @extend_schema(
         operation_id="migrate_number",
@@ -129,7 +151,7 @@ class NumbersView(UpstreamCallsView):
     def migrate(self, request: Request) -> HttpResponseBase:
         require_new_numbers_allowed(tenant_of(request).id)
         body = checked(MigrateIn(data=request.data))
-        return _verbatim(operations.migrate(**_owner(request), **body))
+        return _verbatim(operations.migrate(**_owner(request), actor=Actor.of(request), **body))
 
     @extend_schema(
         operation_id="register_number",
@@ -141,7 +163,9 @@ class NumbersView(UpstreamCallsView):
     )
     def register(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(RegisterIn(data=request.data))
-        return _verbatim(operations.register(_number(request, phone_number_id), **body))
+        return _verbatim(
+            operations.register(_number(request, phone_number_id), actor=Actor.of(request), **body)
+        )
 
     @extend_schema(
         operation_id="deregister_number",
@@ -152,7 +176,7 @@ class NumbersView(UpstreamCallsView):
         responses={200: VERBATIM},
     )
     def deregister(self, request: Request, phone_number_id: str) -> HttpResponseBase:
-        return _verbatim(operations.deregister(_number(request, phone_number_id)))
+        return _verbatim(operations.deregister(_number(request, phone_number_id), actor=Actor.of(request)))
 
     @extend_schema(
         operation_id="request_verification_code",
@@ -188,7 +212,9 @@ class NumbersView(UpstreamCallsView):
     )
     def two_step(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(TwoStepIn(data=request.data))
-        return _verbatim(operations.set_two_step_pin(_number(request, phone_number_id), **body))
+        return _verbatim(
+            operations.set_two_step_pin(_number(request, phone_number_id), actor=Actor.of(request), **body)
+        )
 
     @extend_schema(
         operation_id="subscribe_number",
@@ -200,6 +226,26 @@ class NumbersView(UpstreamCallsView):
     )
     def subscribe(self, request: Request, phone_number_id: str) -> Response:
         return Response(ConnectionOut(operations.subscribe(_number(request, phone_number_id))).data)
+
+
+class AccountsView(ResourceViewSet):
+    """A tenant's business accounts."""
+
+    @extend_schema(
+        operation_id="release_account",
+        summary="Release a business account",
+        description="Unsubscribes the account upstream, forgets its token and all its numbers. Its events stay.",
+        tags=["Numbers"],
+        responses=ReleasedAccountOut,
+    )
+    def destroy(self, request: Request, waba_id: str) -> Response:
+        account = operations.find_account(**_owner(request), waba_id=waba_id)
+        phone_number_ids = leaving.release_account(account, actor=Actor.of(request))
+        return Response(
+            ReleasedAccountOut(
+                {"waba_id": waba_id, "phone_number_ids": phone_number_ids, "released": True}
+            ).data
+        )
 
 
 class BusinessProfileView(UpstreamCallsView):

@@ -107,6 +107,11 @@ def _number(world: World) -> Ids:
     return {"phone_number_id": number.phone_number_id}
 
 
+def _account(world: World) -> Ids:
+    number = PhoneNumber.objects.select_related("account").get(**_number(world))
+    return {"waba_id": number.account.waba_id}
+
+
 def _template(world: World) -> Ids:
     number = PhoneNumber.objects.select_related("account").get(**_number(world))
     mirror.store_one(number.account, {"id": "410000000000001", "name": "order"}, since=now())
@@ -248,6 +253,8 @@ ROWS: dict[str, Row] = {
     "GET /v1/messages/batch/{batch_id}/items": Row(_batch),
     "POST /v1/messages/batch/{batch_id}/cancel": Row(_batch),
     "POST /v1/messages/batch/{batch_id}/retry": Row(_batch),
+    "DELETE /v1/numbers/{phone_number_id}": Row(_number),
+    "DELETE /v1/accounts/{waba_id}": Row(_account),
     "GET /v1/templates": Row(),
     "POST /v1/templates": Row(),
     "GET /v1/templates/{template_id}": Row(_template),

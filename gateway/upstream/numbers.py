@@ -78,6 +78,10 @@ class Graph:
         """`POST /{WABA}/subscribed_apps`: the account's notifications come to the service's app."""
         return self._call("POST", f"{waba_id}/subscribed_apps")
 
+    def unsubscribe(self, waba_id: str) -> GraphAnswer:
+        """`DELETE /{WABA}/subscribed_apps`: no notification of the account comes any more."""
+        return self._call("DELETE", f"{waba_id}/subscribed_apps")
+
     def subscriptions(self, waba_id: str) -> GraphAnswer:
         """`GET /{WABA}/subscribed_apps`; read it with `subscribed_to_us`."""
         return self._call("GET", f"{waba_id}/subscribed_apps")

@@ -1,7 +1,8 @@
 """Whose a change of a notification is (upstream fact 3.2): first step of the incoming flow after normalising.
 
-Each change is routed by itself, never by the first one of its notification. A number's owner never changes, so a
-process remembers it for a second: a busy number costs one look-up a second. What is unknown is looked up each time.
+Each change is routed by itself, never by the first one of its notification. A process remembers the owner of a number
+for a second, as long as the notifications name the same account: a busy number costs one look-up a second. What is
+unknown is looked up each time.
 """
 
 from collections.abc import Collection
@@ -75,7 +76,7 @@ def _recall(change: Change, environments: Collection[str]) -> lookup.NumberRoute
         return None
     for environment in environments:
         until, number = _numbers.get((environment, route.phone_number_id), (0.0, None))
-        if until > monotonic():
+        if number is not None and until > monotonic() and number.waba_id == route.entry_id:
             return number
     return None
 
@@ -95,12 +96,18 @@ def forget() -> None:
 
 
 def _owner(change: Change, known: lookup.Routes) -> Owner | None:
-    """The first hit of: the account named in the value, the number, the entry as account."""
+    """The first hit of: the account named in the value, the number, the entry as account.
+
+    A number that moved to another tenant's account counts for that account, though its former owner still holds it.
+    """
     route = change.route
     account = known.accounts.get(route.waba_info_id or "")
     number = None if account else known.numbers.get(route.phone_number_id or "")
+    entry = known.accounts.get(route.entry_id or "")
+    if number is not None and entry is not None and entry.tenant_id != number.tenant_id:
+        return Owner(entry.tenant_id, entry.environment, entry.waba_id)
     if number is None:
-        account = account or known.accounts.get(route.entry_id or "")
+        account = account or entry
         if account is None:
             return None
         # A migrated number keeps its digits: an id that the upstream names is never replaced by an older one's.

@@ -21,6 +21,7 @@ from gateway.api.errors import Conflict, MetaUnreachable, NotFound, ServiceError
 from gateway.clock import now
 from gateway.upstream.client import UpstreamUnreachable
 from phone_numbers import onboarding
+from phone_numbers.actors import Actor
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect.return_urls import with_result
 from phone_numbers.models import ConnectSession, PhoneNumber
@@ -122,14 +123,19 @@ def _onboard(
     session: ConnectSession, *, code: str, waba_id: str, phone_number_id: str | None
 ) -> list[PhoneNumber]:
     tenant_id, environment = session.tenant_id, session.environment
+    actor = Actor(details={"connect_session": session.public_id})
     if phone_number_id is None:
-        return onboarding.connect(tenant_id=tenant_id, environment=environment, code=code, waba_id=waba_id)
+        numbers, _held_elsewhere = onboarding.connect(
+            tenant_id=tenant_id, environment=environment, code=code, waba_id=waba_id, actor=actor
+        )
+        return numbers
     number = onboarding.embedded_signup(
         tenant_id=tenant_id,
         environment=environment,
         code=code,
         waba_id=waba_id,
         phone_number_id=phone_number_id,
+        actor=actor,
     )
     return [number]
 

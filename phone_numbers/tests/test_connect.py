@@ -37,6 +37,7 @@ def test_all_numbers_of_the_account_are_imported(
                 account.phone_number_ids, account.display_phone_numbers, states, strict=True
             )
         ],
+        "held_elsewhere": [],
     }
     assert not any("register" in call for call in simulator.calls(account.phone_number_id))
 

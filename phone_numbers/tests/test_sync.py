@@ -9,6 +9,7 @@ import pytest
 from gateway import health
 from gateway.clock import now
 from phone_numbers import connection, onboarding, sync, tasks, tokens
+from phone_numbers.actors import Actor
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
 from phone_numbers.tests.reading import moves, published
 from phone_numbers.tests.test_connection import in_threads, make_account, make_number, state_of
@@ -37,7 +38,11 @@ def queued(monkeypatch: pytest.MonkeyPatch) -> list[tuple[UUID, datetime]]:
 def connect(simulator: RunningSimulator, tenant: Tenant, **values: Any) -> SimulatedAccount:
     account = simulator.account(**values)
     onboarding.connect(
-        tenant_id=tenant.id, environment="live", waba_id=account.waba_id, access_token=account.access_token
+        actor=Actor(),
+        tenant_id=tenant.id,
+        environment="live",
+        waba_id=account.waba_id,
+        access_token=account.access_token,
     )
     return account
 
@@ -261,6 +266,7 @@ def test_a_new_token_is_warned_of_anew(simulator: RunningSimulator, tenant: Tena
     assert tokens.warn_of_ends() == 1
     fresh = simulator.control("POST", "tokens", {"waba_id": account.waba_id, "variant": "60_days"})
     onboarding.connect(
+        actor=Actor(),
         tenant_id=tenant.id,
         environment="live",
         waba_id=account.waba_id,

@@ -7,6 +7,7 @@ from django.conf import settings
 
 from gateway.clock import now
 from phone_numbers import onboarding, tasks
+from phone_numbers.actors import Actor
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator
@@ -16,7 +17,11 @@ from tests.simulated import RunningSimulator
 def test_an_account_is_read_again_by_its_task(simulator: RunningSimulator, tenant: Tenant) -> None:
     account = simulator.account()
     onboarding.connect(
-        tenant_id=tenant.id, environment="live", waba_id=account.waba_id, access_token=account.access_token
+        actor=Actor(),
+        tenant_id=tenant.id,
+        environment="live",
+        waba_id=account.waba_id,
+        access_token=account.access_token,
     )
     simulator.change_number(account.phone_number_id, quality_rating="RED")
     lease = now() + timedelta(minutes=1)

@@ -1,0 +1,308 @@
+"""Leaving: what is forgotten, what stays, and who can have the number next."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection as database
+from django.db.models import Q
+from django.test import Client
+from django.urls import reverse
+
+from billing import usage
+from gateway.clock import now
+from messaging.models import MessageTemplate
+from phone_numbers import connection, leaving, onboarding, sync
+from phone_numbers.actors import Actor
+from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber, RedeemedCode
+from phone_numbers.tests.conftest import verified_endpoint
+from phone_numbers.tests.reading import moves, published
+from tenants.models import AuditEntry, Tenant, User
+from tests.fixtures import Api, assert_error
+from tests.simulated import RunningSimulator, SimulatedAccount
+from webhooks.models import Endpoint
+
+pytestmark = pytest.mark.django_db
+
+CONNECT = "/v1/numbers/connect"
+
+
+def connect(api: Api, account: SimulatedAccount, **values: Any) -> Any:
+    body = {"waba_id": account.waba_id, "access_token": account.access_token, **values}
+    return api.post(CONNECT, body)
+
+
+def subscribed(simulator: RunningSimulator, account: SimulatedAccount) -> bool:
+    return bool(simulator.control("GET", f"accounts/{account.waba_id}")["subscribed"])
+
+
+def audited(tenant: Tenant) -> list[str]:
+    entries = AuditEntry.objects.filter(tenant_id=tenant.id, target_type__in=["number", "account"])
+    return list(entries.order_by("id").values_list("action", flat=True))
+
+
+def test_an_account_leaves_with_its_token_and_numbers_and_another_tenant_can_connect_it(
+    api: Api,
+    other_api: Api,
+    tenant: Tenant,
+    other_tenant: Tenant,
+    endpoint: Endpoint,
+    simulator: RunningSimulator,
+) -> None:
+    account = simulator.account(2)
+    answer = api.post(CONNECT, {"waba_id": account.waba_id, "code": account.code})
+    assert answer.status_code == 200
+    row = BusinessAccount.objects.get()
+    MessageTemplate.objects.create(
+        tenant=tenant,
+        account=row,
+        environment="live",
+        template_id="1",
+        name="order",
+        language="en_US",
+        status="APPROVED",
+        category="UTILITY",
+        document="{}",
+        changed_at=now(),
+    )
+    assert RedeemedCode.objects.exists()
+    assert_error(connect(other_api, account), 409, "conflict")
+
+    answer = api.delete(f"/v1/accounts/{account.waba_id}")
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"waba_id": account.waba_id, "phone_number_ids": account.phone_number_ids, "released": True},
+    )
+    assert not subscribed(simulator, account)
+    for model in (BusinessAccount, PhoneNumber, RedeemedCode, MessageTemplate):
+        assert not model._default_manager.exists(), model
+    assert api.get("/v1/numbers").json()["data"] == []
+    assert_error(api.delete(f"/v1/accounts/{account.waba_id}"), 404, "not_found")
+    assert moves(tenant)[-2:] == [("connected", "disconnected", "released")] * 2
+    tenant.refresh_from_db()
+    assert not tenant.number_connected
+    assert audited(tenant) == ["account.connect", "account.release"]
+
+    verified_endpoint(other_tenant)
+    assert connect(other_api, account).status_code == 200
+    assert subscribed(simulator, account)
+    assert {number.tenant for number in PhoneNumber.objects.all()} == {other_tenant}
+    assert len(published(tenant, "number.connection")) == len(moves(tenant)) + 2, (
+        "no event of the new owner's"
+    )
+
+
+def test_a_number_leaves_and_the_last_one_takes_its_account_along(
+    api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator
+) -> None:
+    account = simulator.account(2)
+    connect(api, account)
+    first, second = account.phone_number_ids
+    answer = api.delete(f"/v1/numbers/{first}")
+    assert (answer.status_code, answer.json()) == (200, {"phone_number_id": first, "released": True})
+    assert_error(api.get(f"/v1/numbers/{first}"), 404, "not_found")
+    assert api.get(f"/v1/numbers/{second}").json()["connection_state"] == "connected"
+    assert subscribed(simulator, account)
+    tenant.refresh_from_db()
+    assert tenant.number_connected
+    assert api.delete(f"/v1/numbers/{second}").status_code == 200
+    assert not BusinessAccount.objects.exists()
+    assert not subscribed(simulator, account)
+    assert audited(tenant) == ["account.connect", "number.release", "number.release", "account.release"]
+
+
+def test_a_number_that_comes_back_has_events_of_its_own_again(
+    api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator
+) -> None:
+    account = simulator.account()
+    for _ in range(2):
+        connect(api, account)
+        api.delete(f"/v1/numbers/{account.phone_number_id}")
+    once = [("pending", "connected", None), ("connected", "disconnected", "released")]
+    assert moves(tenant) == once * 2
+
+
+def test_usage_keeps_the_time_of_a_number_that_left(
+    api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator, settings: Any
+) -> None:
+    settings.BILLING_MIN_CONNECTED_HOURS = 0
+    account = simulator.account()
+    connect(api, account)
+    began = now()
+    (before,) = usage.active_numbers(tenant_id=tenant.id, start=tenant.created_at, end=began)
+    api.delete(f"/v1/numbers/{account.phone_number_id}")
+    (after,) = usage.active_numbers(tenant_id=tenant.id, start=tenant.created_at, end=now())
+    assert after.phone_number_id == before.phone_number_id == account.phone_number_id
+    assert after.display_phone_number == before.display_phone_number
+    assert not NumberStateInterval.objects.filter(to_at__isnull=True).exists()
+
+
+@pytest.mark.parametrize("trouble", ["token", "silence"])
+def test_leaving_works_without_the_upstream(
+    api: Api, tenant: Tenant, simulator: RunningSimulator, settings: Any, trouble: str
+) -> None:
+    account = simulator.account()
+    connect(api, account)
+    if trouble == "token":
+        simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
+    else:
+        settings.META_GRAPH_URL = "http://127.0.0.1:9"
+    assert api.delete(f"/v1/accounts/{account.waba_id}").status_code == 200
+    assert not BusinessAccount.objects.exists()
+
+
+def test_a_row_whose_secrets_no_key_opens_can_leave(
+    api: Api, tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    account = simulator.account()
+    connect(api, account)
+    with database.cursor() as cursor:
+        cursor.execute("UPDATE numbers_businessaccount SET access_token = 'broken'")
+        cursor.execute("UPDATE numbers_phonenumber SET pin = 'broken'")
+    assert api.delete(f"/v1/numbers/{account.phone_number_id}").status_code == 200
+    assert not BusinessAccount.objects.exists()
+
+
+def test_what_the_upstream_removed_moves_to_the_next_tenant(
+    api: Api, other_api: Api, tenant: Tenant, other_tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    account = simulator.account()
+    connect(api, account)
+    PhoneNumber.objects.update(pin="271828")
+    assert_error(connect(other_api, account), 409, "conflict")
+    BusinessAccount.objects.update(taken_away="account_removed")
+    assert connect(other_api, account).status_code == 200
+    number = PhoneNumber.objects.get()
+    assert (number.tenant, number.pin) == (other_tenant, None)
+    assert audited(tenant) == ["account.connect", "account.move"]
+    assert audited(other_tenant) == ["account.connect"]
+    assert_error(connect(api, account), 409, "conflict")
+
+
+def test_one_number_held_elsewhere_does_not_block_the_rest(
+    api: Api, other_api: Api, other_tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    account, elsewhere = simulator.account(2), simulator.account()
+    connect(other_api, elsewhere)
+    held, free = account.phone_number_ids
+    PhoneNumber.objects.update(phone_number_id=held)
+    answer = connect(api, account).json()
+    assert [number["phone_number_id"] for number in answer["numbers"]] == [free]
+    assert answer["held_elsewhere"] == [held]
+    assert PhoneNumber.objects.get(phone_number_id=held).tenant == other_tenant
+    body = {"code": account.code, "waba_id": account.waba_id, "phone_number_id": held}
+    assert_error(api.post("/v1/numbers/embedded-signup", body), 409, "conflict")
+    PhoneNumber.objects.filter(phone_number_id=held).update(taken_away="account_removed")
+    answer = connect(api, account).json()
+    assert {number["phone_number_id"] for number in answer["numbers"]} == {held, free}
+    assert answer["held_elsewhere"] == []
+
+
+def test_staff_release_a_number_and_an_account_and_nobody_else_does(
+    api: Api, tenant: Tenant, staff: User, simulator: RunningSimulator
+) -> None:
+    account = simulator.account(2)
+    connect(api, account)
+    number = PhoneNumber.objects.order_by("id").first()
+    row = BusinessAccount.objects.get()
+    assert number is not None
+    browser, pressed = Client(), {"_form_submitted": "on"}
+    support = User.objects.create_user("support@service.example", "a long enough password", is_staff=True)
+    release_number = reverse("admin:numbers_phonenumber_release", args=[number.pk])
+    release_account = reverse("admin:numbers_businessaccount_release", args=[row.pk])
+    browser.force_login(support)
+    for path in (release_number, release_account):
+        assert browser.post(path, pressed).status_code in {302, 403}
+    assert PhoneNumber.objects.count() == 2
+    browser.force_login(staff)
+    assert browser.post(release_number, pressed).status_code == 200
+    assert PhoneNumber.objects.count() == 1
+    assert browser.post(release_account, pressed).status_code == 200
+    assert not BusinessAccount.objects.exists()
+    entries = AuditEntry.objects.filter(action__endswith=".release")
+    assert [entry.actor_user_id for entry in entries] == [staff.pk] * 2
+
+
+@pytest.mark.parametrize("operation", ["register", "deregister", "two-step"])
+def test_number_operations_are_audited_with_the_acting_key(
+    api: Api, key: Any, tenant: Tenant, simulator: RunningSimulator, operation: str
+) -> None:
+    account = simulator.account()
+    connect(api, account)
+    body = {"pin": "271828"} if operation == "two-step" else {}
+    assert api.post(f"/v1/numbers/{account.phone_number_id}/{operation}", body).status_code == 200
+    entry = AuditEntry.objects.filter(tenant_id=tenant.id).latest("id")
+    assert entry.action == f"number.{operation.replace('-', '_')}"
+    assert (entry.target_id, entry.details["acting_key"]) == (account.phone_number_id, key.row.prefix)
+    assert "271828" not in str(entry.details)
+
+
+def in_threads(*calls: Callable[[], object]) -> list[BaseException]:
+    """Run calls at the same moment; what they raised."""
+    together, raised = threading.Barrier(len(calls)), list[BaseException]()
+
+    def run(call: Callable[[], object]) -> None:
+        together.wait()
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            raised.append(error)
+        finally:
+            database.close()
+
+    threads = [threading.Thread(target=run, args=[call]) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return raised
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_tenants_that_claim_a_removed_account_at_once_one_gets_all_of_it(
+    tenant: Tenant, other_tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    account = simulator.account(3)
+    former = Tenant.objects.create(name="Former", status=Tenant.Status.ACTIVE)
+    for _ in range(5):
+        PhoneNumber.objects.all().delete()
+        BusinessAccount.objects.all().delete()
+        claim(former, account)
+        BusinessAccount.objects.update(taken_away="account_removed")
+        raised = in_threads(lambda: claim(tenant, account), lambda: claim(other_tenant, account))
+        assert [type(error).__name__ for error in raised] == ["Conflict"]
+        owners = {number.tenant_id for number in PhoneNumber.objects.all()}
+        assert owners == {BusinessAccount.objects.get().tenant_id}
+        assert PhoneNumber.objects.count() == 3
+
+
+def claim(tenant: Tenant, account: SimulatedAccount) -> None:
+    onboarding.connect(
+        tenant_id=tenant.id,
+        environment="live",
+        waba_id=account.waba_id,
+        access_token=account.access_token,
+        actor=Actor(),
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_release_beside_a_sync_and_changes_of_facts_leaves_nothing_behind(
+    tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator
+) -> None:
+    account = simulator.account(2)
+    for _ in range(5):
+        claim(tenant, account)
+        row = BusinessAccount.objects.get()
+        ((account_id, lease),) = sync._claim(Q())
+        raised = in_threads(
+            lambda row=row: leaving.release_account(row, actor=Actor()),  # type: ignore[misc]
+            lambda i=account_id, at=lease: sync.run(account_id=i, lease=at),  # type: ignore[misc]
+            lambda: connection.recompute(tenant_id=tenant.id),
+            lambda: connection.token_failed(waba_id=account.waba_id),
+        )
+        assert raised == []
+        assert not PhoneNumber.objects.exists()
+        assert not BusinessAccount.objects.exists()
+        assert not NumberStateInterval.objects.filter(to_at__isnull=True).exists()
