@@ -102,7 +102,7 @@ class NumbersView(UpstreamCallsView):
         summary="Release a number",
         description="Its events stay. With the last number of a business account the account is released too.",
         tags=["Numbers"],
-        responses=ReleasedNumberOut,
+        responses={200: ReleasedNumberOut},
     )
     def destroy(self, request: Request, phone_number_id: str) -> Response:
         leaving.release_number(_number(request, phone_number_id), actor=Actor.of(request))
@@ -236,7 +236,7 @@ class AccountsView(ResourceViewSet):
         summary="Release a business account",
         description="Unsubscribes the account upstream, forgets its token and all its numbers. Its events stay.",
         tags=["Numbers"],
-        responses=ReleasedAccountOut,
+        responses={200: ReleasedAccountOut},
     )
     def destroy(self, request: Request, waba_id: str) -> Response:
         account = operations.find_account(**_owner(request), waba_id=waba_id)
