@@ -17,7 +17,7 @@ from unfold.widgets import (
 )
 
 from billing import profiles
-from billing.invoices import credit_notes
+from billing.invoices import credit_notes, replacing
 from billing.models import (
     BillingProfile,
     BillingSnapshot,
@@ -56,6 +56,14 @@ class CreditForm(BaseDialogForm):  # type: ignore[misc]
         decimal_places=2,
         widget=UnfoldAdminDecimalFieldWidget,
     )
+    reason = forms.CharField(
+        label="Reason (on the credit note)",
+        max_length=500,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+    )
+
+
+class ReplaceForm(BaseDialogForm):  # type: ignore[misc]
     reason = forms.CharField(
         label="Reason (on the credit note)",
         max_length=500,
@@ -105,7 +113,7 @@ class InvoiceAdmin(OfTenant):
     list_filter = ("status", "period", "supply_type")
     search_fields = ("number", "=tenant__id", "tenant__name")
     search_help_text = "Invoice number, tenant id or name"
-    actions_detail = ("credit", "payment")
+    actions_detail = ("credit", "replace", "payment")
     fields = (
         "number",
         "owner",
@@ -123,6 +131,8 @@ class InvoiceAdmin(OfTenant):
         "surplus",
         "place_of_supply",
         "supply_type",
+        "endorsement",
+        "replaces",
         "buyer",
         "seller",
         "reminders_sent",
@@ -187,6 +197,36 @@ class InvoiceAdmin(OfTenant):
             messages.success(request, f"Credit note {note.number} is issued.")
         return _to(reverse("admin:billing_invoice_change", args=[object_id]))
 
+    def has_replace_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("billing.add_creditnote")
+
+    @action(
+        description="Replace this invoice",
+        permissions=["replace"],
+        icon="find_replace",
+        variant=ActionVariant.WARNING,
+        dialog=dialog(
+            "Replace this invoice?",
+            "For a wrong buyer: correct the billing profile first. A credit note of everything that is left is issued,"
+            " and a new invoice for the same month. What was paid counts for the new one.",
+            "Replace",
+            ReplaceForm,
+        ),
+    )
+    def replace(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        new = _attempted(
+            request,
+            lambda: replacing.replace(
+                invoice_id=UUID(object_id),
+                reason=form.cleaned_data["reason"],
+                at=now(),
+                actor_user_id=request.user.pk,
+            ),
+        )
+        if new is not None:
+            messages.success(request, f"Invoice {new.number} replaces it.")
+        return _to(reverse("admin:billing_invoice_change", args=[new.pk if new else object_id]))
+
     def has_payment_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm("billing.add_paymentattempt")
 
@@ -231,6 +271,7 @@ class BillingProfileAdmin(OfTenant):
         "pin",
         "state_code",
         "phone",
+        "country",
         "is_sez",
     )
     readonly_fields = ("owner",)

@@ -10,7 +10,7 @@ from datetime import datetime
 import structlog
 
 from billing import reminders, restriction, snapshots
-from billing.invoices import issuing
+from billing.invoices import issuing, mailing
 from billing.isolation import SomeFailed
 from billing.payments import charging, mandates, notices, refunds
 
@@ -20,6 +20,8 @@ STEPS: dict[str, Callable[[datetime], int]] = {
     "trials_ended": snapshots.end_trials,
     "snapshots": snapshots.take,
     "invoices": issuing.issue_due,
+    "invoice_mails": mailing.send_invoices,
+    "credit_note_mails": mailing.send_credit_notes,
     "notices": notices.apply_waiting,
     "mandates": mandates.reconcile,
     "looked_up": charging.reconcile,

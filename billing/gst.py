@@ -8,10 +8,15 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from billing.money import rounded_share
 from billing.plan import GST_PERCENT, Charge
 from tenants.signup.tax_ids import STATES
 
-SupplyType = Literal["intra_state", "inter_state"]
+SupplyType = Literal["intra_state", "inter_state", "export"]
+
+UNION_TERRITORIES = {"04", "26", "31", "35", "38", "97"}
+"""Union territories without legislature, and other territory: UTGST in the place of SGST (UTGST Act section 2)."""
+FOREIGN = "96"
 
 NUMBER_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9/-]{0,15}")
 """Rule 46(b): at most 16 characters, letters, digits, `-` and `/`."""
@@ -19,35 +24,46 @@ NUMBER_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9/-]{0,15}")
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """Where a supply takes place, and whether that is within the seller's state."""
+    """Where a supply takes place, and how it is taxed."""
 
     state_code: str
     kind: SupplyType
+    zero_rated: bool = False
+    endorsement: str = ""
 
     @property
     def place(self) -> str:
         """As invoices name it: `29-Karnataka`."""
-        return f"{self.state_code}-{STATES[self.state_code]}"
+        name = "Other Country" if self.state_code == FOREIGN else STATES[self.state_code]
+        return f"{self.state_code}-{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Taxes:
-    """The taxes of an invoice in paise."""
+    """The taxes of a document in paise; `sgst_paise` is UTGST where the place of supply is such a territory."""
 
     cgst_paise: int
     sgst_paise: int
     igst_paise: int
+    place_code: str = ""
 
     @property
     def total_paise(self) -> int:
         return self.cgst_paise + self.sgst_paise + self.igst_paise
+
+    def like(self, tax_paise: int) -> "Taxes":
+        """Another amount of tax, split in the same way."""
+        if self.cgst_paise:
+            half = tax_paise // 2
+            return Taxes(tax_paise - half, half, 0, self.place_code)
+        return Taxes(0, 0, tax_paise, self.place_code)
 
     def rows(self) -> list["TaxRow"]:
         """Those that are charged, as answers and invoices list them."""
         half = GST_PERCENT / 2
         rows = (
             TaxRow("CGST", half, self.cgst_paise),
-            TaxRow("SGST", half, self.sgst_paise),
+            TaxRow("UTGST" if self.place_code in UNION_TERRITORIES else "SGST", half, self.sgst_paise),
             TaxRow("IGST", GST_PERCENT, self.igst_paise),
         )
         return [row for row in rows if row.amount_paise]
@@ -67,20 +83,54 @@ class TaxRow:
         return int(self.rate) if self.rate == int(self.rate) else self.rate
 
 
-def supply(*, seller_state: str, gstin_state: str | None, address_state: str | None, is_sez: bool) -> Supply:
+def supply(
+    *,
+    seller_state: str,
+    gstin_state: str | None,
+    address_state: str | None,
+    is_sez: bool,
+    foreign: bool = False,
+    undertaking: str = "",
+) -> Supply:
     """The place of supply (section 12(2)): the GSTIN's state, else that of the address on record, else the seller's.
 
-    A special economic zone is inter-state even within the seller's state.
+    A special economic zone is inter-state even within the seller's state. Supplies to it, and exports, carry IGST, or
+    none under a letter of undertaking (`undertaking` is its number); rule 46 gives the words of the endorsement.
     """
+    paid = (
+        f"under letter of undertaking {undertaking} without payment of integrated tax"
+        if undertaking
+        else "on payment of integrated tax"
+    )
+    if foreign:
+        return Supply(FOREIGN, "export", bool(undertaking), f"Supply meant for export {paid}")
     state = gstin_state or address_state or seller_state
-    return Supply(state, "intra_state" if state == seller_state and not is_sez else "inter_state")
+    if is_sez:
+        words = f"Supply to SEZ unit or SEZ developer for authorised operations {paid}"
+        return Supply(state, "inter_state", bool(undertaking), words)
+    return Supply(state, "intra_state" if state == seller_state else "inter_state")
 
 
-def taxes(charge: Charge, kind: SupplyType) -> Taxes:
-    """CGST and SGST in halves within a state, IGST between states."""
-    if kind == "intra_state":
-        return Taxes(charge.half_tax_paise, charge.half_tax_paise, 0)
-    return Taxes(0, 0, charge.tax_paise)
+def taxes(charge: Charge, supply: Supply) -> Taxes:
+    """CGST and SGST in halves within a state, IGST between states and abroad, none where it is zero-rated."""
+    if supply.zero_rated:
+        return Taxes(0, 0, 0, supply.state_code)
+    if supply.kind == "intra_state":
+        return Taxes(charge.half_tax_paise, charge.half_tax_paise, 0, supply.state_code)
+    return Taxes(0, 0, charge.tax_paise, supply.state_code)
+
+
+def credited_tax(*, total_paise: int, taxable_left: int, taxes_left: int, intra_state: bool) -> int:
+    """The tax in a credit of `total_paise`: its share, never more than is left to credit of tax or of taxable value.
+
+    Within a state it is even, so that CGST and SGST are equal whole paise.
+    """
+    if taxes_left == 0:
+        return 0
+    unit = 2 if intra_state else 1
+    share = rounded_share(total_paise, GST_PERCENT, (100 + GST_PERCENT) * unit)
+    least = -(-(total_paise - taxable_left) // unit)
+    return unit * max(least, min(share, taxes_left // unit))
 
 
 def document_number(prefix: str, financial_year: str, serial: int) -> str:

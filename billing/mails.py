@@ -7,14 +7,14 @@ could collect the same invoice twice.
 from typing import Any
 
 from billing import pay_links, profiles
-from billing.models import Invoice, Mandate
+from billing.models import CreditNote, Invoice, Mandate
 from billing.money import rupees
 from billing.periods import Period, ist_date
 from tenants import mail
 from tenants.models import Tenant
 
 
-def invoice_issued(invoice: Invoice) -> None:
+def invoice_issued(invoice: Invoice, pdf: mail.Attachment) -> None:
     """The month's invoice, and whether it will be debited or has to be paid."""
     mandate = Mandate.objects.for_tenant(invoice.tenant_id).filter(status=Mandate.Status.ACTIVE).first()
     debited = mandate is not None and invoice.total_paise <= mandate.max_amount_paise
@@ -22,6 +22,17 @@ def invoice_issued(invoice: Invoice) -> None:
         invoice.tenant,
         "invoice_issued",
         {**_facts(invoice), "debited": debited, "above_cap": mandate is not None and not debited},
+        pdf,
+    )
+
+
+def credit_note_issued(note: CreditNote, pdf: mail.Attachment) -> None:
+    """A credit note, with what is still due."""
+    _send(
+        note.invoice.tenant,
+        "credit_note",
+        {**_facts(note.invoice), "note": note, "credited": rupees(note.total_paise)},
+        pdf,
     )
 
 
@@ -46,6 +57,6 @@ def _facts(invoice: Invoice) -> dict[str, Any]:
     }
 
 
-def _send(tenant: Tenant, template: str, context: dict[str, Any]) -> None:
+def _send(tenant: Tenant, template: str, context: dict[str, Any], *attachments: mail.Attachment) -> None:
     if to := profiles.email_of(tenant):
-        mail.send(to=to, template=template, context={"tenant": tenant, **context})
+        mail.send(to=to, template=template, context={"tenant": tenant, **context}, attachments=attachments)

@@ -4,7 +4,8 @@ Rows and their invariants only; money is paise. Snapshots, invoices, their lines
 database triggers forbid changing them (migration 0002), except the payment columns of invoices.
 """
 
-from typing import ClassVar, Self
+from datetime import datetime
+from typing import Any, ClassVar, Self
 from uuid import UUID
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -25,10 +26,13 @@ from gateway.ids import uuid7
 from tenants.models import Tenant
 
 __all__ = [
+    "BalanceTransfer",
     "BankTransfer",
+    "BillingMail",
     "BillingProfile",
     "BillingSnapshot",
     "CreditNote",
+    "CreditNoteLine",
     "Invoice",
     "InvoiceLine",
     "InvoiceSeries",
@@ -40,7 +44,8 @@ __all__ = [
     "Refund",
 ]
 
-INVOICE = "inv_"
+INVOICE, CREDIT_NOTE = "inv_", "crn_"
+INDIA = "IN"
 
 
 class BillingProfile(models.Model):
@@ -58,6 +63,8 @@ class BillingProfile(models.Model):
     tax_id_type = models.CharField(max_length=10, blank=True)
     is_sez = models.BooleanField("special economic zone", default=False)
     phone = models.CharField(max_length=16, blank=True)
+    country = models.CharField(max_length=2, default=INDIA, db_default=INDIA)
+    """ISO 3166; a buyer outside of India is an export."""
 
     def __str__(self) -> str:
         return self.legal_name or str(self.pk)
@@ -128,7 +135,11 @@ class Invoice(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="invoices")
-    snapshot = models.OneToOneField(BillingSnapshot, on_delete=models.PROTECT, related_name="invoice")
+    snapshot = models.ForeignKey(BillingSnapshot, on_delete=models.PROTECT, related_name="invoices")
+    replaces = models.OneToOneField(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="replaced_by"
+    )
+    """The invoice of the same month that was credited in full, because its buyer was wrong."""
     number = models.CharField(max_length=16, unique=True)
     financial_year = models.CharField(max_length=4)
     period = models.CharField(max_length=7)
@@ -138,6 +149,8 @@ class Invoice(models.Model):
     buyer = models.JSONField()
     place_of_supply = models.CharField(max_length=60)
     supply_type = models.CharField(max_length=12)
+    endorsement = models.CharField(max_length=300, blank=True, default="", db_default="")
+    """What CGST rule 46 asks for on supplies to special economic zones and on exports."""
     active_numbers = models.PositiveIntegerField()
     subtotal_paise = models.BigIntegerField()
     cgst_paise = models.BigIntegerField()
@@ -176,6 +189,11 @@ class Invoice(models.Model):
                 ),
                 name="invoice_adds_up",
             ),
+            models.UniqueConstraint(
+                fields=["snapshot"],
+                condition=Q(replaces__isnull=True),
+                name="first_invoice_once_per_snapshot",
+            ),
             models.CheckConstraint(
                 condition=Q(credited_paise__gte=0, credited_paise__lte=F("total_paise")),
                 name="credit_within_invoice",
@@ -209,7 +227,26 @@ class Invoice(models.Model):
 
     @property
     def taxes(self) -> gst.Taxes:
-        return gst.Taxes(self.cgst_paise, self.sgst_paise, self.igst_paise)
+        return gst.Taxes(
+            self.cgst_paise,
+            self.sgst_paise,
+            self.igst_paise,
+            place_code=self.place_of_supply.partition("-")[0],
+        )
+
+    @property
+    def numbers(self) -> list[dict[str, Any]]:
+        """The numbers billed, with the intervals in which they were connected."""
+        return [
+            {
+                **number,
+                "intervals": [
+                    {end: datetime.fromisoformat(moment) for end, moment in span.items()}
+                    for span in number.get("intervals", ())
+                ],
+            }
+            for number in self.snapshot.numbers
+        ]
 
     @property
     def lines_in_order(self) -> models.QuerySet["InvoiceLine"]:
@@ -259,7 +296,7 @@ class InvoiceLine(models.Model):
 
 
 class CreditNote(models.Model):
-    """A correction of an issued invoice, by staff; its own series."""
+    """A correction of an issued invoice, by staff; its own series. Seller and buyer are those of the invoice."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="credit_notes")
@@ -281,3 +318,60 @@ class CreditNote(models.Model):
 
     def __str__(self) -> str:
         return self.number
+
+    @property
+    def public_id(self) -> str:
+        return ids.encode(CREDIT_NOTE, self.id)
+
+    @property
+    def taxes(self) -> gst.Taxes:
+        """The tax that is credited, split as the invoice's is."""
+        return self.invoice.taxes.like(self.tax_paise)
+
+    @property
+    def lines_in_order(self) -> models.QuerySet["CreditNoteLine"]:
+        return self.lines.order_by("id")
+
+
+class CreditNoteLine(models.Model):
+    """A line of a credit note: a taxable amount, without GST."""
+
+    credit_note = models.ForeignKey(CreditNote, on_delete=models.PROTECT, related_name="lines")
+    description = models.CharField(max_length=200)
+    sac = models.CharField(max_length=6)
+    amount_paise = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return self.description
+
+
+class BalanceTransfer(models.Model):
+    """Money that was paid for an invoice and counts for the one that replaced it; negative: taken back again."""
+
+    id = models.BigAutoField(primary_key=True)
+    from_invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="balance_given")
+    to_invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="balance_received")
+    amount_paise = models.BigIntegerField()
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.from_invoice_id} to {self.to_invoice_id}"
+
+
+class BillingMail(models.Model):
+    """A mail that goes out once: the row is written in the transaction that queues it."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="billing_mails")
+    kind = models.CharField(max_length=30)
+    key = models.CharField(max_length=100)
+    """What it is about: an invoice's number, a month, a mandate with the days left."""
+    sent_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["tenant", "kind", "key"], name="billing_mail_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from billing import plan, profiles
+from billing import gst, parties, plan, profiles
 from billing.models import BillingProfile, Invoice, Mandate
 from billing.payments import mandates
 from billing.periods import Period, ist_date
@@ -23,6 +23,8 @@ class NextCharge:
     period: str
     invoice_on: date
     numbers: int
+    lines: Sequence[plan.Line]
+    taxes: Sequence[gst.TaxRow]
     subtotal_paise: int
     tax_paise: int
     total_paise: int
@@ -76,11 +78,15 @@ def _next_charge(tenant: Tenant, current: Period) -> NextCharge:
     period = max(current, Period.of(tenant.trial_ends_at)) if tenant.trial_ends_at else current
     numbers = active_numbers(tenant_id=tenant.id, start=billed_from(tenant, period), end=period.end)
     charge = plan.charge_for(len(numbers))
+    profile = profiles.profile_of(tenant)
+    taxes = gst.taxes(charge, parties.supply(profile))
     return NextCharge(
         period=str(period),
         invoice_on=ist_date(period.end),
         numbers=charge.numbers,
         subtotal_paise=charge.subtotal_paise,
-        tax_paise=charge.tax_paise,
-        total_paise=charge.total_paise,
+        lines=charge.lines,
+        taxes=taxes.rows(),
+        tax_paise=taxes.total_paise,
+        total_paise=charge.subtotal_paise + taxes.total_paise,
     )

@@ -56,7 +56,7 @@ class Charge:
 
 
 def charge_for(numbers: int) -> Charge:
-    """The charge of a month with so many active numbers; none costs nothing."""
+    """The charge of a month with so many active numbers, with full GST; none costs nothing."""
     lines = []
     if numbers > 0:
         lines.append(Line("First number", 1, FIRST_NUMBER_PAISE))

@@ -8,13 +8,14 @@ from uuid import UUID
 
 from django.db import transaction
 
-from billing.models import BillingProfile
+from billing.models import INDIA, BillingProfile
 from gateway.api.errors import InvalidRequest
 from tenants import audit
 from tenants.models import SignUp, Tenant
 from tenants.signup import tax_ids
 
 REQUIRED = ("legal_name", "address", "city", "pin", "state_code", "tax_id", "phone")
+REQUIRED_ABROAD = ("legal_name", "address", "city", "phone")
 
 
 def profile_of(tenant: Tenant) -> BillingProfile:
@@ -52,8 +53,14 @@ def email_of(tenant: Tenant) -> str | None:
 
 def missing(profile: BillingProfile) -> list[str]:
     """The fields a mandate still needs; `billing_email` is set by `PATCH /v1/tenant`."""
-    found = [name for name in REQUIRED if not getattr(profile, name)]
+    required = REQUIRED if profile.country == INDIA else REQUIRED_ABROAD
+    found = [name for name in required if not getattr(profile, name)]
     return found if email_of(profile.tenant) else [*found, "billing_email"]
+
+
+def lacks_state(profile: BillingProfile) -> bool:
+    """Whether the place of supply is unknown: without it the first invoice waits (`invoices/issuing.py`)."""
+    return profile.country == INDIA and not profile.state_code and profile.tax_id_type != "gstin"
 
 
 def gstin_state(profile: BillingProfile) -> str | None:

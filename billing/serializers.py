@@ -56,6 +56,7 @@ class ProfileIn(serializers.Serializer[dict[str, Any]]):
     state_code = serializers.ChoiceField(required=False, choices=sorted(ADDRESS_STATES))
     tax_id = serializers.CharField(required=False, max_length=20)
     phone = serializers.RegexField(r"^\+[1-9][0-9]{7,14}\Z", required=False)
+    country = serializers.RegexField(r"^[A-Z]{2}\Z", required=False)
 
 
 class PlanOut(serializers.Serializer[Any]):
@@ -73,10 +74,28 @@ class BilledNumberOut(serializers.Serializer[Any]):
     active_since = serializers.DateTimeField()
 
 
+class ChargeLineOut(serializers.Serializer[plan.Line]):
+    description = serializers.CharField()
+    quantity = serializers.IntegerField()
+    unit_paise = serializers.IntegerField()
+    amount_paise = serializers.IntegerField()
+
+
+class TaxOut(serializers.Serializer[gst.TaxRow]):
+    type = serializers.CharField()
+    percent = serializers.FloatField()
+    amount_paise = serializers.IntegerField()
+
+    def to_representation(self, row: gst.TaxRow) -> dict[str, Any]:
+        return {**super().to_representation(row), "percent": row.percent}
+
+
 class NextChargeOut(serializers.Serializer[Any]):
     period = serializers.CharField()
     invoice_on = serializers.DateField()
     numbers = serializers.IntegerField()
+    lines = ChargeLineOut(many=True)
+    taxes = TaxOut(many=True)
     subtotal_paise = serializers.IntegerField()
     tax_paise = serializers.IntegerField()
     total_paise = serializers.IntegerField()
@@ -121,6 +140,7 @@ class ProfileOut(serializers.Serializer[BillingProfile]):
     city = EmptyAsNull()
     pin = EmptyAsNull()
     phone = EmptyAsNull()
+    country = serializers.CharField()
     complete = serializers.SerializerMethodField()
     missing = serializers.SerializerMethodField()
 
@@ -174,6 +194,7 @@ class BuyerOut(serializers.Serializer[Any]):
     address = serializers.CharField(allow_null=True)
     state_code = serializers.CharField(allow_null=True)
     state = serializers.CharField(allow_null=True)
+    country = serializers.CharField(default="IN")
 
 
 class InvoiceLineOut(serializers.Serializer[InvoiceLine]):
@@ -184,21 +205,26 @@ class InvoiceLineOut(serializers.Serializer[InvoiceLine]):
     amount_paise = serializers.IntegerField()
 
 
-class TaxOut(serializers.Serializer[gst.TaxRow]):
-    type = serializers.CharField()
-    percent = serializers.FloatField()
-    amount_paise = serializers.IntegerField()
-
-    def to_representation(self, row: gst.TaxRow) -> dict[str, Any]:
-        shown = super().to_representation(row)
-        return {**shown, "percent": row.percent}
-
-
 class InvoiceCreditOut(serializers.Serializer[CreditNote]):
+    id = serializers.CharField(source="public_id")
     number = serializers.CharField()
     issued_at = serializers.DateTimeField()
     total_paise = serializers.IntegerField()
     reason = serializers.CharField()
+
+
+class IntervalOut(serializers.Serializer[Any]):
+    to = serializers.DateTimeField()
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {"from": serializers.DateTimeField(), **super().get_fields()}
+
+
+class InvoicedNumberOut(serializers.Serializer[Any]):
+    phone_number_id = serializers.CharField()
+    display_phone_number = serializers.CharField()
+    connected_seconds = serializers.IntegerField()
+    intervals = IntervalOut(many=True)
 
 
 class AttemptErrorOut(serializers.Serializer[Any]):
@@ -221,7 +247,10 @@ class InvoiceOut(InvoiceSummaryOut):
     buyer = BuyerOut()
     place_of_supply = serializers.CharField()
     supply_type = serializers.CharField()
+    endorsement = serializers.CharField()
+    replaces = serializers.CharField(source="replaces.public_id", allow_null=True, default=None)
     reverse_charge = serializers.BooleanField(default=False)
+    numbers = InvoicedNumberOut(many=True)
     lines = InvoiceLineOut(many=True, source="lines_in_order")
     subtotal_paise = serializers.IntegerField()
     taxes = TaxOut(many=True, source="taxes.rows")

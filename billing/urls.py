@@ -1,7 +1,7 @@
 from django.urls import path
 
 from billing.admin_api import AdminBillingView
-from billing.views import BillingView, InvoicesView
+from billing.views import BillingView, CreditNotesView, InvoicesView
 
 urlpatterns = [
     path("billing", BillingView.as_view({"get": "retrieve"}), name="billing"),
@@ -12,5 +12,10 @@ urlpatterns = [
         "billing/invoices/<str:invoice_id>", InvoicesView.as_view({"get": "retrieve"}), name="billing-invoice"
     ),
     path("billing/invoices/<str:invoice_id>/pay", InvoicesView.as_view({"post": "pay"}), name="billing-pay"),
+    path(
+        "billing/credit-notes/<str:credit_note_id>",
+        CreditNotesView.as_view({"get": "retrieve"}),
+        name="billing-credit-note",
+    ),
     path("admin/billing", AdminBillingView.as_view({"get": "retrieve"}), name="admin-billing"),
 ]

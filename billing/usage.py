@@ -25,6 +25,8 @@ class ActiveNumber:
     display_phone_number: str
     active_since: datetime
     connected_seconds: int
+    intervals: list[dict[str, datetime]]
+    """[{from, to}], cut to the month; `to` is the end of the month while it lasts."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -58,13 +60,17 @@ def active_numbers(*, tenant_id: UUID, start: datetime, end: datetime) -> list[A
     )
     since: dict[str, tuple[str, datetime]] = {}
     connected: dict[str, timedelta] = {}
+    intervals: dict[str, list[dict[str, datetime]]] = {}
     for phone_number_id, display, from_at, to_at in rows:
         since.setdefault(phone_number_id, (display, from_at))
-        span = min(to_at or end, end) - max(from_at, start)
-        connected[phone_number_id] = connected.get(phone_number_id, timedelta()) + span
+        from_at, to_at = max(from_at, start), min(to_at or end, end)
+        connected[phone_number_id] = connected.get(phone_number_id, timedelta()) + (to_at - from_at)
+        intervals.setdefault(phone_number_id, []).append({"from": from_at, "to": to_at})
     least = timedelta(hours=settings.BILLING_MIN_CONNECTED_HOURS)
     return [
-        ActiveNumber(phone_number_id, *since[phone_number_id], int(span.total_seconds()))
+        ActiveNumber(
+            phone_number_id, *since[phone_number_id], int(span.total_seconds()), intervals[phone_number_id]
+        )
         for phone_number_id, span in sorted(connected.items())
         if span >= least
     ]

@@ -4,7 +4,6 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase
-from django.template.loader import render_to_string
 from django.utils.cache import patch_vary_headers
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -12,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing import overview, profiles
-from billing.invoices import invoice_page
-from billing.models import INVOICE, Invoice
+from billing.invoices import documents, invoice_page, pdf
+from billing.models import CREDIT_NOTE, INVOICE, CreditNote, Invoice
 from billing.payments import charging, mandates
 from billing.serializers import (
     BillingOut,
@@ -119,22 +118,24 @@ class InvoicesView(BillingViewSet):
     @extend_schema(
         operation_id="get_invoice",
         summary="Get an invoice",
-        description="A printable page, or JSON when `Accept` prefers `application/json`.",
+        description="A printable page, or JSON or PDF when `Accept` prefers it.",
         tags=["Billing"],
         responses={
             (200, "text/html"): OpenApiTypes.STR,
             (200, "application/json"): InvoiceOut,
+            (200, "application/pdf"): OpenApiTypes.BINARY,
         },
     )
     def retrieve(self, request: Request, invoice_id: str) -> HttpResponseBase:
         invoice = _invoice(request, invoice_id)
         response: HttpResponseBase
-        if request._request.get_preferred_type(["text/html", "application/json"]) == "application/json":
+        wanted = request._request.get_preferred_type(["text/html", "application/json", "application/pdf"])
+        if wanted == "application/json":
             response = Response(InvoiceOut(invoice).data)
+        elif wanted == "application/pdf":
+            response = _pdf(invoice.number, documents.of_invoice(invoice))
         else:
-            response = HttpResponse(
-                render_to_string("billing/invoice.html", invoice_page.context_of(invoice))
-            )
+            response = HttpResponse(invoice_page.render(invoice))
             response["Content-Security-Policy"] = invoice_page.CONTENT_SECURITY_POLICY
         patch_vary_headers(response, ["Accept"])
         return response
@@ -152,6 +153,31 @@ class InvoicesView(BillingViewSet):
         body = checked(ReturnUrlIn(data=request.data))
         attempt = charging.pay_now(invoice=invoice, at=now(), **body)
         return Response(PaymentOut(attempt).data)
+
+
+class CreditNotesView(BillingViewSet):
+    """A tenant's credit notes."""
+
+    @extend_schema(
+        operation_id="get_credit_note",
+        summary="Get a credit note",
+        description="The PDF; `credit_notes` of an invoice lists the ids.",
+        tags=["Billing"],
+        responses={(200, "application/pdf"): OpenApiTypes.BINARY},
+    )
+    def retrieve(self, request: Request, credit_note_id: str) -> HttpResponseBase:
+        key = ids.decode(CREDIT_NOTE, credit_note_id)
+        own = CreditNote.objects.filter(invoice__tenant_id=tenant_of(request).id).select_related("invoice")
+        note = own.filter(pk=key).first() if key else None
+        if note is None:
+            raise NotFound("There is no such credit note.")
+        return _pdf(note.number, documents.of_credit_note(note))
+
+
+def _pdf(number: str, document: documents.Document) -> HttpResponse:
+    response = HttpResponse(pdf.render(document), content_type="application/pdf")
+    response["Content-Disposition"] = f'inline; filename="{pdf.file_name(number)}"'
+    return response
 
 
 def _tenant(request: Request) -> Tenant:

@@ -139,6 +139,8 @@ BILLING_SAC: str = env.str("BILLING_SAC", "998315")
 """The service accounting code on invoices; which one fits is for an accountant to say."""
 BILLING_SERVICE: str = env.str("BILLING_SERVICE", "WhatsApp messaging gateway")
 """What an invoice says was supplied."""
+BILLING_LUT_NUMBER: str = env.str("BILLING_LUT_NUMBER", "")
+"""Number of the letter of undertaking of the financial year; empty: special zones and exports are charged IGST."""
 BILLING_INVOICE_PREFIX: str = env.str("BILLING_INVOICE_PREFIX", "WG")
 BILLING_CREDIT_NOTE_PREFIX: str = env.str("BILLING_CREDIT_NOTE_PREFIX", "WGCN")
 BILLING_SELLER_NAME: str = env.str("BILLING_SELLER_NAME", "Example Messaging Private Limited")

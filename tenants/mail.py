@@ -6,7 +6,8 @@ prints, `log` keeps the row for `/v1/admin/mail/last`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from django.template.loader import render_to_string
 from gateway.clock import now
 from gateway.database.transactions import leave_database
 from gateway.task_queue import enqueue
-from tenants.models import OutboundMail, Tenant
+from tenants.models import MailAttachment, OutboundMail, Tenant
 
 log = structlog.get_logger(__name__)
 
@@ -31,12 +32,27 @@ KEPT_DAYS = 7
 _LINK = re.compile(r"https?://[^\s<>\"]+")
 
 
-def send(*, to: str, template: str, context: Mapping[str, Any] | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that goes with a mail."""
+
+    name: str
+    content_type: str
+    content: bytes
+
+
+def send(
+    *,
+    to: str,
+    template: str,
+    context: Mapping[str, Any] | None = None,
+    attachments: Sequence[Attachment] = (),
+) -> None:
     """Send the mail `templates/mail/<template>.txt`, whose first line is the subject."""
     subject, _, text = render_to_string(
         f"mail/{template}.txt", {**common_context(), **(context or {})}
     ).partition("\n")
-    queue(to=to, subject=subject, text=text)
+    queue(to=to, subject=subject, text=text, attachments=attachments)
 
 
 def common_context() -> dict[str, Any]:
@@ -50,7 +66,7 @@ def send_to_tenant(*, tenant: Tenant, template: str, context: Mapping[str, Any] 
         send(to=tenant.contact_email, template=template, context={"tenant": tenant, **(context or {})})
 
 
-def queue(*, to: str, subject: str, text: str) -> None:
+def queue(*, to: str, subject: str, text: str, attachments: Sequence[Attachment] = ()) -> None:
     """Write a mail down; it leaves when the current transaction commits. The HTML part says the same words."""
     logged = settings.EMAIL_MODE == "log"
     subject, text = " ".join(subject.split()), text.strip()
@@ -63,6 +79,10 @@ def queue(*, to: str, subject: str, text: str) -> None:
         ),
         sent_at=now() if logged else None,
         next_attempt_at=None if logged else now(),
+    )
+    MailAttachment.objects.bulk_create(
+        MailAttachment(mail=mail, name=file.name, content_type=file.content_type, content=file.content)
+        for file in attachments
     )
     if not logged:
         transaction.on_commit(lambda: _leave(mail.pk))
@@ -103,6 +123,8 @@ def deliver(mail_id: int) -> bool:
     mail = OutboundMail.objects.get(pk=mail_id)
     message = EmailMultiAlternatives(mail.subject, mail.text, settings.DEFAULT_FROM_EMAIL, [mail.to])
     message.attach_alternative(mail.html, "text/html")
+    for file in mail.attachments.order_by("id"):
+        message.attach(file.name, bytes(file.content), file.content_type)
     backend = "console" if settings.EMAIL_MODE == "console" else None
     leave_database()
     try:

@@ -305,6 +305,18 @@ class OutboundMail(models.Model):
         return f"Mail {self.pk}"
 
 
+class MailAttachment(models.Model):
+    """A file of a mail on its way out."""
+
+    mail = models.ForeignKey(OutboundMail, on_delete=models.CASCADE, related_name="attachments")
+    name = models.CharField(max_length=100)
+    content_type = models.CharField(max_length=100)
+    content = models.BinaryField()
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class AuditEntry(models.Model):
     """What a person or an app did. Append-only by a database trigger; no foreign keys, so it outlives its subject."""
 

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from django.urls import get_resolver
 
-from billing.invoices import issuing
-from billing.models import BillingSnapshot
+from billing import profiles
+from billing.invoices import credit_notes, issuing
+from billing.models import BillingProfile, BillingSnapshot, Invoice
 from gateway import ids as public_ids
 from gateway.api.authentication import AppCaller, ConsoleCaller, StaffCaller, TenantCaller
 from gateway.clock import now
@@ -161,8 +162,17 @@ def _invoice(world: World) -> Ids:
         total_paise=59_000,
         taken_at=now(),
     )
+    profiles.profile_of(world.tenant)
+    BillingProfile.objects.filter(pk=world.tenant.pk).update(state_code="29")
     issuing.issue_due(now())
-    return {"invoice_id": snapshot.invoice.public_id}
+    return {"invoice_id": snapshot.invoices.get().public_id}
+
+
+def _credit_note(world: World) -> Ids:
+    _invoice(world)
+    invoice = Invoice.objects.filter(tenant=world.tenant).latest("id")
+    note = credit_notes.issue(invoice_id=invoice.id, total_paise=1, reason="Test", at=now())
+    return {"credit_note_id": note.public_id}
 
 
 PIN = {"pin": "123456"}
@@ -241,6 +251,7 @@ ROWS: dict[str, Row] = {
     "GET /v1/billing/invoices": Row(),
     "GET /v1/billing/invoices/{invoice_id}": Row(_invoice),
     "POST /v1/billing/invoices/{invoice_id}/pay": Row(_invoice),
+    "GET /v1/billing/credit-notes/{credit_note_id}": Row(_credit_note),
     "GET /v1/admin/billing": Row(),
     "POST /v1/messages": Row(),
     "POST /v1/messages/read": Row(),

@@ -9,11 +9,12 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Sum
 
-from billing import plan, restriction
+from billing import gst, restriction
 from billing.invoices.invoice_numbers import take_number
-from billing.models import CreditNote, Invoice, PaymentAttempt
-from billing.money import rounded_share
+from billing.models import CreditNote, CreditNoteLine, Invoice, PaymentAttempt
+from billing.money import rupees
 from billing.payments import charging, settlement
 from gateway.api.errors import Conflict, InvalidRequest
 from tenants import audit
@@ -29,42 +30,68 @@ def issue(
     charging.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
     with transaction.atomic():
         invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
-        left = invoice.total_paise - invoice.credited_paise
-        if not 0 < total_paise <= left:
-            raise InvalidRequest.of(total_paise=f"Must be from 1 to {left} paise.")
-        in_flight = PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT)
-        if in_flight.exists():
-            raise Conflict("A payment of this invoice is in flight: wait for its result.")
-        taxable = _taxable_part(invoice, total_paise, everything=total_paise == left)
-        number, _year = take_number(prefix=settings.BILLING_CREDIT_NOTE_PREFIX, at=at)
-        note = CreditNote.objects.create(
-            invoice=invoice,
-            number=number,
-            issued_at=at,
-            reason=reason,
-            taxable_paise=taxable,
-            tax_paise=total_paise - taxable,
-            total_paise=total_paise,
-            issued_by=actor_user_id,
-        )
-        invoice.credited_paise += total_paise
-        settlement.restate(invoice, at)
+        note = write(invoice, total_paise=total_paise, reason=reason, at=at, actor_user_id=actor_user_id)
         invoice.save(update_fields=["credited_paise", *settlement.RESTATED])
         restriction.refresh(tenant_id=invoice.tenant_id, at=at)
-        audit.record(
-            action="billing.credit",
-            target_type="invoice",
-            target_id=invoice.public_id,
-            tenant_id=invoice.tenant_id,
-            actor_user_id=actor_user_id,
-            details={"credit_note": number, "total_paise": total_paise, "reason": reason},
-        )
     return note
 
 
-def _taxable_part(invoice: Invoice, total_paise: int, *, everything: bool) -> int:
-    """The part without GST; the last credit takes what is left, so the credits of an invoice sum up to it exactly."""
-    if everything:
-        before = invoice.credit_notes.values_list("taxable_paise", flat=True)
-        return invoice.subtotal_paise - sum(before)
-    return rounded_share(total_paise, 100, 100 + plan.GST_PERCENT)
+def write(
+    invoice: Invoice, *, total_paise: int, reason: str, at: datetime, actor_user_id: int | None
+) -> CreditNote:
+    """Write a credit note of a locked invoice and restate it; the caller saves it. Raises as `issue` does."""
+    left = invoice.total_paise - invoice.credited_paise
+    if not 0 < total_paise <= left:
+        raise InvalidRequest.of(amount=f"Must be from ₹0.01 to {rupees(left)}, which is not credited yet.")
+    if PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT).exists():
+        raise Conflict("A payment of this invoice is in flight: wait for its result.")
+    credited = invoice.credit_notes.aggregate(taxable=Sum("taxable_paise"), tax=Sum("tax_paise"))
+    tax_paise = gst.credited_tax(
+        total_paise=total_paise,
+        taxable_left=invoice.subtotal_paise - (credited["taxable"] or 0),
+        taxes_left=invoice.taxes.total_paise - (credited["tax"] or 0),
+        intra_state=bool(invoice.cgst_paise),
+    )
+    number, _year = take_number(prefix=settings.BILLING_CREDIT_NOTE_PREFIX, at=at)
+    note = CreditNote.objects.create(
+        invoice=invoice,
+        number=number,
+        issued_at=at,
+        reason=reason,
+        taxable_paise=total_paise - tax_paise,
+        tax_paise=tax_paise,
+        total_paise=total_paise,
+        issued_by=actor_user_id,
+    )
+    CreditNoteLine.objects.bulk_create(_lines(invoice, note))
+    invoice.credited_paise += total_paise
+    settlement.restate(invoice, at)
+    audit.record(
+        action="billing.credit",
+        target_type="invoice",
+        target_id=invoice.public_id,
+        tenant_id=invoice.tenant_id,
+        actor_user_id=actor_user_id,
+        details={"credit_note": number, "total_paise": total_paise, "reason": reason},
+    )
+    return note
+
+
+def _lines(invoice: Invoice, note: CreditNote) -> list[CreditNoteLine]:
+    """The invoice's own lines when all of it is credited at once, else one line of the amount."""
+    lines = list(invoice.lines_in_order)
+    if note.taxable_paise == invoice.subtotal_paise:
+        return [
+            CreditNoteLine(
+                credit_note=note, description=line.description, sac=line.sac, amount_paise=line.amount_paise
+            )
+            for line in lines
+        ]
+    return [
+        CreditNoteLine(
+            credit_note=note,
+            description="Part of the monthly price",
+            sac=lines[0].sac,
+            amount_paise=note.taxable_paise,
+        )
+    ]

@@ -14,7 +14,7 @@ from django.db import transaction
 
 from billing import mails, profiles
 from billing.isolation import each
-from billing.models import Mandate
+from billing.models import INDIA, Mandate
 from billing.payments.provider import MandateState, Payer, ProviderRefused, ProviderUnreachable, provider
 from gateway.api.errors import InvalidRequest
 from tenants.models import Tenant
@@ -43,6 +43,8 @@ def ask_for(
     profile = profiles.profile_of(tenant)
     if missing := profiles.missing(profile):
         raise InvalidRequest("The billing profile is not complete.", details={"missing": missing})
+    if profile.country != INDIA:
+        raise InvalidRequest("Autopay needs an account in India. Pay each invoice by its link, with a card.")
     if max_amount_paise > LARGEST_CAP_PAISE[Method(method)]:
         raise InvalidRequest.of(
             max_amount_paise=f"At most {LARGEST_CAP_PAISE[Method(method)]} with method {method}."

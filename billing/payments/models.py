@@ -86,6 +86,7 @@ class PaymentAttempt(models.Model):
         AUTOPAY = "autopay"
         LINK = "link"
         MANUAL = "manual", "Bank transfer"
+        TDS = "tds", "Tax deducted at source"
 
     class Status(models.TextChoices):
         CREATED = "created"
@@ -132,6 +133,9 @@ class PaymentAttempt(models.Model):
                 fields=["invoice"],
                 condition=Q(status__in=["created", "scheduled", "processing", "unknown"]),
                 name="one_attempt_in_flight_per_invoice",
+            ),
+            models.UniqueConstraint(
+                fields=["invoice"], condition=Q(kind="tds"), name="tax_deducted_once_per_invoice"
             ),
         ]
         indexes: ClassVar = [

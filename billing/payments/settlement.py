@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import transaction
 
 from billing import restriction
-from billing.models import Invoice, PaymentAttempt
+from billing.models import BalanceTransfer, Invoice, PaymentAttempt
 from billing.payments.provider import Payment
 
 _ATTEMPT, _INVOICE = PaymentAttempt.Status, Invoice.Status
@@ -85,10 +85,22 @@ def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
                 "error",
             ]
         )
-        invoice.amount_paid_paise += more
-        restate(invoice, at)
-        invoice.save(update_fields=["amount_paid_paise", *RESTATED])
+        _add_paid(invoice, more, at)
         restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+
+
+def _add_paid(invoice: Invoice, more: int, at: datetime) -> None:
+    """Change what was paid for a locked invoice. What is refunded beyond it is missing at the invoice that replaced it,
+    for which the money counted.
+    """
+    missing = max(0, -(invoice.amount_paid_paise + more))
+    invoice.amount_paid_paise += more + missing
+    restate(invoice, at)
+    invoice.save(update_fields=["amount_paid_paise", *RESTATED])
+    if missing:
+        newer = Invoice.objects.select_for_update(of=("self",)).get(replaces=invoice)
+        BalanceTransfer.objects.create(from_invoice=invoice, to_invoice=newer, amount_paise=-missing, at=at)
+        _add_paid(newer, -missing, at)
 
 
 RESTATED = ("status", "paid_at", "overdue_since", "reopened_at", "reminders_sent")

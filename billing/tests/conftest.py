@@ -7,7 +7,8 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing.models import Invoice
+from billing import profiles
+from billing.models import BillingProfile, Invoice
 from billing.periods import Period
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
 from tenants.models import Tenant, User
@@ -67,7 +68,9 @@ def browser(staff: User) -> Client:
 
 
 def connected(tenant: Tenant, name: str, *spans: tuple[datetime, datetime | None]) -> PhoneNumber:
-    """A live number of a tenant that was connected for these spans."""
+    """A live number of a tenant that was connected for these spans. The tenant's State becomes known."""
+    profiles.profile_of(tenant)
+    BillingProfile.objects.filter(tenant=tenant, state_code="").update(state_code="29")
     account, _ = BusinessAccount.objects.get_or_create(
         waba_id=f"2{tenant.pk.int % 10**14}",
         defaults={"tenant": tenant, "environment": "live", "access_token": "EAAx"},

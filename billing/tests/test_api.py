@@ -90,6 +90,8 @@ def test_the_overview_of_a_trial_shows_its_first_charge(api: Api, payer: Tenant)
         "period": "2031-01",
         "invoice_on": "2031-02-01",
         "numbers": 1,
+        "lines": [{"description": "First number", "quantity": 1, "unit_paise": 50000, "amount_paise": 50000}],
+        "taxes": [{"type": "IGST", "percent": 18, "amount_paise": 9000}],
         "subtotal_paise": 50000,
         "tax_paise": 9000,
         "total_paise": 59000,
@@ -261,6 +263,7 @@ def test_the_json_of_an_invoice(api: Api, invoice: Invoice) -> None:
         "address": "12 Residency Road, Bengaluru 560025",
         "state_code": "29",
         "state": "Karnataka",
+        "country": "IN",
     }
     assert body["lines"] == [
         {

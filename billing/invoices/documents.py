@@ -1,0 +1,169 @@
+"""Contents of printed documents: an invoice (CGST rule 46) and a credit note (rule 53), every amount and date as text.
+
+The page and the PDF show the same contents.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import segno
+
+from billing import gst
+from billing.models import CreditNote, Invoice
+from billing.money import in_words, rupees
+from billing.periods import Period, ist_date
+from tenants.tenants import IST
+
+Document = dict[str, Any]
+
+
+def of_invoice(invoice: Invoice) -> Document:
+    """A tax invoice with its annex: the numbers billed, and when they were connected."""
+    facts = [
+        ("Invoice date", _date(invoice.issued_at)),
+        ("Due date", _date(invoice.due_at)),
+        ("Billing month", _month(invoice)),
+        ("Place of supply", invoice.place_of_supply),
+        ("Reverse charge", "No"),
+    ]
+    if invoice.replaces is not None:
+        facts.append(("Replaces", f"{invoice.replaces.number} of {_date(invoice.replaces.issued_at)}"))
+    if invoice.irn:
+        facts.append(("IRN", invoice.irn))
+        facts.append(("Acknowledgement", f"{invoice.ack_no} of {_date(invoice.ack_at)}"))
+    status = invoice.get_status_display()
+    settled = [
+        ("Paid", invoice.amount_paid_paise),
+        ("Credited", invoice.credited_paise),
+        ("Due", invoice.amount_due_paise),
+    ]
+    return {
+        "title": "Tax invoice",
+        "number": invoice.number,
+        "issued_on": _numbers(invoice.issued_at),
+        "status": invoice.status,
+        "badge": f"{status} on {_date(invoice.paid_at)}" if invoice.paid_at else status,
+        "endorsement": invoice.endorsement,
+        "seller": invoice.seller,
+        "buyer_title": "Billed to",
+        "buyer": _buyer(invoice),
+        "facts": facts,
+        "columns": ["Description", "SAC", "Numbers", "Price per month", "Amount"],
+        "lines": [
+            {
+                "description": line.description,
+                "detail": f"{invoice.seller['service']}, {_month(invoice)}",
+                "cells": [line.sac, str(line.quantity), rupees(line.unit_paise), rupees(line.amount_paise)],
+            }
+            for line in invoice.lines_in_order
+        ],
+        "sums": [
+            ("Taxable value", rupees(invoice.subtotal_paise)),
+            *_taxes(invoice.taxes),
+            *([("Rounding", rupees(invoice.round_off_paise))] if invoice.round_off_paise else []),
+        ],
+        "total": rupees(invoice.total_paise),
+        "settled": [(name, rupees(paise)) for name, paise in settled]
+        if invoice.amount_paid_paise or invoice.credited_paise
+        else [],
+        "words": invoice.total_in_words,
+        "notes": [
+            f"Credit note {note.number} of {rupees(note.total_paise)}: {note.reason}"
+            for note in invoice.credit_notes_in_order
+        ],
+        "footer": "Message fees are paid to the messaging platform directly and are not part of this invoice.",
+        "qr": _qr(invoice.signed_qr),
+        "annex": [
+            {
+                "number": number["display_phone_number"] or number["phone_number_id"],
+                "intervals": [
+                    f"{_moment(span['from'])} to {_moment(span['to'])}" for span in number["intervals"]
+                ],
+            }
+            for number in invoice.numbers
+        ],
+    }
+
+
+def of_credit_note(note: CreditNote) -> Document:
+    """A credit note, with the invoice that it corrects."""
+    invoice = note.invoice
+    return {
+        "title": "Credit note",
+        "number": note.number,
+        "issued_on": _numbers(note.issued_at),
+        "status": "credit",
+        "badge": "",
+        "endorsement": invoice.endorsement,
+        "seller": invoice.seller,
+        "buyer_title": "Credited to",
+        "buyer": _buyer(invoice),
+        "facts": [
+            ("Date", _date(note.issued_at)),
+            ("Corrects invoice", invoice.number),
+            ("Invoice date", _date(invoice.issued_at)),
+            ("Billing month", _month(invoice)),
+            ("Place of supply", invoice.place_of_supply),
+        ],
+        "columns": ["Description", "SAC", "Amount"],
+        "lines": [
+            {
+                "description": line.description,
+                "detail": f"{invoice.seller['service']}, {_month(invoice)}",
+                "cells": [line.sac, rupees(line.amount_paise)],
+            }
+            for line in note.lines_in_order
+        ],
+        "sums": [("Taxable value", rupees(note.taxable_paise)), *_taxes(note.taxes)],
+        "total": rupees(note.total_paise),
+        "settled": [],
+        "words": in_words(note.total_paise),
+        "notes": [f"Reason: {note.reason}"],
+        "footer": "",
+        "qr": None,
+        "annex": [],
+    }
+
+
+def _buyer(invoice: Invoice) -> list[str]:
+    buyer = invoice.buyer
+    lines = [buyer["address"]] if buyer["address"] else []
+    if buyer["state"]:
+        lines.append(f"{buyer['state']} ({buyer['state_code']})")
+    if buyer.get("country", "IN") != "IN":
+        lines.append(f"Country {buyer['country']}")
+    elif buyer["gstin"]:
+        lines.append(f"GSTIN {buyer['gstin']}")
+    elif buyer["pan"]:
+        lines.append(f"PAN {buyer['pan']} (not registered)")
+    else:
+        lines.append("Not registered")
+    return [buyer["name"], *lines]
+
+
+def _taxes(taxes: gst.Taxes) -> list[tuple[str, str]]:
+    return [(f"{row.type} at {row.percent}%", rupees(row.amount_paise)) for row in taxes.rows()]
+
+
+def _month(invoice: Invoice) -> str:
+    return f"{ist_date(Period.parse(invoice.period).start):%B %Y}"
+
+
+def _date(moment: datetime | None) -> str:
+    return f"{ist_date(moment):%-d %b %Y}" if moment else ""
+
+
+def _numbers(moment: datetime) -> tuple[int, int, int]:
+    """Year, month and day in India."""
+    day = ist_date(moment)
+    return day.year, day.month, day.day
+
+
+def _moment(moment: datetime) -> str:
+    """A moment in Indian time."""
+    return f"{moment.astimezone(IST):%-d %b %Y %H:%M}"
+
+
+def _qr(signed: str | None) -> str | None:
+    """The e-invoice's QR code as SVG."""
+    return segno.make(signed, error="m").svg_inline(scale=2, border=1) if signed else None

@@ -1,0 +1,47 @@
+"""Mailing of invoices and credit notes, each once, with its PDF. Called by `billing_run.py` after issuing."""
+
+from datetime import datetime, timedelta
+
+from billing import mails
+from billing.invoices import documents, pdf
+from billing.isolation import each
+from billing.mail_once import mail_once
+from billing.models import CreditNote, Invoice
+from tenants.mail import Attachment
+
+SINCE = timedelta(days=3)
+"""How far back documents are looked for that were not mailed."""
+
+
+def send_invoices(at: datetime) -> int:
+    """Mail every invoice that was issued lately and not mailed; returns how many were."""
+    invoices = Invoice.objects.filter(issued_at__gt=at - SINCE).select_related("tenant", "snapshot")
+    return each(invoices.order_by("id"), lambda invoice: _send_invoice(invoice, at), step="invoice_mails")
+
+
+def send_credit_notes(at: datetime) -> int:
+    """Mail every credit note that was issued lately and not mailed; returns how many were."""
+    notes = CreditNote.objects.filter(issued_at__gt=at - SINCE).select_related(
+        "invoice__tenant", "invoice__snapshot"
+    )
+    return each(notes.order_by("id"), lambda note: _send_note(note, at), step="credit_note_mails")
+
+
+def _send_invoice(invoice: Invoice, at: datetime) -> bool:
+    def queue() -> None:
+        mails.invoice_issued(invoice, _pdf(invoice.number, documents.of_invoice(invoice)))
+
+    return mail_once(tenant_id=invoice.tenant_id, kind="invoice", key=invoice.number, at=at, queue=queue)
+
+
+def _send_note(note: CreditNote, at: datetime) -> bool:
+    def queue() -> None:
+        mails.credit_note_issued(note, _pdf(note.number, documents.of_credit_note(note)))
+
+    return mail_once(
+        tenant_id=note.invoice.tenant_id, kind="credit_note", key=note.number, at=at, queue=queue
+    )
+
+
+def _pdf(number: str, document: documents.Document) -> Attachment:
+    return Attachment(pdf.file_name(number), "application/pdf", pdf.render(document))

@@ -1,0 +1,332 @@
+"""Printed documents, corrections and kinds of buyers: PDF, annex, credit notes, replaced invoices, zones, exports."""
+
+import json
+import re
+import threading
+import zlib
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from hypothesis import given
+from hypothesis import strategies as st
+from pytest_django import Settings
+
+from billing import gst, profiles
+from billing.billing_run import run
+from billing.invoices import credit_notes, documents, issuing, pdf, replacing
+from billing.models import BalanceTransfer, BillingMail, BillingProfile, CreditNote, Invoice
+from billing.payments import bank_transfers, charging
+from billing.periods import Period
+from billing.plan import charge_for
+from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
+from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
+from gateway.api.errors import Conflict
+from gateway.clock import now
+from tenants.models import AuditEntry, MailAttachment, OutboundMail, Tenant
+from tests.fixtures import Api, assert_error
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+
+def invoice_of(payer: Tenant, **profile: Any) -> Invoice:
+    """The November invoice of one number with this profile."""
+    connected(payer, "1", (ist(2026, 11, 3, 10), ist(2026, 11, 10)), (ist(2026, 11, 20), None))
+    BillingProfile.objects.filter(tenant=payer).update(**{**PROFILE, "tax_id_type": "gstin", **profile})
+    run(FIRST_OF_DECEMBER)
+    return only_invoice(payer)
+
+
+def pages(content: bytes) -> int:
+    """How many pages a PDF has."""
+    plain = content + b"".join(_inflated(content))
+    return len(re.findall(rb"/Type\s*/Page\b", plain))
+
+
+def _inflated(content: bytes) -> list[bytes]:
+    found = []
+    for stream in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL):
+        try:
+            found.append(zlib.decompress(stream))
+        except zlib.error:
+            continue
+    return found
+
+
+def is_pdf_a(content: bytes) -> bool:
+    return (
+        b"<pdfaid:part>2</pdfaid:part>" in content
+        and b"<pdfaid:conformance>B</pdfaid:conformance>" in content
+    )
+
+
+def test_the_pdf_is_one_archivable_page_and_goes_with_the_mail(api: Api, payer: Tenant) -> None:
+    invoice = invoice_of(payer)
+    path = f"/v1/billing/invoices/{invoice.public_id}"
+    answered = api.get(path, Accept="application/pdf")
+    assert answered["Content-Type"] == "application/pdf"
+    assert "WG-2627-000001.pdf" in answered["Content-Disposition"]
+    assert is_pdf_a(answered.content)
+    assert pages(answered.content) == 1
+    assert b"NotoSans" in answered.content + b"".join(_inflated(answered.content))
+    attached = MailAttachment.objects.get()
+    assert (attached.name, bytes(attached.content)) == ("WG-2627-000001.pdf", answered.content)
+    assert attached.mail == OutboundMail.objects.get(to="bills@shop.example")
+    run(FIRST_OF_DECEMBER + timedelta(hours=1))
+    assert BillingMail.objects.count() == MailAttachment.objects.count() == 1
+
+
+def test_fifty_numbers_continue_on_more_pages(payer: Tenant) -> None:
+    for name in range(60):
+        connected(payer, f"{name:03d}", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    assert 2 <= pages(pdf.render(documents.of_invoice(only_invoice(payer)))) <= 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "आशा ट्रेडर्स",
+        "தமிழ் நிறுவனம்",
+        "中文 😀 \u0007 Ltd",
+        "#panic() $x$ \\ <b> @a *b* `c`",
+        "x" * 200,
+        'a"b\\u0022',
+    ],
+)
+def test_any_name_can_be_printed(payer: Tenant, name: str) -> None:
+    assert is_pdf_a(pdf.render(documents.of_invoice(invoice_of(payer, legal_name=name))))
+
+
+def test_the_numbers_billed_are_on_it_with_their_intervals(api: Api, payer: Tenant) -> None:
+    invoice = invoice_of(payer)
+    shown = api.get(f"/v1/billing/invoices/{invoice.public_id}", Accept="application/json").json()["numbers"]
+    assert [number["intervals"] for number in shown] == [
+        [
+            {"from": "2026-11-03T04:30:00.000Z", "to": "2026-11-09T18:30:00.000Z"},
+            {"from": "2026-11-19T18:30:00.000Z", "to": "2026-11-30T18:30:00.000Z"},
+        ]
+    ]
+    page = api.get(f"/v1/billing/invoices/{invoice.public_id}").content.decode()
+    assert "3 Nov 2026 10:00 to 10 Nov 2026 00:00; 20 Nov 2026 00:00 to 1 Dec 2026 00:00" in page
+
+
+class TestState:
+    def test_the_first_invoice_waits_for_the_state_and_then_for_the_law(self, payer: Tenant) -> None:
+        connected(payer, "1", (ist(2026, 11, 3), None))
+        BillingProfile.objects.update(state_code="", tax_id="", tax_id_type="")
+        run(FIRST_OF_DECEMBER)
+        run(ist(2026, 12, 20))
+        assert not Invoice.objects.exists()
+        run(NOVEMBER.end + issuing.HELD_FOR)
+        assert only_invoice(payer).place_of_supply == "27-Maharashtra"
+
+    def test_it_is_issued_when_the_state_is_told(self, payer: Tenant) -> None:
+        connected(payer, "1", (ist(2026, 11, 3), None))
+        BillingProfile.objects.update(state_code="", tax_id="", tax_id_type="")
+        run(FIRST_OF_DECEMBER)
+        profiles.change(tenant_id=payer.id, changes={"state_code": "33"})
+        run(ist(2026, 12, 3))
+        assert only_invoice(payer).place_of_supply == "33-Tamil Nadu"
+
+
+class TestKindsOfBuyers:
+    def test_a_special_zone_carries_its_endorsement(self, payer: Tenant) -> None:
+        invoice = invoice_of(payer, is_sez=True)
+        assert (invoice.igst_paise, invoice.total_paise) == (9_000, 59_000)
+        assert invoice.endorsement.startswith(
+            "Supply to SEZ unit or SEZ developer for authorised operations on pay"
+        )
+
+    def test_under_an_undertaking_there_is_no_tax(self, payer: Tenant, settings: Settings) -> None:
+        settings.BILLING_LUT_NUMBER = "AD270326000001X"
+        invoice = invoice_of(payer, is_sez=True)
+        assert (invoice.taxes.total_paise, invoice.total_paise) == (0, 50_000)
+        assert (
+            "letter of undertaking AD270326000001X without payment of integrated tax" in invoice.endorsement
+        )
+        note = credit_notes.issue(
+            invoice_id=invoice.id, total_paise=10_000, reason="Part", at=FIRST_OF_DECEMBER
+        )
+        assert (note.taxable_paise, note.tax_paise) == (10_000, 0)
+
+    def test_a_union_territory_without_legislature(self, payer: Tenant, settings: Settings) -> None:
+        settings.BILLING_SELLER_GSTIN = "04AAPFU0939F1Z3"
+        invoice = invoice_of(payer, tax_id="", tax_id_type="", state_code="04")
+        assert [(row.type, row.amount_paise) for row in invoice.taxes.rows()] == [
+            ("CGST", 4_500),
+            ("UTGST", 4_500),
+        ]
+
+    def test_a_buyer_abroad_is_an_export_and_pays_by_link(
+        self, api: Api, payer: Tenant, provider: RunningSimulator
+    ) -> None:
+        changes = {
+            "country": "DE",
+            "legal_name": "Muster GmbH",
+            "address": "Weg 1",
+            "city": "Ulm",
+            "phone": "+4973112345",
+        }
+        shown = api.patch("/v1/billing/profile", changes).json()
+        assert (shown["country"], shown["complete"]) == ("DE", True)
+        assert_error(api.post("/v1/billing/mandate", {"method": "card"}), 400, "invalid_request")
+        connected(payer, "1", (ist(2026, 11, 3), None))
+        run(FIRST_OF_DECEMBER)
+        invoice = only_invoice(payer)
+        assert (invoice.place_of_supply, invoice.supply_type) == ("96-Other Country", "export")
+        assert invoice.endorsement == "Supply meant for export on payment of integrated tax"
+        assert charging.pay_now(invoice=invoice, at=CHARGE).payment_url
+        assert_error(api.patch("/v1/billing/profile", {"country": "Germany"}), 400, "invalid_request")
+
+
+class TestCreditNotes:
+    def test_it_is_printed_mailed_and_the_tenants_own(self, api: Api, other_api: Api, payer: Tenant) -> None:
+        invoice = invoice_of(payer)
+        note = credit_notes.issue(
+            invoice_id=invoice.id, total_paise=9_000, reason="Outage", at=FIRST_OF_DECEMBER
+        )
+        run(FIRST_OF_DECEMBER + timedelta(minutes=10))
+        answered = api.get(f"/v1/billing/credit-notes/{note.public_id}")
+        assert is_pdf_a(answered.content)
+        assert pages(answered.content) == 1
+        assert MailAttachment.objects.filter(name="WGCN-2627-000001.pdf").count() == 1
+        assert_error(other_api.get(f"/v1/billing/credit-notes/{note.public_id}"), 404, "not_found")
+        assert_error(api.get("/v1/billing/credit-notes/crn_x"), 404, "not_found")
+        shown = documents.of_credit_note(note)
+        assert dict(shown["facts"])["Corrects invoice"] == "WG/2627/000001"
+        assert [line["cells"] for line in shown["lines"]] == [["998315", "₹76.27"]]
+
+    def test_a_full_credit_has_the_invoices_lines(self, payer: Tenant) -> None:
+        invoice = invoice_of(payer)
+        note = credit_notes.issue(
+            invoice_id=invoice.id, total_paise=59_000, reason="All", at=FIRST_OF_DECEMBER
+        )
+        assert [line.description for line in note.lines_in_order] == ["First number"]
+
+
+@given(
+    st.integers(1, 400),
+    st.booleans(),
+    st.lists(st.integers(1, 10_000_000), max_size=8),
+)
+def test_credits_of_any_size_add_up_with_equal_halves(numbers: int, intra: bool, wanted: list[int]) -> None:
+    charge = charge_for(numbers)
+    taxable, tax = charge.subtotal_paise, charge.tax_paise
+    for total in [*wanted, None]:
+        left = taxable + tax
+        amount = left if total is None else min(total, left)
+        if amount == 0:
+            break
+        credited = gst.credited_tax(
+            total_paise=amount, taxable_left=taxable, taxes_left=tax, intra_state=intra
+        )
+        assert 0 <= credited <= tax
+        assert 0 <= amount - credited <= taxable
+        assert credited % (2 if intra else 1) == 0
+        taxable, tax = taxable - (amount - credited), tax - credited
+    assert (taxable, tax) == (0, 0)
+
+
+class TestReplacing:
+    def test_an_unpaid_invoice_is_replaced(self, payer: Tenant) -> None:
+        invoice = invoice_of(payer)
+        profiles.change(
+            tenant_id=payer.id, changes={"legal_name": "Asha Global", "tax_id": "27AAPFU0939F1ZV"}
+        )
+        new = replacing.replace(
+            invoice_id=invoice.id, reason="Wrong buyer", at=ist(2026, 12, 3), actor_user_id=7
+        )
+        invoice.refresh_from_db()
+        assert (invoice.status, invoice.amount_due_paise, CreditNote.objects.get().total_paise) == (
+            "void",
+            0,
+            59_000,
+        )
+        assert (new.number, new.period, new.replaces_id) == ("WG/2627/000002", "2026-11", invoice.id)
+        assert (new.buyer["name"], new.supply_type, new.amount_due_paise) == (
+            "Asha Global",
+            "intra_state",
+            59_000,
+        )
+        assert AuditEntry.objects.get(action="billing.replace").actor_user_id == 7
+        with pytest.raises(Conflict):
+            replacing.replace(invoice_id=invoice.id, reason="Again", at=ist(2026, 12, 3))
+        run(ist(2026, 12, 3, 10))
+        assert Invoice.objects.count() == 2
+
+    def test_what_was_paid_counts_for_the_new_one_and_a_refund_is_missing_there(
+        self, provider: RunningSimulator, payer: Tenant
+    ) -> None:
+        invoice = invoice_of(payer)
+        set_up_mandate(provider, payer)
+        run(CHARGE)
+        provider.control("POST", "clock/advance", {"hours": 26})
+        seen = deliver(provider, ist(2026, 12, 2, 11))
+        new = replacing.replace(invoice_id=invoice.id, reason="Wrong buyer", at=ist(2026, 12, 3))
+        invoice.refresh_from_db()
+        assert (new.status, new.amount_paid_paise, invoice.status, invoice.surplus_paise) == (
+            "paid",
+            59_000,
+            "void",
+            0,
+        )
+        attempt = invoice.attempts.get()
+        provider.control("POST", "refund", {"payment_id": attempt.provider_payment_id, "amount": 9_000})
+        deliver(provider, ist(2026, 12, 5), since=seen)
+        new.refresh_from_db()
+        invoice.refresh_from_db()
+        assert (new.status, new.amount_due_paise) == ("open", 9_000)
+        assert (invoice.status, invoice.amount_paid_paise, invoice.amount_due_paise) == ("void", 0, 0)
+        assert sum(move.amount_paise for move in BalanceTransfer.objects.all()) == 50_000
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_double_click_replaces_once(self, payer: Tenant) -> None:
+        invoice = invoice_of(payer)
+        bank_transfers.record(invoice_id=invoice.id, amount_paise=59_000, reference="U1", at=CHARGE)
+        barrier, errors = threading.Barrier(3), []
+
+        def work() -> None:
+            try:
+                barrier.wait(10)
+                replacing.replace(invoice_id=invoice.id, reason="Wrong", at=ist(2026, 12, 3))
+            except Conflict as error:
+                errors.append(error)
+            finally:
+                connection.close()
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert len(errors) == 2
+        assert (Invoice.objects.count(), CreditNote.objects.count(), BalanceTransfer.objects.count()) == (
+            2,
+            1,
+            1,
+        )
+
+
+def test_the_preview_is_the_next_invoice_to_the_paisa(api: Api, payer: Tenant, settings: Settings) -> None:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    period = Period.of(now())
+    for name in ("1", "2", "3"):
+        connected(payer, name, (period.start, None))
+    shown = api.get("/v1/billing").json()["next_charge"]
+    settings.BILLING_FIRST_PERIOD = str(period)
+    run(period.end + timedelta(minutes=15))
+    issued = api.get(
+        f"/v1/billing/invoices/{only_invoice(payer).public_id}", Accept="application/json"
+    ).json()
+    assert shown["period"] == issued["period"]
+    assert shown["taxes"] == issued["taxes"]
+    assert (shown["subtotal_paise"], shown["total_paise"]) == (
+        issued["subtotal_paise"],
+        issued["total_paise"],
+    )
+    wanted = [{key: line[key] for key in line if key != "sac"} for line in issued["lines"]]
+    assert shown["lines"] == wanted
+    assert json.dumps(shown["invoice_on"]) == json.dumps(str((period.end + timedelta(hours=6)).date()))
