@@ -32,6 +32,12 @@ def check_values(**_: Any) -> list[CheckMessage]:
     return problems
 
 
+def _is_support_address(address: str) -> bool:
+    name, _, host = address.rpartition("@")
+    unread = name.lower().replace("-", "").replace("_", "") in {"noreply", "donotreply"}
+    return bool(name) and "." in host and not unread
+
+
 @register(Tags.security, deploy=True)
 def check_production(**_: Any) -> list[CheckMessage]:
     """Development defaults that must not reach production."""
@@ -71,6 +77,10 @@ def check_production(**_: Any) -> list[CheckMessage]:
         "gateway.E019": (
             not (settings.BASE_URL.startswith("https://") and settings.APP_URL.startswith("https://")),
             "BASE_URL and APP_URL must begin with https://.",
+        ),
+        "gateway.E022": (
+            not _is_support_address(settings.SUPPORT_EMAIL),
+            "SUPPORT_EMAIL is no address that answers to mails can reach.",
         ),
         "gateway.E020": (
             not settings.META_GRAPH_URL.startswith("https://"),

@@ -122,7 +122,9 @@ EMAIL_HOST_PASSWORD: str = _MAIL_SERVER["EMAIL_HOST_PASSWORD"] or ""
 EMAIL_USE_TLS: bool = _MAIL_SERVER.get("EMAIL_USE_TLS", False)
 EMAIL_USE_SSL: bool = _MAIL_SERVER.get("EMAIL_USE_SSL", False)
 EMAIL_TIMEOUT = 15
-DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", f"{SERVICE_NAME} <no-reply@localhost>")
+SUPPORT_EMAIL: str = env.str("SUPPORT_EMAIL", "support@localhost")
+"""Where answers to mails go (Reply-To), and what pages and mails name for questions."""
+DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", f"{SERVICE_NAME} <{SUPPORT_EMAIL}>")
 WEBSITE_CHECK: bool = env.bool("WEBSITE_CHECK", False)
 """Whether a new business's website is fetched once, for the reviewer's flags."""
 STAFF_SECOND_FACTOR: bool = env.bool("STAFF_SECOND_FACTOR", PRODUCTION)

@@ -28,25 +28,26 @@ def approve(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
     Raises NotFound, and Conflict in any other status.
     """
 
-    def changes(tenant: Tenant) -> Changes:
-        moment = now()
-        billing = Tenant.BillingStatus
-        return {
-            "status": Status.ACTIVE,
-            "approved_at": moment,
-            "rejected_reason": None,
-            "billing_status": billing.EXEMPT if tenant.sandbox else billing.TRIALING,
-            "trial_ends_at": None if tenant.sandbox else tenants.trial_end(moment),
-        }
-
     return _decide(
         "approve",
         tenant_id,
         actor_user_id,
         {Status.PENDING_APPROVAL, Status.REJECTED},
-        changes,
+        _approval,
         mailed="approved",
     )
+
+
+def _approval(tenant: Tenant) -> Changes:
+    moment = now()
+    billing = Tenant.BillingStatus
+    return {
+        "status": Status.ACTIVE,
+        "approved_at": moment,
+        "rejected_reason": None,
+        "billing_status": billing.EXEMPT if tenant.sandbox else billing.TRIALING,
+        "trial_ends_at": None if tenant.sandbox else tenants.trial_end(moment),
+    }
 
 
 def reject(*, tenant_id: UUID, reason: str, actor_user_id: int | None = None) -> Tenant:
@@ -78,17 +79,26 @@ def suspend(*, tenant_id: UUID, reason: str, note: str = "", actor_user_id: int 
 
 
 def reinstate(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
-    """End a suspension: back to active when it was ever approved, else back to the queue. Raises NotFound, Conflict."""
+    """End a suspension: the business is active (specification 3). Raises NotFound, Conflict.
+
+    One that was never approved is approved by it: its trial begins and it gets the mail of an approval.
+    """
+
+    def changes(tenant: Tenant) -> Changes:
+        first_time = tenant.approved_at is None
+        return {
+            "status": Status.ACTIVE,
+            "suspended_reason": None,
+            **(_approval(tenant) if first_time else {}),
+        }
+
     return _decide(
         "reinstate",
         tenant_id,
         actor_user_id,
         {Status.SUSPENDED},
-        lambda tenant: {
-            "status": Status.ACTIVE if tenant.approved_at else Status.PENDING_APPROVAL,
-            "suspended_reason": None,
-        },
-        mailed="reinstated",
+        changes,
+        mailed=lambda before: "reinstated" if before.approved_at else "approved",
     )
 
 
@@ -99,9 +109,10 @@ def _decide(
     allowed_from: Collection[str],
     changes_for: Callable[[Tenant], Changes],
     *,
-    mailed: str,
+    mailed: str | Callable[[Tenant], str],
     note: str = "",
 ) -> Tenant:
+    """Check the status, change, audit and mail. `mailed` is the mail's template, or finds it from the former tenant."""
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",)).filter(pk=tenant_id).first()
         if tenant is None:
@@ -112,6 +123,7 @@ def _decide(
                 details={"status": tenant.status},
             )
         after = changes_for(tenant)
+        template = mailed(tenant) if callable(mailed) else mailed
         before = {field: getattr(tenant, field) for field in after}
         for field, value in after.items():
             setattr(tenant, field, value)
@@ -124,7 +136,7 @@ def _decide(
             actor_user_id=actor_user_id,
             details={"before": before, "after": after, **({"note": note} if note else {})},
         )
-        mail.send_to_tenant(tenant=tenant, template=mailed)
+        mail.send_to_tenant(tenant=tenant, template=template)
         transaction.on_commit(lambda: key_cache.write_tenant(tenant))
     return tenant
 

@@ -57,7 +57,11 @@ def send(
 
 def common_context() -> dict[str, Any]:
     """What every mail may name: the service and where its console is."""
-    return {"service": settings.SERVICE_NAME.capitalize(), "app_url": settings.APP_URL}
+    return {
+        "service": settings.SERVICE_NAME.capitalize(),
+        "app_url": settings.APP_URL,
+        "support_email": settings.SUPPORT_EMAIL,
+    }
 
 
 def send_to_tenant(*, tenant: Tenant, template: str, context: Mapping[str, Any] | None = None) -> None:
@@ -94,11 +98,14 @@ def links_in(text: str) -> list[str]:
 
 
 def _paragraphs(text: str) -> list[dict[str, str]]:
-    """Paragraphs; one whose last line is a link is a button, named by the line before it."""
+    """Paragraphs; one whose last line is a link into the console is a button, named by the line before it.
+
+    Only a template writes such a link: what others typed is one line, and no address of theirs becomes a button.
+    """
     found = []
     for paragraph in re.split(r"\n\s*\n", text):
         words, _, last = paragraph.strip().rpartition("\n")
-        if words and _LINK.fullmatch(last.strip()):
+        if words and _LINK.fullmatch(last.strip()) and last.strip().startswith(f"{settings.APP_URL}/"):
             found.append({"text": words.strip().removesuffix(":"), "link": last.strip()})
         else:
             found.append({"text": paragraph.strip(), "link": ""})
@@ -121,7 +128,9 @@ def deliver(mail_id: int) -> bool:
     if not claimed:
         return False
     mail = OutboundMail.objects.get(pk=mail_id)
-    message = EmailMultiAlternatives(mail.subject, mail.text, settings.DEFAULT_FROM_EMAIL, [mail.to])
+    message = EmailMultiAlternatives(
+        mail.subject, mail.text, settings.DEFAULT_FROM_EMAIL, [mail.to], reply_to=[settings.SUPPORT_EMAIL]
+    )
     message.attach_alternative(mail.html, "text/html")
     for file in mail.attachments.order_by("id"):
         message.attach(file.name, bytes(file.content), file.content_type)
@@ -152,4 +161,13 @@ def deliver_waiting() -> int:
     waiting = (
         OutboundMail.objects.filter(next_attempt_at__lte=now()).order_by("id").values_list("id", flat=True)
     )
-    return sum(deliver(mail_id) for mail_id in list(waiting[:200]))
+    return sum(_deliver_alone(mail_id) for mail_id in list(waiting[:200]))
+
+
+def _deliver_alone(mail_id: int) -> bool:
+    """`deliver`, where a mail that cannot even be built leaves the others alone: its lease puts it off."""
+    try:
+        return deliver(mail_id)
+    except Exception as error:  # noqa: BLE001 - one bad row must not stop the mails behind it
+        log.error("mail_unsendable", mail_id=mail_id, error=type(error).__name__)
+        return False

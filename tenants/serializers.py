@@ -8,6 +8,7 @@ from rest_framework import serializers
 from gateway.clock import now
 from tenants import approval
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant
+from tenants.names import check_name
 
 
 class ChecklistOut(serializers.Serializer[dict[str, bool]]):
@@ -38,13 +39,13 @@ class TenantOut(serializers.ModelSerializer[Tenant]):
 
 
 class TenantChangeIn(serializers.Serializer[dict[str, Any]]):
-    name = serializers.CharField(required=False, max_length=200)
+    name = serializers.CharField(required=False, max_length=200, validators=[check_name])
     billing_email = serializers.EmailField(required=False, allow_null=True, max_length=254)
     retention_days = serializers.ChoiceField(required=False, choices=Tenant.Retention.choices)
 
 
 class TenantCreateIn(serializers.Serializer[dict[str, Any]]):
-    name = serializers.CharField(max_length=200)
+    name = serializers.CharField(max_length=200, validators=[check_name])
     external_ref = serializers.CharField(
         required=False, allow_null=True, default=None, max_length=255, trim_whitespace=False
     )
@@ -54,7 +55,7 @@ class TenantCreateIn(serializers.Serializer[dict[str, Any]]):
 
 
 class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
-    name = serializers.CharField(max_length=200)
+    name = serializers.CharField(max_length=200, validators=[check_name])
     environment = serializers.ChoiceField(
         required=False,
         choices=ApiKey.Environment.choices,
@@ -133,7 +134,7 @@ class RotatedKeyOut(serializers.Serializer[dict[str, Any]]):
 
 
 class AppIn(serializers.Serializer[dict[str, Any]]):
-    name = serializers.CharField(max_length=200)
+    name = serializers.CharField(max_length=200, validators=[check_name])
 
 
 class AppOut(serializers.ModelSerializer[PlatformApp]):

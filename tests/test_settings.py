@@ -88,6 +88,7 @@ GOOD = {
     "WEBHOOK_ALLOW_PRIVATE_NETWORKS": False,
     "WEBHOOK_ALLOW_HTTP": False,
     "EMAIL_MODE": "smtp",
+    "SUPPORT_EMAIL": "support@example.com",
     "BASE_URL": "https://api.example.com",
     "APP_URL": "https://app.example.com",
 }
@@ -123,6 +124,8 @@ def test_good_settings_have_no_findings(settings: Any) -> None:
         ({"EMAIL_MODE": "log"}, "gateway.E018"),
         ({"BASE_URL": "http://api.example.com"}, "gateway.E019"),
         ({"META_GRAPH_URL": "http://graph.example.com"}, "gateway.E020"),
+        ({"SUPPORT_EMAIL": "support@localhost"}, "gateway.E022"),
+        ({"SUPPORT_EMAIL": "no-reply@gateway.example"}, "gateway.E022"),
     ],
 )
 def test_a_bad_setting_is_refused_by_its_number(settings: Any, change: dict[str, Any], code: str) -> None:

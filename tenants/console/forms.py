@@ -8,32 +8,21 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 
 from tenants.models import ApiKey, User
+from tenants.names import check_name
 from tenants.signup import email_domains, registration, tax_ids
 
 _PHONE = re.compile(r"\+[1-9]\d{7,14}")
 
 
-class SignUpForm(forms.Form):
+class ApplicationForm(forms.Form):
     """What a business tells at sign-up (specification 1.10)."""
 
     company = forms.CharField(
         label="Company name",
         max_length=200,
+        validators=[check_name],
         help_text="As registered for GST or on the PAN card.",
         widget=forms.TextInput(attrs={"autocomplete": "organization"}),
-    )
-    email = forms.EmailField(
-        label="Business e-mail",
-        max_length=254,
-        help_text="At your company's own domain. You log in with it.",
-        widget=forms.EmailInput(attrs={"autocomplete": "username"}),
-    )
-    password = forms.CharField(
-        label="Password",
-        max_length=128,
-        strip=False,
-        help_text="At least 12 characters. A sentence is easy to keep in mind.",
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     website = forms.CharField(
         label="Website",
@@ -52,11 +41,15 @@ class SignUpForm(forms.Form):
     address = forms.CharField(
         label="Address",
         max_length=500,
+        validators=[check_name],
         help_text="Building, street, area. It appears on invoices.",
         widget=forms.TextInput(attrs={"autocomplete": "street-address"}),
     )
     city = forms.CharField(
-        label="City", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "address-level2"})
+        label="City",
+        max_length=100,
+        validators=[check_name],
+        widget=forms.TextInput(attrs={"autocomplete": "address-level2"}),
     )
     state_code = forms.ChoiceField(
         label="State or union territory",
@@ -75,29 +68,6 @@ class SignUpForm(forms.Form):
         help_text="With country code, e.g. +91 98000 00001. For questions about your request.",
         widget=forms.TextInput(attrs={"autocomplete": "tel", "inputmode": "tel", "type": "tel"}),
     )
-
-    field_order = (
-        "email",
-        "password",
-        "phone",
-        "company",
-        "website",
-        "tax_id",
-        "address",
-        "city",
-        "pin_code",
-        "state_code",
-    )
-
-    def clean_email(self) -> str:
-        email: str = self.cleaned_data["email"].lower()
-        domain = email_domains.domain_of(email)
-        if domain is None or not email_domains.is_business(domain):
-            raise ValidationError(
-                f"Please use an address at your company's own domain. Addresses at {domain or 'this domain'} "
-                "are open to everybody, so they do not show which company you act for."
-            )
-        return f"{email.rpartition('@')[0]}@{domain}"
 
     def clean_website(self) -> str:
         try:
@@ -119,6 +89,40 @@ class SignUpForm(forms.Form):
             raise ValidationError("Give the number with its country code, e.g. +91 98000 00001.")
         return phone
 
+    def application(self) -> registration.Application:
+        """What was typed, for `registration`."""
+        values = {name: self.cleaned_data[name] for name in ApplicationForm.base_fields}
+        tax: tax_ids.TaxId = values.pop("tax_id")
+        return registration.Application(**values, tax_id=tax.number, tax_id_type=tax.kind)
+
+
+class SignUpForm(ApplicationForm):
+    """Account onboarding: the person who signs up, and the business."""
+
+    email = forms.EmailField(
+        label="Business email",
+        max_length=254,
+        help_text="At your company's own domain. You log in with it.",
+        widget=forms.EmailInput(attrs={"autocomplete": "username"}),
+    )
+    password = forms.CharField(
+        label="Password",
+        max_length=128,
+        strip=False,
+        help_text="At least 12 characters. A sentence is easy to remember.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+
+    def clean_email(self) -> str:
+        email: str = self.cleaned_data["email"].lower()
+        domain = email_domains.domain_of(email)
+        if domain is None or not email_domains.is_business(domain):
+            raise ValidationError(
+                f"Please use an address at your company's own domain. Addresses at {domain or 'this domain'} "
+                "are open to everybody, so they do not show which company you act for."
+            )
+        return f"{email.rpartition('@')[0]}@{domain}"
+
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         if password := cleaned.get("password"):
@@ -128,12 +132,6 @@ class SignUpForm(forms.Form):
             except ValidationError as error:
                 self.add_error("password", error)
         return cleaned
-
-    def form(self) -> registration.Form:
-        """What was typed, for `signup.start`."""
-        values = dict(self.cleaned_data)
-        tax: tax_ids.TaxId = values.pop("tax_id")
-        return registration.Form(**values, tax_id=tax.number, tax_id_type=tax.kind)
 
 
 class ApiKeyForm(forms.Form):

@@ -21,14 +21,22 @@ from django.views.decorators.http import require_http_methods, require_safe
 from gateway.api.errors import Conflict
 from gateway.clock import now
 from tenants import api_keys
-from tenants.console.forms import ApiKeyForm, RevokeForm, SignUpForm
-from tenants.models import ApiKey, Tenant, User
+from tenants.console.forms import ApiKeyForm, ApplicationForm, RevokeForm, SignUpForm
+from tenants.models import ApiKey, SignUp, Tenant, User
 from tenants.signup import registration
 
 
 def console_context(request: HttpRequest) -> dict[str, Any]:
     """Context processor: what every page may name."""
-    return {"service": settings.SERVICE_NAME.capitalize(), "base_url": settings.BASE_URL}
+    return {
+        "service": settings.SERVICE_NAME.capitalize(),
+        "base_url": settings.BASE_URL,
+        "support_email": settings.SUPPORT_EMAIL,
+    }
+
+
+SIGNED_UP_AS = "signed_up_as"
+"""The session's note of the address that the confirmation went to."""
 
 
 @sensitive_post_parameters("password")
@@ -37,20 +45,25 @@ def console_context(request: HttpRequest) -> dict[str, Any]:
 def sign_up(request: HttpRequest) -> HttpResponse:
     """The sign-up form; a good one is answered the same, whoever's address it names."""
     form = SignUpForm(request.POST or None)
-    if request.method == "POST" and not ratelimit.consume(
-        request, action="signup", key=request.POST.get("email", "").lower()
-    ):
-        return cast("HttpResponse", ratelimit.respond_429(request))
     if request.method == "POST" and form.is_valid():
-        registration.start(form.form(), ip=get_adapter().get_client_ip(request))
+        email = form.cleaned_data["email"]
+        if not ratelimit.consume(request, action="signup", key=email):
+            return cast("HttpResponse", ratelimit.respond_429(request))
+        registration.start(
+            form.application(),
+            email=email,
+            password=form.cleaned_data["password"],
+            ip=get_adapter().get_client_ip(request),
+        )
+        request.session[SIGNED_UP_AS] = email
         return redirect("sign_up_sent")
     return render(request, "console/sign_up.html", {"form": form}, status=400 if form.errors else 200)
 
 
 @require_safe
 def sign_up_sent(request: HttpRequest) -> HttpResponse:
-    """Look into your mailbox."""
-    return render(request, "console/sign_up_sent.html")
+    """After the sign-up: check your email."""
+    return render(request, "console/sign_up_sent.html", {"address": request.session.get(SIGNED_UP_AS)})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -76,6 +89,34 @@ def home(request: HttpRequest) -> HttpResponse:
         return redirect("admin:index")
     return render(
         request, "console/home.html", {"tenant": _tenant(request), "steps": _steps(_tenant(request))}
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+@never_cache
+def application(request: HttpRequest) -> HttpResponse:
+    """The form of a business that waits or was rejected: correct it and apply again."""
+    tenant = _tenant(request)
+    sign_up = SignUp.objects.filter(tenant=tenant).first()
+    if sign_up is None or tenant.status not in {Tenant.Status.PENDING_APPROVAL, Tenant.Status.REJECTED}:
+        raise Http404("There is no application to correct.")
+    form = ApplicationForm(
+        request.POST or None, initial={name: getattr(sign_up, name) for name in ApplicationForm.base_fields}
+    )
+    if request.method == "POST" and form.is_valid():
+        try:
+            registration.apply_again(form.application(), tenant_id=tenant.id, actor_user_id=request.user.pk)
+        except Conflict as error:
+            messages.error(request, error.text)
+        else:
+            messages.success(request, "Your application is with our team.")
+        return redirect("console")
+    return render(
+        request,
+        "console/application.html",
+        {"tenant": tenant, "form": form},
+        status=400 if form.errors else 200,
     )
 
 

@@ -29,6 +29,7 @@ urlpatterns = [
     ),
     path("second-factor/", include("allauth.mfa.urls")),
     path("console", pages.home, name="console"),
+    path("console/application", pages.application, name="console_application"),
     path("console/api-keys", pages.key_list, name="console_api_keys"),
     path("console/api-keys/<uuid:key_id>/rotate", pages.rotate_key, name="console_rotate_key"),
     path("console/api-keys/<uuid:key_id>/revoke", pages.revoke_key, name="console_revoke_key"),

@@ -75,6 +75,8 @@ def _compared(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
     same_domain = Q(email_domain=domain)
     same_website = Q(website=sign_up.website)
     others: Any = Tenant.objects.exclude(tax_id__isnull=True)
+    if sign_up.tenant_id is not None:
+        others = others.exclude(pk=sign_up.tenant_id)
     for code, severity, same, what in (
         ("duplicate_tax_id", "high", same_tax_id, "this tax id"),
         ("duplicate_pan", "warning", same_pan & ~same_tax_id, "this PAN under another tax id"),

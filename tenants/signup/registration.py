@@ -5,9 +5,8 @@ is a customer. The person and the tenant exist from the confirmation on, made fr
 link belongs to, so nobody can put a password or a business on somebody else's address.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from allauth.account.models import EmailAddress
@@ -16,6 +15,7 @@ from django.contrib.auth.hashers import make_password
 from django.core import signing
 from django.db import IntegrityError, transaction
 
+from gateway.api.errors import Conflict
 from gateway.clock import now
 from tenants import audit, key_cache, mail
 from tenants.models import SignUp, Tenant, User
@@ -31,11 +31,9 @@ class LinkError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """A sign-up as it was typed in, checked by `console_forms.SignUpForm`."""
+class Application:
+    """The business as it was typed in, checked by `console.forms.ApplicationForm`."""
 
-    email: str
-    password: str
     company: str
     website: str
     tax_id: str
@@ -47,17 +45,16 @@ class Form:
     phone: str
 
 
-def start(form: Form, *, ip: str | None) -> None:
-    """Keep the form and mail its link; an address that has an account gets the mail that says so."""
-    fields: dict[str, Any] = {name: getattr(form, name) for name in Form.__slots__ if name != "password"}
-    email = fields["email"] = form.email.lower()
+def start(application: Application, *, email: str, password: str, ip: str | None) -> None:
+    """Keep the form and email its link; an address that has an account gets the email that says so."""
+    email = email.lower()
     # Hashed for known addresses too: the answer takes as long for them as for new ones.
-    password = make_password(form.password)
+    hashed = make_password(password)
     with transaction.atomic():
         if User.objects.filter(email=email).exists():
             mail.send(to=email, template="account_exists")
             return
-        sign_up = SignUp.objects.create(**fields, password=password, ip=ip)
+        sign_up = SignUp.objects.create(**asdict(application), email=email, password=hashed, ip=ip)
         mail.send(
             to=email,
             template="confirm_sign_up",
@@ -120,6 +117,47 @@ def _confirm(sign_up: SignUp) -> Tenant:
     )
     transaction.on_commit(lambda: key_cache.write_tenant(tenant))
     website_check.after_commit(tenant)
+    return tenant
+
+
+def apply_again(application: Application, *, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
+    """Correct the application of a business that waits or was rejected; it waits in the queue from then on.
+
+    The former answers stay in the audit entry. Raises Conflict once the business is decided otherwise, and for one
+    that did not sign up in the console.
+    """
+    with transaction.atomic():
+        tenant = Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
+        sign_up = SignUp.objects.filter(tenant=tenant).first()
+        if sign_up is None or tenant.status not in {Tenant.Status.PENDING_APPROVAL, Tenant.Status.REJECTED}:
+            raise Conflict("This application is decided already.", details={"status": tenant.status})
+        before = {name: getattr(sign_up, name) for name in Application.__slots__}
+        before |= {"status": tenant.status, "rejected_reason": tenant.rejected_reason}
+        for name, value in asdict(application).items():
+            setattr(sign_up, name, value)
+        sign_up.save(update_fields=Application.__slots__)
+        rejected = tenant.rejected_reason
+        tenant.name, tenant.website = sign_up.company, sign_up.website
+        tenant.tax_id, tenant.tax_id_type = sign_up.tax_id, sign_up.tax_id_type
+        tenant.status, tenant.rejected_reason = Tenant.Status.PENDING_APPROVAL, None
+        tenant.flags = flags.compute(sign_up)
+        if rejected:
+            tenant.flags.append(flags.flag("previously_rejected", "high", f"This business: {rejected}"))
+        tenant.save(
+            update_fields=[
+                "name", "website", "tax_id", "tax_id_type", "status", "rejected_reason", "flags",
+            ]
+        )  # fmt: skip
+        audit.record(
+            action="tenant.apply_again",
+            target_type="tenant",
+            target_id=tenant.id,
+            tenant_id=tenant.id,
+            actor_user_id=actor_user_id,
+            details={"before": before, "after": asdict(application) | {"status": tenant.status}},
+        )
+        transaction.on_commit(lambda: key_cache.write_tenant(tenant))
+        website_check.after_commit(tenant)
     return tenant
 
 

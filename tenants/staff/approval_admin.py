@@ -31,11 +31,11 @@ STATUS_LABELS = {
 CANNED_REJECTIONS = (
     ("", "Write your own below"),
     (
-        "The website does not show the company that signed up. Please write to us with a page that does.",
+        "The website does not show the company that signed up. Please correct it in the console and apply again.",
         "Website shows another business",
     ),
     (
-        "The tax id does not belong to the company named. Please sign up again with the company's own tax id.",
+        "The tax id does not belong to the company named. Please correct it in the console and apply again.",
         "Tax id of another company",
     ),
     ("We cannot serve this kind of business under the messaging platform's policies.", "Business not served"),
@@ -90,7 +90,7 @@ class TenantAdmin(ReadOnlyAdmin):
     search_fields = ("name", "contact_email", "website", "tax_id", "=id", "external_ref")
     search_help_text = "Name, e-mail, website, tax id, external reference or id"
     change_form_before_template = "admin/tenant_evidence.html"
-    actions_detail = ("approve", "reject", "suspend", "reinstate")
+    actions_detail = ("approve", "reject", "suspend", "reinstate", "reinstate_and_approve")
     fieldsets = (
         (
             "Business",
@@ -174,13 +174,14 @@ class TenantAdmin(ReadOnlyAdmin):
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         """Only what the tenant's status allows; the decision itself checks again."""
-        status = Tenant.objects.filter(pk=object_id).values_list("status", flat=True).first()
+        tenant = Tenant.objects.filter(pk=object_id).first()
+        approved = tenant is not None and tenant.approved_at is not None
         possible = {
             "pending_approval": {"approve", "reject", "suspend"},
             "active": {"suspend"},
             "rejected": {"approve", "suspend"},
-            "suspended": {"reinstate"},
-        }.get(status or "", set())
+            "suspended": {"reinstate" if approved else "reinstate_and_approve"},
+        }.get(tenant.status if tenant else "", set())
         offered = super().get_actions_detail(request, object_id)
         return [entry for entry in offered if entry.method.original_function_name in possible]
 
@@ -230,6 +231,23 @@ class TenantAdmin(ReadOnlyAdmin):
     def reinstate(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
         return _decide(request, object_id, "reinstated", approval.reinstate)
 
+    @action(
+        description="Reinstate and approve",
+        permissions=["decide"],
+        icon="restart_alt",
+        variant=ActionVariant.SUCCESS,
+        dialog=dialog(
+            "End the suspension and approve?",
+            "This business was never approved. Reinstating approves it: it becomes active, its trial begins and it "
+            "gets the mail of an approval.",
+            "Reinstate and approve",
+        ),
+    )
+    def reinstate_and_approve(
+        self, request: HttpRequest, form: BaseDialogForm, object_id: str
+    ) -> HttpResponse:
+        return _decide(request, object_id, "reinstated and approved", approval.reinstate)
+
     def change_view(
         self,
         request: HttpRequest,
@@ -264,7 +282,7 @@ def _decide(
     try:
         tenant = decide(tenant_id=object_id, actor_user_id=request.user.pk, **arguments)
     except Conflict as error:
-        messages.error(request, f"Somebody else was here first. {error.text}")
+        messages.error(request, f"Another person decided before you. {error.text}")
         return redirect_dialog(reverse("admin:tenants_tenant_change", args=[object_id]))
     messages.success(request, f"{tenant.name} is {done}.")
     waiting = Tenant.objects.filter(status=Tenant.Status.PENDING_APPROVAL).order_by("id").first()

@@ -52,7 +52,7 @@ def decide(api: Api, tenant: Tenant, action: str) -> Any:
         (S.SUSPENDED, True, "reject", None),
         (S.SUSPENDED, True, "suspend", None),
         (S.SUSPENDED, True, "reinstate", S.ACTIVE),
-        (S.SUSPENDED, False, "reinstate", S.PENDING_APPROVAL),
+        (S.SUSPENDED, False, "reinstate", S.ACTIVE),
     ],
 )
 def test_every_transition(
@@ -87,6 +87,22 @@ def test_approval_starts_the_trial_and_is_audited_with_before_and_after(
     assert entry["target_type"] == "tenant"
     assert entry["details"]["before"]["status"] == "pending_approval"
     assert entry["details"]["after"]["status"] == "active"
+
+
+def test_reinstating_one_that_was_never_approved_approves_it(staff_api: Api, waiting: Tenant) -> None:
+    decide(staff_api, waiting, "suspend")
+    decide(staff_api, waiting, "reinstate")
+    waiting.refresh_from_db()
+    assert waiting.approved_at is not None
+    assert waiting.trial_ends_at is not None
+    assert waiting.billing_status == "trialing"
+    assert "is approved" in OutboundMail.objects.latest("id").subject
+    approved_at = waiting.approved_at
+    decide(staff_api, waiting, "suspend")
+    decide(staff_api, waiting, "reinstate")
+    waiting.refresh_from_db()
+    assert waiting.approved_at == approved_at, "only the first time"
+    assert "active again" in OutboundMail.objects.latest("id").subject
 
 
 def test_a_sandbox_tenant_is_approved_without_billing(staff_api: Api, waiting: Tenant) -> None:
@@ -127,7 +143,7 @@ def test_suspending_takes_abuse_or_admin_and_keeps_the_note_for_staff(
     assert "asked by phone" not in OutboundMail.objects.get().text
     assert decide(staff_api, waiting, "reinstate").json() == {
         "id": str(waiting.id),
-        "status": "pending_approval",
+        "status": "active",
     }
     waiting.refresh_from_db()
     assert waiting.suspended_reason is None

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.core import mail as django_mail
 from django.core.mail import EmailMultiAlternatives
 from django.core.mail.backends.base import BaseEmailBackend
@@ -34,7 +35,8 @@ def send() -> None:
 
 
 @pytest.mark.django_db
-def test_a_logged_mail_is_shown_to_staff_with_its_links(staff_api: Api) -> None:
+def test_a_logged_mail_is_shown_to_staff_with_its_links(staff_api: Api, settings: Any) -> None:
+    settings.APP_URL = "https://app.example"
     send()
     body = staff_api.get("/v1/admin/mail/last?email=asha@example.COM").json()
     assert list(body) == ["to", "subject", "links", "sent_at"]
@@ -69,6 +71,7 @@ def test_smtp_sends_text_and_html_and_forgets(smtp: None) -> None:
     assert mail.deliver_waiting() == 1
     message = django_mail.outbox[0]
     assert message.to == ["asha@example.com"]
+    assert message.reply_to == [django_settings.SUPPORT_EMAIL]
     assert "https://app.example/confirm/abc?x=1" in message.body
     assert isinstance(message, EmailMultiAlternatives)
     assert message.alternatives[0][1] == "text/html"
@@ -112,3 +115,30 @@ def test_old_mails_are_forgotten(db: None) -> None:
 def test_a_tenant_without_an_address_gets_no_mail(tenant: Tenant) -> None:
     mail.send_to_tenant(tenant=tenant, template="approved")
     assert not OutboundMail.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_name_never_writes_a_line_or_a_button_of_its_own() -> None:
+    evil = "Asha\n\nYour account is locked. Unlock it:\nhttps://evil.example/unlock\n\n" + "x" * 200
+    tenant = Tenant(name=evil, contact_email="owner@asha.example", status="active")
+    for template in ("approved", "rejected", "suspended", "reinstated"):
+        mail.send_to_tenant(tenant=tenant, template=template)
+    mail.send(
+        to="owner@asha.example",
+        template="confirm_sign_up",
+        context={"company": evil, "link": f"{django_settings.APP_URL}/sign-up/confirm/x"},
+    )
+    for row in OutboundMail.objects.all():
+        assert 'href="https://evil' not in row.html
+        assert "\nhttps://evil" not in row.text
+        assert "x" * 50 not in row.text
+    assert f'href="{django_settings.APP_URL}/sign-up/confirm/x"' in row.html
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_mail_that_cannot_be_built_stops_no_other(smtp: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    send()
+    OutboundMail.objects.update(subject="two\nlines")
+    send()
+    assert mail.deliver_waiting() == 1
+    assert OutboundMail.objects.get().subject == "two\nlines"

@@ -7,11 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.db import connection
 from django.test import Client
 
+from gateway.api.errors import Conflict
 from gateway.clock import now
 from tenants import mail
+from tenants.console.forms import ApplicationForm
 from tenants.models import AuditEntry, OutboundMail, SignUp, Tenant, User
 from tenants.signup import flags, registration
 
@@ -239,3 +242,76 @@ def test_an_earlier_rejection_is_flagged(existing: Tenant) -> None:
 def test_many_sign_ups_from_one_address_are_flagged() -> None:
     assert "many_signups_same_ip" not in flags_of(email="a@infosys.com") | flags_of(email="b@infosys.com")
     assert "many_signups_same_ip" in flags_of(email="c@infosys.com")
+
+
+COMPANY = {name: value for name, value in FORM.items() if name not in {"email", "password"}}
+
+
+def confirmed(browser: Client, status: str) -> Tenant:
+    sign_up(browser)
+    browser.post(last_link())
+    tenant = Tenant.objects.get()
+    reason = "Wrong tax id." if status == "rejected" else None
+    Tenant.objects.filter(pk=tenant.pk).update(status=status, rejected_reason=reason)
+    browser.force_login(User.objects.get())
+    return tenant
+
+
+@pytest.mark.parametrize("status", ["rejected", "pending_approval"])
+def test_an_applicant_corrects_the_form_and_applies_again(browser: Client, status: str) -> None:
+    tenant = confirmed(browser, status)
+    assert "/console/application" in browser.get("/console").content.decode()
+    page = browser.get("/console/application").content.decode()
+    assert 'value="Infosys Limited"' in page
+    answer = browser.post("/console/application", COMPANY | {"company": "Infosys BPM Limited"})
+    assert answer["Location"] == "/console"
+    tenant.refresh_from_db()
+    assert (tenant.status, tenant.name) == ("pending_approval", "Infosys BPM Limited")
+    assert tenant.rejected_reason is None
+    assert [flag["code"] for flag in tenant.flags] == ["previously_rejected"] * (status == "rejected")
+    entry = AuditEntry.objects.latest("id")
+    assert entry.action == "tenant.apply_again"
+    assert entry.details["before"]["company"] == "Infosys Limited"
+    assert entry.details["before"]["rejected_reason"] == ("Wrong tax id." if status == "rejected" else None)
+
+
+@pytest.mark.parametrize("status", ["active", "suspended"])
+def test_what_is_decided_is_corrected_no_more(browser: Client, status: str) -> None:
+    confirmed(browser, status)
+    assert browser.get("/console/application").status_code == 404
+    assert browser.post("/console/application", COMPANY).status_code == 404
+    assert not AuditEntry.objects.filter(action="tenant.apply_again").exists()
+
+
+def test_a_decision_that_came_first_wins(browser: Client) -> None:
+    tenant = confirmed(browser, "active")
+    form = ApplicationForm(COMPANY)
+    assert form.is_valid()
+    with pytest.raises(Conflict):
+        registration.apply_again(form.application(), tenant_id=tenant.id)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("company", "Asha\nhttps://evil.example"),
+        ("company", "Asha www.evil.example"),
+        ("company", "Asha \u202e"),
+        ("address", "1 Road\r\nX"),
+        ("city", "Pune\x07"),
+    ],
+)
+def test_what_stands_in_mails_is_one_line_without_links(browser: Client, field: str, value: str) -> None:
+    answer = sign_up(browser, **{field: value})
+    assert answer.status_code == 400
+    assert not SignUp.objects.exists()
+
+
+def test_the_limit_counts_forms_that_were_accepted(browser: Client, settings: Any) -> None:
+    settings.ACCOUNT_RATE_LIMITS = {"signup": "1/h/ip"}
+    cache.clear()
+    for _ in range(3):
+        assert sign_up(browser, pin_code="1").status_code == 400
+    assert sign_up(browser).status_code == 302
+    assert b"owner@infosys.com" in browser.get("/sign-up/sent").content
+    assert sign_up(browser).status_code == 429

@@ -111,7 +111,7 @@ def test_the_four_decisions(browser: Client, staff: User, waiting: Tenant) -> No
 def test_the_second_reviewer_is_told(browser: Client, waiting: Tenant) -> None:
     decide(member(roles.REVIEWER), waiting, "approve")
     where = decide(browser, waiting, "approve")["HX-Redirect"]
-    assert "Somebody else was here first" in browser.get(where).content.decode()
+    assert "Another person decided before you" in browser.get(where).content.decode()
     assert AuditEntry.objects.filter(action="tenant.approve").count() == 1
 
 

@@ -86,7 +86,7 @@ def last_link(stack: Stack, email: str) -> str:
 
 def fill_sign_up(page: Page, email: str, company: str) -> None:
     page.goto("/sign-up")
-    page.get_by_label("Business e-mail").fill(email)
+    page.get_by_label("Business email").fill(email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_label("Phone").fill("98000 00001")
     page.get_by_label("Company name").fill(company)
@@ -102,7 +102,7 @@ def sign_up_and_confirm(visitor: Visitor, stack: Stack, email: str, company: str
     page = visitor.page
     fill_sign_up(page, email, company)
     page.get_by_role("button", name="Sign up").click()
-    expect(page.get_by_role("heading", name="Look into your mailbox")).to_be_visible()
+    expect(page.get_by_role("heading", name="Check your email")).to_be_visible()
     page.goto(last_link(stack, email))
     page.get_by_role("button", name="Confirm this address").click()
     expect(page.get_by_role("heading", name="your address is confirmed")).to_be_visible()
@@ -126,7 +126,7 @@ def test_a_business_signs_up_is_approved_and_sends_a_message(
     visitor.picture("sign-up-errors")
     fill_sign_up(page, email, company)
     page.get_by_role("button", name="Sign up").click()
-    expect(page.get_by_role("heading", name="Look into your mailbox")).to_be_visible()
+    expect(page.get_by_role("heading", name="Check your email")).to_be_visible()
     visitor.picture("sign-up-sent")
     page.goto(last_link(stack, email))
     visitor.picture("confirm")
@@ -235,8 +235,8 @@ def test_sign_up_works_without_scripts_and_by_keyboard(browser: Browser, stack: 
     page = visitor.page
     fill_sign_up(page, email, company)
     page.get_by_label("State or union territory").press("Enter")
-    page.get_by_label("Business e-mail").press("Enter")
-    expect(page.get_by_role("heading", name="Look into your mailbox")).to_be_visible()
+    page.get_by_label("Business email").press("Enter")
+    expect(page.get_by_role("heading", name="Check your email")).to_be_visible()
     page.goto(last_link(stack, email))
     page.get_by_role("button", name="Confirm this address").press("Enter")
     expect(page.get_by_role("heading", name="your address is confirmed")).to_be_visible()
