@@ -373,6 +373,7 @@ SPECTACULAR_SETTINGS = {
         f"`X-Service-Version: {API_VERSION}`."
     ),
     "ENUM_NAME_OVERRIDES": {
+        "EventTypeEnum": "webhooks.events.types.EVENT_TYPES",
         "TenantStatusEnum": "tenants.models.Tenant.Status",
         "EndpointStatusEnum": "webhooks.models.Endpoint.Status",
         "DeliveryStatusEnum": "webhooks.models.Delivery.Status",

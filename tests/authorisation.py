@@ -221,6 +221,7 @@ ROWS: dict[str, Row] = {
     "DELETE /v1/webhooks/{endpoint_id}": Row(_endpoint),
     "POST /v1/webhooks/{endpoint_id}/verify": Row(_endpoint),
     "POST /v1/webhooks/{endpoint_id}/resume": Row(_endpoint),
+    "POST /v1/webhooks/{endpoint_id}/test": Row(_endpoint, {"event_type": "message.inbound"}),
     "POST /v1/webhooks/{endpoint_id}/rotate-secret": Row(_endpoint),
     "POST /v1/webhooks/{endpoint_id}/replay": Row(
         _endpoint, {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}

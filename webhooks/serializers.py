@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from gateway import ids
 from gateway.outbound.client import InvalidUrlError, validate_url
-from webhooks import endpoint_health, replay
+from webhooks import endpoint_health, example_event, replay
 from webhooks.delivery.signing import is_secret
 from webhooks.endpoint_health import Hold
 from webhooks.events.types import ALL, EVENT_TYPES
@@ -106,6 +106,21 @@ class EndpointChangeIn(EndpointSettings):
     description = serializers.CharField(required=False, allow_blank=True, max_length=500)
     event_types = EventTypesField(required=False)
     status = serializers.ChoiceField(required=False, choices=[Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED])
+
+
+class ExampleIn(serializers.Serializer[dict[str, Any]]):
+    event_type = serializers.ChoiceField(choices=EVENT_TYPES)
+
+
+class ExampleOut(serializers.Serializer[example_event.Sent]):
+    """The example as sent, with `"test": true`, and what the endpoint said."""
+
+    event = serializers.DictField()
+    delivered = serializers.BooleanField()
+    http_status = serializers.IntegerField(allow_null=True)
+    response_ms = serializers.IntegerField()
+    error = serializers.CharField(allow_null=True)
+    body_excerpt = serializers.CharField(allow_blank=True)
 
 
 class RotateSecretIn(serializers.Serializer[dict[str, Any]]):

@@ -16,6 +16,7 @@ urlpatterns = [
     path(
         "webhooks/<id:endpoint_id>/resume", EndpointsView.as_view({"post": "resume"}), name="webhook-resume"
     ),
+    path("webhooks/<id:endpoint_id>/test", EndpointsView.as_view({"post": "test"}), name="webhook-test"),
     path(
         "webhooks/<id:endpoint_id>/rotate-secret",
         EndpointsView.as_view({"post": "rotate_secret"}),

@@ -14,7 +14,7 @@ from gateway.api.errors import NotFound
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
-from webhooks import endpoint_health, endpoints, replay
+from webhooks import endpoint_health, endpoints, example_event, replay
 from webhooks.events.types import ALL, EVENT_TYPES
 from webhooks.models import Delivery, Endpoint
 from webhooks.serializers import (
@@ -25,6 +25,8 @@ from webhooks.serializers import (
     EndpointIn,
     EndpointOut,
     EndpointWithHealthOut,
+    ExampleIn,
+    ExampleOut,
     NewEndpointOut,
     QueuedOut,
     ReplayedOut,
@@ -135,6 +137,19 @@ class EndpointsView(ResourceViewSet):
     def resume(self, request: Request, endpoint_id: UUID) -> Response:
         endpoint = endpoints.resume(**scope_of(request), endpoint_id=endpoint_id)
         return Response(EndpointWithHealthOut(endpoint).data)
+
+    @extend_schema(
+        operation_id="test_webhook",
+        summary="Send an example event to an endpoint",
+        description="Marked as a test; not stored and not counted. The answer has what the endpoint said.",
+        tags=["Webhooks"],
+        request=ExampleIn,
+        responses=ExampleOut,
+    )
+    def test(self, request: Request, endpoint_id: UUID) -> Response:
+        endpoint = endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
+        body = checked(ExampleIn(data=request.data))
+        return Response(ExampleOut(example_event.send(endpoint, **body)).data)
 
     @extend_schema(
         operation_id="rotate_webhook_secret",

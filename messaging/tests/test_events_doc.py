@@ -52,6 +52,11 @@ def test_there_is_an_example_of_each_type_in_the_order_of_the_specification() ->
     assert list(EXAMPLES) == list(EVENT_TYPES)
 
 
+def test_the_examples_that_endpoints_can_be_sent_are_those_of_the_page() -> None:
+    path = Path(__file__).resolve().parents[2] / "webhooks/events/examples.json"
+    assert json.loads(path.read_text()) == EXAMPLES, "copy the page's examples into the file"
+
+
 @pytest.mark.parametrize("kind", EVENT_TYPES)
 def test_the_members_are_the_specifications_in_its_order(kind: str) -> None:
     example = EXAMPLES[kind]

@@ -1,0 +1,74 @@
+"""Example events: one of any type is sent to an endpoint, marked as a test, and nothing of it is stored or counted."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+from django.conf import settings
+
+from gateway import ids
+from gateway.clock import isoformat, now
+from gateway.outbound.client import post_once
+from webhooks.delivery import signed_request
+from webhooks.models import Endpoint
+from webhooks.verify_ping import EXCERPT_CHARACTERS
+
+TEST_HEADER = "X-Service-Test"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An example as it was sent, and what the endpoint said to it."""
+
+    event: dict[str, Any]
+    delivered: bool
+    http_status: int | None
+    response_ms: int
+    error: str | None
+    body_excerpt: str
+
+
+def send(endpoint: Endpoint, *, event_type: str) -> Sent:
+    """POST an example of an event type, signed like a delivery; the answer must come within 5 seconds."""
+    at, event_id = now(), ids.uuid7()
+    public_id = ids.encode(ids.EVENT, event_id)
+    event = {
+        **_examples()[event_type],
+        "id": public_id,
+        "created_at": isoformat(ids.created_at(event_id)),
+        "tenant_id": str(endpoint.tenant_id),
+        "dedupe_key": f"test:{public_id}",
+        "test": True,
+    }
+    body = orjson.dumps(event)
+    headers = signed_request.headers(
+        keys=signed_request.target_of(endpoint, at=at).keys,
+        message_id=public_id,
+        timestamp=int(at.timestamp()),
+        body=body,
+        event_type=event_type,
+    )
+    answer = post_once(
+        endpoint.url,
+        body,
+        {**headers, TEST_HEADER: "true"},
+        allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
+        total_timeout=settings.WEBHOOK_VERIFY_TIMEOUT_MS / 1000,
+    )
+    return Sent(
+        event=event,
+        delivered=answer.ok,
+        http_status=answer.status,
+        response_ms=answer.ms,
+        error=answer.error,
+        body_excerpt=answer.body.decode("utf-8", "replace")[:EXCERPT_CHARACTERS],
+    )
+
+
+@lru_cache(maxsize=1)
+def _examples() -> dict[str, Any]:
+    """The examples of docs/events.md by type; a test compares both."""
+    examples: dict[str, Any] = orjson.loads((Path(__file__).parent / "events" / "examples.json").read_bytes())
+    return examples
