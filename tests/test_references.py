@@ -116,3 +116,15 @@ def test_no_reference_has_a_former_form() -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_no_heading_is_twice_on_a_page(name: str) -> None:
     assert [heading for heading, times in Counter(headings(name)).items() if times > 1] == []
+
+
+def test_every_rule_of_the_specification_names_its_tests() -> None:
+    table = page("docs/specification.md").split("\n## The tests of each rule\n")[1]
+    rows = re.findall(r"^\| (.*?) \| (.*?) \|$", table, re.MULTILINE)[1:]
+    named = {number for rules, _ in rows for number in re.findall(r"\d+\.\d+", rules)}
+    named_for_sending = {
+        number for rules, _ in rows if rules.startswith("send rule") for number in re.findall(r"\d+", rules)
+    }
+    assert named == {target for target in targets("specification") if "." in target}
+    assert named_for_sending == targets("send rule")
+    assert all(tests for _, tests in rows)

@@ -1,0 +1,59 @@
+"""Fences of sends and batches: environments keep their own keys, a runner that was overtaken frees nothing."""
+
+from datetime import timedelta
+
+import pytest
+
+from gateway.clock import now
+from messaging.batches import lease
+from messaging.models import Batch, BatchItem
+from messaging.tests.conftest import connected_number
+from phone_numbers.models import PhoneNumber
+from tenants import api_keys
+from tenants.models import Tenant
+from tests.fixtures import Api
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def body_of(number: PhoneNumber) -> dict[str, object]:
+    return {
+        "from": number.phone_number_id,
+        "to": "+919812345678",
+        "type": "text",
+        "text": {"body": "Hello"},
+    }
+
+
+def test_a_live_send_is_not_answered_with_a_test_send_of_the_same_key(
+    api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    test_number = connected_number(tenant, simulator.account(), environment="test")
+    test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+    first = test_api.post("/v1/messages", body_of(test_number), Idempotency_Key="order-1")
+    second = api.post("/v1/messages", body_of(number), Idempotency_Key="order-1")
+    assert [first.status_code, second.status_code] == [200, 200]
+    assert "Idempotent-Replayed" not in second
+    for caller, own, answer in ((test_api, test_number, first), (api, number, second)):
+        again = caller.post("/v1/messages", body_of(own), Idempotency_Key="order-1")
+        assert again.content == answer.content
+        assert again["Idempotent-Replayed"] == "true"
+
+
+def test_a_runner_that_was_overtaken_frees_neither_batch_nor_items(
+    api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
+    item = {"to": "+919812345678", "type": "text", "text": {"body": "Hello"}}
+    created = api.post("/v1/messages/batch", {"from": number.phone_number_id, "messages": [item, item]})
+    assert created.status_code == 202
+    (late,) = lease.claim_batches(10)
+    taken = lease.take(late, first=0, count=1)
+    Batch.objects.update(lease_until=now() - timedelta(seconds=1))
+    (newer,) = lease.claim_batches(10)
+    assert [each.idx for each in lease.take_over(newer)] == [0]
+    lease.release(late, taken.items)
+    batch = Batch.objects.get()
+    assert (batch.lease_token, batch.lease_until is not None) == (newer.lease, True)
+    assert BatchItem.objects.get(idx=0).claimed_by == newer.lease

@@ -1,0 +1,96 @@
+"""Fences of the delivery engine: a worker that was overtaken changes nothing, a probe is one worker's, secrets end."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from gateway.clock import now
+from gateway.database.statements import run
+from gateway.outbound.answer import Answer
+from tenants.models import Tenant
+from webhooks.delivery import signed_request
+from webhooks.delivery.claim import Claimed, Room, claim, claiming, giving_back
+from webhooks.delivery.record import Outcome, record
+from webhooks.delivery.retry import Decision
+from webhooks.delivery.signing import key_of
+from webhooks.models import Delivery, Endpoint
+from webhooks.tests.delivering import publish_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ROOM = Room(10, 10)
+
+
+def overtaken(tenant: Tenant) -> tuple[Claimed, Claimed]:
+    """One delivery, claimed by a worker whose lease then ran out, and by a second one."""
+    publish_one(tenant)
+    (late,) = claim(ROOM)
+    moment = now() - timedelta(seconds=1)
+    Delivery.objects.update(next_attempt_at=moment, leased_until=moment)
+    (newer,) = claim(ROOM)
+    assert newer.id == late.id
+    return late, newer
+
+
+def test_a_late_result_does_not_overwrite_a_newer_failed_attempt(
+    tenant: Tenant, endpoint: dict[str, Any]
+) -> None:
+    late, newer = overtaken(tenant)
+    failed = Outcome(
+        newer.id, newer.endpoint_id, 0, Decision("failed", 30.0), Answer(500, "http_5xx", 3, b"", None)
+    )
+    assert record([failed]) == 1
+    came_late = Outcome(
+        late.id, late.endpoint_id, late.attempts, Decision("dead"), Answer(410, "http_4xx", 9, b"", None)
+    )
+    assert record([came_late]) == 0
+    row = Delivery.objects.get()
+    assert (row.status, row.attempts, row.last_http_status) == ("failed", 1, 500)
+
+
+def test_giving_back_leaves_what_another_worker_has_claimed(tenant: Tenant, endpoint: dict[str, Any]) -> None:
+    late, newer = overtaken(tenant)
+    lease = Delivery.objects.get().leased_until
+    with transaction.atomic():
+        run(giving_back([late]))
+    assert Delivery.objects.get().leased_until == lease
+    with transaction.atomic():
+        run(giving_back([newer]))
+    assert Delivery.objects.get().leased_until is None
+
+
+def test_of_two_workers_at_a_half_open_circuit_the_second_sends_no_probe(
+    tenant: Tenant, endpoint: dict[str, Any]
+) -> None:
+    publish_one(tenant)
+    Endpoint.objects.update(circuit_open_until=now() - timedelta(seconds=1), circuit_opened=1)
+    asked = claiming(ROOM)
+    rows: Any = None
+    with transaction.atomic(), connection.cursor() as cursor:
+        while True:
+            try:
+                statement, values = asked.send(rows)
+            except StopIteration as done:
+                claimed = done.value
+                break
+            if "UPDATE webhooks_endpoint" in statement:
+                # The other worker's probe was committed between the look at the circuit and this statement.
+                Endpoint.objects.update(circuit_open_until=now() + timedelta(seconds=60))
+            cursor.execute(statement, values)
+            rows = cursor.fetchall() if cursor.description else []
+    assert claimed == []
+    assert Delivery.objects.get().leased_until is None
+
+
+def test_a_secret_that_was_rotated_away_signs_until_its_end_and_no_longer(endpoint: dict[str, Any]) -> None:
+    row = Endpoint.objects.get()
+    former, row.previous_secret = row.secret, row.secret
+    row.secret = "whsec_" + "MDEyMzQ1Njc4OWFiY2RlZg=="
+    row.previous_secret_expires_at = now()
+    row.save()
+    end = row.previous_secret_expires_at
+    before = signed_request.target_of(row, at=end - timedelta(microseconds=1))
+    assert before.keys == (key_of(row.secret), key_of(former))
+    assert signed_request.target_of(row, at=end).keys == (key_of(row.secret),)
