@@ -445,6 +445,7 @@ CELERY_BEAT_SCHEDULE = {
     "event-keys": {"task": "webhooks.tasks.forget_event_keys", "schedule": 3600.0},
     "kept-notifications": {"task": "messaging.tasks.forget_kept_notifications", "schedule": 3600.0},
     "idempotency-records": {"task": "messaging.tasks.forget_idempotency_records", "schedule": 3600.0},
+    "known-media": {"task": "messaging.tasks.forget_media", "schedule": 3600.0},
     "batches": {"task": "messaging.tasks.forget_batches", "schedule": 3600.0},
 }
 

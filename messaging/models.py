@@ -56,6 +56,23 @@ class IdempotencyRecord(models.Model):
         return self.key
 
 
+class KnownMedia(models.Model):
+    """The number that a media belongs to. Written and read by `media/known.py`."""
+
+    pk = models.CompositePrimaryKey("tenant_id", "environment", "media_id")
+    tenant_id = models.UUIDField()
+    environment = models.CharField(max_length=4)
+    media_id = models.CharField(max_length=64)
+    phone_number_id = models.CharField(max_length=64)
+    noted_at = models.DateTimeField(default=now)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["noted_at"], name="known_media_by_age")]
+
+    def __str__(self) -> str:
+        return self.media_id
+
+
 class BatchQuerySet(models.QuerySet["Batch"]):
     def for_tenant(self, tenant_id: UUID) -> Self:
         """A tenant's own batches."""

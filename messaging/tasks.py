@@ -9,6 +9,7 @@ from celery.signals import worker_shutting_down
 
 from messaging import pruning
 from messaging.batches import runner
+from messaging.media import known
 from messaging.message_templates import sync
 
 
@@ -41,6 +42,12 @@ def sync_templates(*, account_id: str, lease: str, **_: Any) -> None:
 def forget_kept_notifications(**_: Any) -> None:
     """Hourly: forget notifications that nobody asked for in time."""
     pruning.forget_kept_notifications()
+
+
+@shared_task
+def forget_media(**_: Any) -> None:
+    """Hourly: forget to which number media belongs that the upstream keeps no longer."""
+    known.forget_media()
 
 
 @shared_task

@@ -10,6 +10,7 @@ from django.db import connection
 from pytest_django import Settings
 
 from edge.tests.doors import DjangoDoor, Door, EdgeDoor
+from messaging.media import known
 from messaging.models import KeptNotification
 from messaging.tests.incoming import events_of, notification, number_of, signature_of, text_change
 from phone_numbers.models import PhoneNumber
@@ -109,6 +110,13 @@ class TestNotifications:
             connection.close()
         assert post(door, body).status_code == 200
         assert [event.wamid for event in events_of(tenant)] == ["wamid.1"]
+
+    def test_the_number_of_a_media_is_noted(self, door: Door, number: PhoneNumber, tenant: Tenant) -> None:
+        change = text_change(NUMBER, "wamid.1")
+        change["value"]["messages"][0] |= {"type": "image", "image": {"id": "518262192608783"}}
+        assert post(door, notification((WABA, [change]))).status_code == 200
+        noted = known.number_of(tenant_id=tenant.id, environment="live", media_id="518262192608783")
+        assert noted == NUMBER
 
     def test_the_verification(self, door: Door) -> None:
         def verify(token: str, mode: str = "subscribe") -> Any:

@@ -47,7 +47,7 @@ class MediaView(UpstreamCallsView):
             environment=caller_of(request).effective_environment,
             from_=from_,
         )
-        return transfer.upload(number, upload)
+        return transfer.upload(tenant_of(request).id, number, upload)
 
     @extend_schema(
         operation_id="get_media",

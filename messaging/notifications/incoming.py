@@ -14,8 +14,10 @@ import structlog
 from django.db import transaction
 
 from gateway import ids, metrics
+from gateway.database.statements import run
 from gateway.upstream.notifications.normalise import Change, EventDraft, normalise
 from gateway.upstream.notifications.split_by_tenant import Place, Splitter, rebase
+from messaging.media import known as known_media
 from messaging.models import KeptNotification
 from messaging.notifications import side_effects
 from messaging.notifications.routing import Owner, owners
@@ -80,6 +82,13 @@ def _publish(
     if splitter is not None:
         raw, moved = splitter.split({(change.entry, change.change) for change, _ in changes})
     by_change = [[event_of(draft, owner, moved) for draft in change.drafts] for change, owner in changes]
+    media = [
+        known_media.Media(tenant_id, owner.environment, media_id, owner.phone_number_id)
+        for change, owner in changes
+        if owner.phone_number_id
+        for media_id in known_media.media_ids(change)
+    ]
+    run(known_media.noting(media))
     fresh = set(
         publish(
             tenant_id=tenant_id,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gateway.database.loop_group_commit import LoopGroupCommit
 from gateway.database.statements import Statements
 from gateway.upstream.notifications.normalise import Change, normalise
+from messaging.media import known as known_media
 from messaging.notifications import side_effects
 from messaging.notifications.incoming import event_of
 from messaging.notifications.routing import Owner, finding_owners
@@ -76,6 +77,15 @@ def _taking_in(notifications: Sequence[_Notification]) -> Statements[list[bool]]
                 owned[place] = known
     if owned:
         publications = [_publication(notifications[place], owners) for place, owners in owned.items()]
+        yield from known_media.noting(
+            [
+                known_media.Media(owner.tenant_id, owner.environment, media_id, owner.phone_number_id)
+                for place, owners in owned.items()
+                for change, owner in zip(notifications[place].changes, owners, strict=True)
+                if owner.phone_number_id
+                for media_id in known_media.media_ids(change)
+            ]
+        )
         published = yield from publishing(publications)
         if published.has_deliveries:
             wake_up.soon()

@@ -4,6 +4,7 @@ import gc
 import hashlib
 import resource
 import tempfile
+from datetime import timedelta
 from typing import IO, Any
 
 import orjson
@@ -12,8 +13,12 @@ import responses
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import StreamingHttpResponse
 
+from gateway.clock import now
 from gateway.upstream.media import MediaGraph, MultipartFile
+from messaging.media import known
+from messaging.models import KnownMedia
 from messaging.tests.conftest import connected_number
+from messaging.tests.incoming import events_of, notification, post, text_change
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
@@ -79,19 +84,78 @@ def test_meta_gives_the_upstreams_description(api: Api, media_id: str) -> None:
 def test_inbound_media_is_found_without_from_among_several_numbers(
     api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
+    """However many numbers there are: one look-up each, of the number that received it."""
+    numbers = [number, *[connected_number(tenant, simulator.account()) for _ in range(3)]]
+    for each in numbers:
+        media_id = received(simulator, each, "image")
+        PhoneNumber.objects.exclude(pk=each.pk).update(last_event_at=now() + timedelta(hours=1))
+        answer = api.get(f"{PATH}/{media_id}")
+        assert answer.status_code == 200, answer.content
+        assert len(content(answer)) == int(answer["Content-Length"]) > 0
+        assert api.get(f"{PATH}/{media_id}?meta=true").status_code == 200
+        assert looked_up(simulator, media_id) == 2
+
+
+def test_uploaded_media_is_found_without_from_among_several_numbers(
+    api: Api, tenant: Tenant, media_id: str, simulator: RunningSimulator
+) -> None:
     other = connected_number(tenant, simulator.account())
-    for each in (number, other):
-        simulator.control(
-            "POST",
-            "inbound",
-            {"phone_number_id": each.phone_number_id, "from": "919812345678", "type": "image"},
+    PhoneNumber.objects.filter(pk=other.pk).update(last_event_at=now())
+    assert api.get(f"{PATH}/{media_id}?meta=true").status_code == 200
+
+
+def test_an_unknown_media_id_costs_one_look_up(
+    api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    for _ in range(3):
+        connected_number(tenant, simulator.account())
+    media_id = "518262192699999"
+    assert api.get(f"{PATH}/{media_id}").status_code == 400
+    assert looked_up(simulator, media_id) == 1
+
+
+def test_media_ids_of_any_shape_do_no_harm_to_their_notification(number: PhoneNumber, tenant: Tenant) -> None:
+    odd: list[dict[str, Any]] = [{"image": {"id": id_}} for id_ in ("x", "", "1" * 65, 5, None, "٣")]
+    message = {"from": "919812345678", "id": "wamid.1", "timestamp": "1793500000", "type": "image"}
+    change = text_change(number.phone_number_id, "wamid.0")
+    change["value"]["messages"] = [
+        message | {"id": f"wamid.{place}"} | each
+        for place, each in enumerate([*odd, {"video": 1}, {"audio": {}}])
+    ]
+    assert post(notification((number.account.waba_id, [change]))).status_code == 200
+    assert len(events_of(tenant)) == 8
+    assert not KnownMedia.objects.exists()
+
+
+def test_what_the_upstream_keeps_no_longer_is_forgotten(tenant: Tenant) -> None:
+    for media_id, days in (("1", 32), ("2", 30)):
+        KnownMedia.objects.create(
+            tenant_id=tenant.id,
+            environment="live",
+            media_id=media_id,
+            phone_number_id="100",
+            noted_at=now() - timedelta(days=days),
         )
-        rows = simulator.control("GET", f"messages?phone_number_id={each.phone_number_id}")["data"]
-        media_id = rows[0]["body"]["image"]["id"]
-        for _ in range(2):
-            answer = api.get(f"{PATH}/{media_id}")
-            assert answer.status_code == 200, answer.content
-            assert len(content(answer)) == int(answer["Content-Length"]) > 0
+    assert known.forget_media() == 1
+    assert KnownMedia.objects.get().media_id == "2"
+
+
+def received(simulator: RunningSimulator, number: PhoneNumber, kind: str) -> str:
+    """The id of a media that a customer sent; its notification has arrived here."""
+    body = {"phone_number_id": number.phone_number_id, "from": "919812345678", "type": kind}
+    simulator.control("POST", "inbound", body)
+    rows = simulator.control("GET", f"messages?phone_number_id={number.phone_number_id}")["data"]
+    media_id = str(rows[0]["body"][kind]["id"])
+    change = text_change(number.phone_number_id, f"wamid.{media_id}")
+    content = {"type": kind, kind: {"id": media_id, "mime_type": "image/png"}}
+    change["value"]["messages"][0] |= content
+    assert post(notification((number.account.waba_id, [change]))).status_code == 200
+    return media_id
+
+
+def looked_up(simulator: RunningSimulator, media_id: str) -> int:
+    """How often the upstream was asked for a media."""
+    return len([call for call in simulator.calls(media_id) if call == "GET node"])
 
 
 def test_delete_passes_verbatim_and_the_media_is_gone(api: Api, media_id: str) -> None:
