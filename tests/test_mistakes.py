@@ -188,15 +188,6 @@ MISTAKES = [
         "forgotten /v1", "POST", "/messages", 404, "nothing at /messages", "Did you mean /v1/messages?", TEXT
     ),
     Mistake(
-        "Graph path",
-        "POST",
-        "/v25.0/105/messages",
-        404,
-        "nothing at",
-        "POST /v1/messages with the number as `from`",
-        TEXT,
-    ),
-    Mistake(
         "Graph path under /v1",
         "POST",
         "/v1/105/messages",

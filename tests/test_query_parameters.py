@@ -78,7 +78,6 @@ def test_a_uuid_in_a_path_may_be_upper_case(api: Api, key: api_keys.NewKey) -> N
     [
         ("/v1/tenant/", "Did you mean /v1/tenant?"),
         ("/messages", "Did you mean /v1/messages?"),
-        ("/v25.0/105000000000001/messages", "Did you mean POST /v1/messages with the number as `from`?"),
         ("/nothing", "There is nothing at /nothing."),
     ],
 )
