@@ -1,4 +1,4 @@
-"""The staff admin of the event log: endpoints, events (metadata only) and deliveries, to look at."""
+"""Staff admin of the event log: endpoints, events without bodies, and deliveries, all read-only."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ class TypeOfDelivery(TypeOfEvent):
 
 @admin.register(Event)
 class EventAdmin(HistoryAdmin):
-    """Envelopes without their bodies: what customers write to each other is nobody's business here."""
+    """Envelopes without their bodies: staff does not read customers' messages."""
 
     list_display = ("shown_id", "created", "type", "tenant", "phone_number_id", "waba_id")
     list_filter = (Period, "environment", TypeOfEvent)

@@ -1,3 +1,5 @@
+"""Django app of webhook endpoints, the event log and deliveries."""
+
 from django.apps import AppConfig
 
 

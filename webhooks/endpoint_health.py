@@ -16,7 +16,7 @@ from gateway.clock import now
 from webhooks.models import Endpoint
 
 COUNTED_ROWS = 10_000
-"""Waiting deliveries of the endpoint, and newest deliveries of the tenant, that are looked at."""
+"""At most so many waiting deliveries of the endpoint are counted, and new deliveries of the tenant read."""
 
 # Both by the partial index `delivery_due`. Retries lie behind what was never attempted, so the newest failure is among
 # the last rows.

@@ -1,8 +1,8 @@
 """Replays: one delivery at once, or an endpoint's deliveries of a time range in the background.
 
 A request cuts the ids of what it matches into chunks, so later changes do not alter what it covers. A chunk becomes
-deliveries in the transaction that deletes it, so a crash neither loses nor doubles any. Chunks are
-released one by one, never ahead of what the endpoint has waiting (decision "Webhooks to customers").
+deliveries in the transaction that deletes it, so a crash neither loses nor doubles any. An endpoint's chunks are
+released one by one, and only while it has few open deliveries (decision "Webhooks to customers").
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ MISSED = "missed"
 STATUSES = (*Delivery.Status.values, MISSED)
 DEFAULT_STATUSES = (Delivery.Status.FAILED, Delivery.Status.DEAD)
 MOST_WAITING = 500
-"""Open deliveries of an endpoint from which on its replays wait."""
+"""While an endpoint has this many open deliveries, its replays wait."""
 
 
 def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> Delivery:
@@ -262,7 +262,7 @@ SELECT count(*) FROM (SELECT FROM webhook_deliveries
 def release_due() -> int:
     """Turn each replaying endpoint's next chunk into deliveries, unless it has enough waiting. Returns how many.
 
-    Called every second by beat, as often as beat pleases: the pace is written in the chunks.
+    Called every second by beat. Calling it more often does no harm: each chunk has its own due time.
     """
     released = 0
     for endpoint_id in ReplayChunk.objects.values_list("endpoint_id", flat=True).annotate(Min("id")):

@@ -1,3 +1,5 @@
+"""URLs of webhook endpoints, deliveries and events under `/v1`."""
+
 from django.urls import path
 
 from webhooks.events.views import EventsView

@@ -192,7 +192,7 @@ class EndpointsView(ResourceViewSet):
 
 
 class DeliveriesView(ResourceViewSet):
-    """Deliveries: every event on its way to every endpoint, with what came of each attempt."""
+    """Deliveries of events to endpoints, with the outcome of each attempt."""
 
     @extend_schema(
         operation_id="list_webhook_deliveries",

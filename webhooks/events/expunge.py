@@ -1,7 +1,7 @@
-"""Expunging: a tenant's bodies are deleted before their time, and what is kept of the events names nobody.
+"""Expunging: bodies of events are deleted before their retention ends, and the rows that stay name nobody.
 
-The rows of events and deliveries stay for the record of what was delivered when; ids of messages and customers leave
-them. Safe to run again: what is expunged is not found twice.
+The rows of events and deliveries stay as the record of what was delivered when. Message ids and customer ids are
+removed from them. Idempotent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ _FORGET_PERSONS = """
 UPDATE events SET wamid = NULL, wa_id = NULL, user_id = NULL, dedupe_key = %s || id
 WHERE id = ANY(%s)
 """
-# What an endpoint answered may quote what it was sent.
+# An endpoint's answer may quote the event.
 _FORGET_ANSWERS = """
 UPDATE webhook_deliveries SET attempt_log = '[]' WHERE event_id = ANY(%s) AND id >= %s AND attempt_log <> '[]'
 """
@@ -37,7 +37,7 @@ def remaining(tenant_id: UUID) -> QuerySet[Event]:
 
 
 def in_batches(rows: QuerySet[Event]) -> Iterator[list[Event]]:
-    """Events in the order of their ids, some at a time; what was expunged meanwhile is no longer looked at."""
+    """Events in the order of their ids, in batches; events that were expunged meanwhile are left out."""
     after = UUID(int=0)
     while events := list(
         rows.filter(id__gt=after).order_by("id").only("id", "raw_id", "payload_expires_on")[:BATCH_EVENTS]
@@ -47,7 +47,7 @@ def in_batches(rows: QuerySet[Event]) -> Iterator[list[Event]]:
 
 
 def expunge(rows: QuerySet[Event]) -> int:
-    """Delete the bodies of events and forget whom they name. Returns how many events."""
+    """Delete the bodies of events and remove the ids of customers and messages. Returns how many events."""
     return sum(expunge_events(events) for events in in_batches(rows))
 
 

@@ -1,8 +1,9 @@
 """Retention: bodies move when a tenant's `retention_days` changes, and old keys are forgotten (docs/architecture.md).
 
-A body lies in the week in which it expires, and weeks are dropped whole. So after a change a tenant's bodies move to
-the weeks that they belong to now, in small batches, resumable and safe to run twice. Nothing waits for that: a body
-past its retention is treated as gone at once, moved or not. Beat calls `move_bodies` and `forget_keys`.
+A body is stored in the partition of the week in which it expires, and a partition is dropped as a whole. After a change
+of retention a tenant's bodies move to the partitions of their new weeks, in small batches, resumable and idempotent.
+Reads do not wait for the move: a body past its retention counts as gone at once. Beat calls `move_bodies` and
+`forget_keys`.
 """
 
 import time
@@ -29,7 +30,7 @@ NOTIFICATION_SPAN = timedelta(seconds=60)
 """All events of one notification are made within this time before it is stored."""
 _BEGIN = UUID(int=0)
 
-# A tenant is walked once when it is first seen, and again whenever its retention differs from the last walk's.
+# A tenant's events are gone through once when the tenant is new here, and again after each change of its retention.
 _NOTICE = """
 INSERT INTO webhooks_retentionmove (tenant_id, retention_days, after)
 SELECT t.id, t.retention_days, %(begin)s FROM tenants_tenant t
