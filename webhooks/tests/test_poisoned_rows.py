@@ -78,7 +78,7 @@ def test_an_endpoint_with_an_unreadable_secret_can_be_managed(api: Api, endpoint
     assert api.patch(path, {"description": "no secret"}).json()["description"] == "no secret"
     verified = api.post(f"{path}/verify")
     assert verified.status_code == 409
-    assert "rotate-secret" in verified.json()["error"]["message"]
+    assert "rotate-secret" in verified.json()["error"]["hint"]
     assert api.delete(path).status_code == 200
 
 
