@@ -29,7 +29,7 @@ from tenants.api_keys import NewKey
 from tenants.models import Tenant
 from tests.faults.service import LONG, Service, Valkey, busiest, database_url, received, wait_until
 from tests.simulated import RunningSimulator, _simulator_process, simulator
-from webhooks.models import Event
+from webhooks.models import Event, EventPayload
 
 __all__ = ["_simulator_process", "simulator"]
 
@@ -227,6 +227,8 @@ def test_kill_of_a_web_process_repeats_no_send_and_every_client_gets_an_answer(
         else:
             assert answer.json()["error"]["code"] == "meta_unreachable"
             assert answer.json()["error"]["details"]["reason"] == "interrupted"
+    wait_until(lambda: not set(times_sent) - set(_recorded()), "every message that was sent has its event")
+    assert max(Counter(_recorded()).values()) == 1, "a message has two events"
 
 
 def test_of_many_at_once_on_four_web_processes_one_sends_and_all_get_its_answer(
@@ -271,6 +273,13 @@ def test_of_many_at_once_on_four_web_processes_one_sends_and_all_get_its_answer(
     times_sent = Counter(orjson.loads(row["body"])["text"]["body"] for row in received(simulator, number))
     assert times_sent == Counter(dict.fromkeys(answers, 1)), "a message went out twice"
     assert Event.objects.filter(type="message.outbound").count() == races
+
+
+def _recorded() -> list[str]:
+    """The texts of the messages that have an event."""
+    ids = Event.objects.filter(type="message.outbound").values_list("id", flat=True)
+    bodies: list[Any] = list(EventPayload.objects.filter(id__in=ids).values_list("body", flat=True))
+    return [orjson.loads(bytes(body))["request"]["text"]["body"] for body in bodies]
 
 
 def _children(parent: int) -> list[int]:

@@ -1,0 +1,98 @@
+"""Faults between the upstream's yes and the commit: every message that was sent gets its `message.outbound`, once.
+
+Postgres goes away under sends that the upstream has taken. In the short form their processes are killed meanwhile, in
+the long one it stays away for longer than a caller waits.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import requests
+from django.db import OperationalError, connection
+
+from messaging.tests.conftest import connected_number
+from tenants import api_keys
+from tenants.models import Tenant
+from tests.faults.service import LONG, Postgres, Service, received, wait_until
+from tests.faults.test_postgres import postgres
+from tests.faults.test_sending import _children, _recorded
+from tests.simulated import RunningSimulator, _simulator_process, simulator
+
+__all__ = ["_simulator_process", "postgres", "simulator"]
+
+pytestmark = pytest.mark.faults
+
+SENDS = 12
+AWAY_SECONDS = 75 if LONG else 2
+
+
+@pytest.mark.parametrize("killed", [False, True] if LONG else [True])
+def test_each_message_that_was_sent_becomes_its_event(
+    postgres: Postgres, tmp_path: Path, simulator: RunningSimulator, killed: bool
+) -> None:
+    service = Service(
+        tmp_path,
+        DATABASE_URL=postgres.url,
+        META_GRAPH_URL=simulator.url,
+        DATA_DIR=str(tmp_path / "data"),
+    )
+    try:
+        _run(service, postgres, simulator, killed=killed)
+    finally:
+        service.close()
+
+
+def _run(service: Service, postgres: Postgres, simulator: RunningSimulator, *, killed: bool) -> None:
+    tenant = Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE)
+    number = connected_number(tenant, simulator.account([{"throughput": "HIGH"}]), throughput_level="HIGH")
+    simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 2_000})
+    url, web = service.web(workers=2)
+    token = api_keys.create(name="server", environment="live", tenant=tenant).key
+    answers: list[requests.Response] = []
+
+    def send(place: int) -> None:
+        body = {
+            "from": number.phone_number_id,
+            "to": "+919700000001",
+            "type": "text",
+            "text": {"body": str(place)},
+        }
+        key = {"Idempotency-Key": f"k{place}"} if place % 2 else {}
+        with contextlib.suppress(requests.ConnectionError, requests.exceptions.ChunkedEncodingError):
+            headers = {"Authorization": f"Bearer {token}", **key}
+            answers.append(requests.post(f"{url}/v1/messages", json=body, headers=headers, timeout=60))
+
+    callers = [threading.Thread(target=send, args=(place,)) for place in range(SENDS)]
+    for each in callers:
+        each.start()
+    wait_until(lambda: len(received(simulator, number)) == SENDS, "the upstream has every message")
+    postgres.stop()
+    time.sleep(3)
+    if killed:
+        for child in _children(web.pid):
+            os.kill(child, signal.SIGKILL)
+    time.sleep(AWAY_SECONDS)
+    for each in callers:
+        each.join(60)
+    if not killed:
+        assert [answer.status_code for answer in answers] == [200] * SENDS
+    postgres.start()
+    wait_until(lambda: len(_recorded_by_now()) >= SENDS, "every message has its event", seconds=90)
+    assert Counter(_recorded()) == Counter(str(place) for place in range(SENDS))
+    assert len(received(simulator, number)) == SENDS, "nothing was sent again"
+    service.assert_well()
+
+
+def _recorded_by_now() -> list[str]:
+    """None while the database is away."""
+    try:
+        return _recorded()
+    except OperationalError:
+        connection.close()
+        return []
