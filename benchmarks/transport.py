@@ -20,7 +20,7 @@ def run(harness: Harness) -> list[Result]:
     """Each transport, 16 calls at once; urllib3 is the floor of the others."""
     from gateway.upstream import client
     from gateway.upstream.async_pool import AsyncPool
-    from gateway.upstream.blocking_pool import line
+    from gateway.upstream.blocking_pool import blocking_pool
 
     upstream = harness.simulator()
     headers = {"Accept": "application/json", "User-Agent": "benchmark"}
@@ -43,7 +43,7 @@ def run(harness: Harness) -> list[Result]:
     results = [
         floor,
         _measure("requests (client.send)", lambda: _in_threads(lambda: client.send(call))),
-        _measure("blocking pool", lambda: _in_threads(lambda: line().send(call))),
+        _measure("blocking pool", lambda: _in_threads(lambda: blocking_pool().send(call))),
         _measure("asynchronous pool", lambda: asyncio.run(asynchronous())),
     ]
     for result in results[1:]:

@@ -42,7 +42,7 @@ return math.ceil(arrival - now)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BucketAnswer:
     """What the bucket says: taken or not, what is left, and how long until it may be taken or is full again."""
 
     allowed: bool
@@ -51,7 +51,7 @@ class Verdict:
     reset_after: float
 
 
-def take(key: str, *, rate: float, burst: int, owed: int = 0) -> Verdict:
+def take(key: str, *, rate: float, burst: int, owed: int = 0) -> BucketAnswer:
     """Take a token from a bucket that refills at `rate` a second and holds `burst`.
 
     `owed` are tokens that were used and not yet taken: they go first, as far as the bucket has them. Waits are in
@@ -60,7 +60,7 @@ def take(key: str, *, rate: float, burst: int, owed: int = 0) -> Verdict:
     allowed, remaining, retry_us, reset_us = valkey().eval(
         _SCRIPT, 1, key, str(1_000_000 / rate), str(burst), str(owed)
     )
-    return Verdict(bool(allowed), max(0, remaining), max(0, retry_us) / 1e6, reset_us / 1e6)
+    return BucketAnswer(bool(allowed), max(0, remaining), max(0, retry_us) / 1e6, reset_us / 1e6)
 
 
 def reserve(key: str, *, rate: float, tokens: int, at_most_ahead: float) -> float:

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from gateway.database.statements import Statements, run
-from gateway.upstream.blocking_pool import line
+from gateway.upstream.blocking_pool import blocking_pool
 from gateway.upstream.client import GraphAnswer, GraphCall
 from phone_numbers.lookup import Sender, SenderQuery, sender
 from webhooks.events.members import NewEvent
@@ -69,7 +69,7 @@ class BlockingRuntime:
         publish(tenant_id=tenant_id, events=[event], alone=True)
 
     async def call(self, call: GraphCall) -> GraphAnswer:
-        return line().send(call)
+        return blocking_pool().send(call)
 
     async def aside(self, work: Callable[[], None]) -> None:
         work()

@@ -11,7 +11,7 @@ from django.http import HttpResponseBase
 from django.test import Client, TestCase
 
 from gateway.api import throttling
-from gateway.upstream.blocking_pool import line
+from gateway.upstream.blocking_pool import blocking_pool
 from messaging.notifications import routing
 from tenants import api_keys, console_sessions, key_cache, platform_apps
 from tenants.models import ApiKey, PlatformApp, Tenant, User
@@ -99,10 +99,10 @@ def assert_service_headers(response: HttpResponseBase) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_open_line() -> Iterator[None]:
+def _no_open_connection() -> Iterator[None]:
     """The kept connections to the upstream are closed at the end."""
     yield
-    line().close()
+    blocking_pool().close()
 
 
 @pytest.fixture(autouse=True)

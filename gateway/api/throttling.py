@@ -15,7 +15,7 @@ from rest_framework.throttling import BaseThrottle
 from gateway import token_bucket
 from gateway.api.authentication import Caller
 from gateway.api.errors import RateLimited
-from gateway.token_bucket import Verdict
+from gateway.token_bucket import BucketAnswer
 from gateway.valkey import VALKEY_UNAVAILABLE
 
 log = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ class Allowance:
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
 
-    def recall(self, key: str, *, burst: int) -> Verdict | None:
+    def recall(self, key: str, *, burst: int) -> BucketAnswer | None:
         """What needs no question to Valkey: a call allowed and owed; None when the bucket must be asked."""
         with self._lock:
             known = self._known.get(key)
@@ -59,9 +59,9 @@ class Allowance:
             if left < burst / 2 or known.owed >= MOST_OWED or known.asked_at + OWED_SECONDS <= monotonic():
                 return None
             known.owed += 1
-            return Verdict(True, left, 0.0, known.reset_after)
+            return BucketAnswer(True, left, 0.0, known.reset_after)
 
-    def take(self, key: str, *, rate: float, burst: int) -> Verdict:
+    def take(self, key: str, *, rate: float, burst: int) -> BucketAnswer:
         """As `token_bucket.take`."""
         recalled = self.recall(key, burst=burst)
         if recalled is not None:
@@ -132,7 +132,7 @@ def _bucket(caller: Caller) -> str:
     return f"rate:{caller.rate_key}"
 
 
-def _admission(verdict: Verdict) -> Admission:
+def _admission(verdict: BucketAnswer) -> Admission:
     headers = {
         "RateLimit-Limit": str(settings.API_RATE_BURST),
         "RateLimit-Remaining": str(verdict.remaining),

@@ -11,7 +11,7 @@ import redis
 from gateway import token_bucket
 from gateway.api import throttling
 from gateway.api.throttling import MOST_OWED, OWED_SECONDS, Allowance
-from gateway.token_bucket import Verdict
+from gateway.token_bucket import BucketAnswer
 
 pytestmark = pytest.mark.usefixtures("empty_valkey")
 
@@ -35,7 +35,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Later:
     return pass_
 
 
-def take(process: Allowance, burst: int = 400) -> Verdict:
+def take(process: Allowance, burst: int = 400) -> BucketAnswer:
     return process.take("b", rate=SLOW, burst=burst)
 
 
@@ -62,7 +62,7 @@ def test_an_answer_that_comes_late_is_no_news(monkeypatch: pytest.MonkeyPatch, l
     with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
         answered, arrives = threading.Event(), threading.Event()
 
-        def late(key: str, **values: Any) -> Verdict:
+        def late(key: str, **values: Any) -> BucketAnswer:
             verdict = TAKE(key, **values)
             answered.set()
             assert arrives.wait(10)

@@ -24,7 +24,7 @@ MOST_BODY_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 64 * 1024
 
 
-class Line:
+class BlockingPool:
     """The kept connections of a process, for any number of threads: one call at a time on each."""
 
     def __init__(self) -> None:
@@ -145,6 +145,6 @@ def _left(deadline: float) -> float:
 
 
 @cache
-def line() -> Line:
-    """The line of this process."""
-    return Line()
+def blocking_pool() -> BlockingPool:
+    """The pool of this process."""
+    return BlockingPool()

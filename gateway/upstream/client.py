@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from time import perf_counter
-from typing import IO, Any, Literal
+from typing import IO, Any
 from urllib.parse import quote
 
 import orjson
@@ -22,11 +22,11 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from gateway.api import timing
+from gateway.api.authentication import Environment
 from gateway.database.transactions import leave_database
 
 log = structlog.get_logger(__name__)
 
-Environment = Literal["live", "test"]
 READ_CHUNK = 64 * 1024
 CONNECT_SECONDS = 5.0
 """At most, of UPSTREAM_TIMEOUT_MS."""

@@ -95,7 +95,11 @@ class MediaGraph:
 
 
 class MultipartFile(io.RawIOBase):
-    """A multipart form with one file, as a stream of known length: what is read comes from the file as it goes out."""
+    """A multipart form with one file, as a stream of known length: what is read comes from the file as it goes out.
+
+    requests builds a form in memory, which a file of 100 MB is too large for; requests-toolbelt, whose encoder streams,
+    had its last release in May 2023.
+    """
 
     def __init__(
         self, values: dict[str, str], file: IO[bytes], *, length: int, name: str, mime_type: str

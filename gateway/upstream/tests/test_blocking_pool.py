@@ -1,4 +1,4 @@
-"""The line to the upstream: kept connections, the whole answer, and one word for whatever goes wrong."""
+"""The pool to the upstream: kept connections, the whole answer, and one word for whatever goes wrong."""
 
 import asyncio
 import ssl
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.upstream import blocking_pool as line_module
-from gateway.upstream.blocking_pool import Line
+from gateway.upstream import blocking_pool as pool_module
+from gateway.upstream.blocking_pool import BlockingPool
 from gateway.upstream.client import GraphAnswer, GraphCall, UpstreamUnreachable
 from tests.certificates import self_signed
 from tests.raw_server import raw_server
@@ -52,21 +52,21 @@ def upstream() -> Upstream:
 
 
 @pytest.fixture
-def line() -> Iterator[Line]:
-    line = Line()
-    yield line
-    line.close()
+def pool() -> Iterator[BlockingPool]:
+    pool = BlockingPool()
+    yield pool
+    pool.close()
 
 
-def send(line: Line, url: str, body: bytes = b'{"a":1}') -> GraphAnswer:
-    return line.send(
+def send(pool: BlockingPool, url: str, body: bytes = b'{"a":1}') -> GraphAnswer:
+    return pool.send(
         GraphCall("POST", f"{url}/v25.0/1/messages?appsecret_proof=ab", {"Authorization": "Bearer t"}, body)
     )
 
 
-def test_what_goes_out_and_what_comes_back(upstream: Upstream, line: Line) -> None:
+def test_what_goes_out_and_what_comes_back(upstream: Upstream, pool: BlockingPool) -> None:
     with raw_server(upstream.connected) as url:
-        answer = send(line, url)
+        answer = send(pool, url)
         assert (answer.status, answer.body, answer.headers["x-usage"], answer.ok) == (200, b"{}", "a", True)
         head, _, body = upstream.requests[0].partition(b"\r\n\r\n")
     assert body == b'{"a":1}'
@@ -80,15 +80,15 @@ def test_what_goes_out_and_what_comes_back(upstream: Upstream, line: Line) -> No
 
 
 def test_a_connection_serves_one_call_after_another_and_never_two_at_once(
-    upstream: Upstream, line: Line
+    upstream: Upstream, pool: BlockingPool
 ) -> None:
     with raw_server(upstream.connected) as url:
         for _ in range(3):
-            assert send(line, url).ok
+            assert send(pool, url).ok
         assert upstream.connections == 1
         upstream.together = asyncio.Barrier(4)
         answers: list[GraphAnswer] = []
-        threads = [threading.Thread(target=lambda: answers.append(send(line, url))) for _ in range(4)]
+        threads = [threading.Thread(target=lambda: answers.append(send(pool, url))) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -98,23 +98,23 @@ def test_a_connection_serves_one_call_after_another_and_never_two_at_once(
 
 
 def test_a_connection_that_the_upstream_has_closed_meanwhile_is_not_used(
-    upstream: Upstream, line: Line
+    upstream: Upstream, pool: BlockingPool
 ) -> None:
     upstream.closes = True
     with raw_server(upstream.connected) as url:
-        assert send(line, url).ok
+        assert send(pool, url).ok
         assert upstream.closed.wait(10)
-        assert send(line, url).ok
+        assert send(pool, url).ok
     assert (upstream.connections, len(upstream.requests)) == (2, 2)
 
 
 def test_a_connection_idle_for_too_long_is_not_used(
-    upstream: Upstream, line: Line, monkeypatch: pytest.MonkeyPatch
+    upstream: Upstream, pool: BlockingPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with raw_server(upstream.connected) as url:
-        assert send(line, url).ok
-        monkeypatch.setattr(line_module, "IDLE_SECONDS", 0.0)
-        assert send(line, url).ok
+        assert send(pool, url).ok
+        monkeypatch.setattr(pool_module, "IDLE_SECONDS", 0.0)
+        assert send(pool, url).ok
         assert upstream.connections == 2
 
 
@@ -128,10 +128,10 @@ def test_a_connection_idle_for_too_long_is_not_used(
         (b"HTTP/1.1 204 Nothing\r\n\r\n", b""),
     ],
 )
-def test_answers_of_every_form(upstream: Upstream, line: Line, answer: bytes, body: bytes) -> None:
+def test_answers_of_every_form(upstream: Upstream, pool: BlockingPool, answer: bytes, body: bytes) -> None:
     upstream.answer, upstream.closes = answer, True
     with raw_server(upstream.connected) as url:
-        assert send(line, url).body == body
+        assert send(pool, url).body == body
 
 
 @pytest.mark.parametrize(
@@ -147,43 +147,43 @@ def test_answers_of_every_form(upstream: Upstream, line: Line, answer: bytes, bo
     ids=["nothing", "no HTTP", "half a head", "half a body", "endless head", "endless body"],
 )
 def test_an_answer_that_is_none_leaves_the_outcome_unknown(
-    upstream: Upstream, line: Line, answer: bytes
+    upstream: Upstream, pool: BlockingPool, answer: bytes
 ) -> None:
     upstream.answer, upstream.closes = answer, True
     with raw_server(upstream.connected) as url:
         with pytest.raises(UpstreamUnreachable) as unreachable:
-            send(line, url)
+            send(pool, url)
         upstream.answer, upstream.closes = OK, False
-        assert send(line, url).ok, "and harms no later call"
+        assert send(pool, url).ok, "and harms no later call"
     assert unreachable.value.reason == "connection_error"
     assert len(upstream.requests) == 2
 
 
-def test_nobody_listens(line: Line) -> None:
+def test_nobody_listens(pool: BlockingPool) -> None:
     with pytest.raises(UpstreamUnreachable):
-        send(line, "http://127.0.0.1:9")
+        send(pool, "http://127.0.0.1:9")
 
 
 def test_a_certificate_is_verified(
-    upstream: Upstream, line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    upstream: Upstream, pool: BlockingPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate = self_signed(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     with raw_server(upstream.connected, context) as url:
         with pytest.raises(UpstreamUnreachable):
-            send(line, url)
+            send(pool, url)
         assert upstream.requests == []
         trusting = ssl.create_default_context(cafile=str(certificate))
-        monkeypatch.setattr(line_module, "tls_context", lambda: trusting)
+        monkeypatch.setattr(pool_module, "tls_context", lambda: trusting)
         for _ in range(2):
-            assert send(line, url).ok
+            assert send(pool, url).ok
         assert upstream.connections == 1, (
             "the failed handshake reached no handler, the kept connection served twice"
         )
 
 
 @pytest.mark.parametrize("token", ["a\r\nX-Other: b", "a\nb", "a\0b"])
-def test_a_header_does_not_smuggle_another_in(line: Line, token: Any) -> None:
+def test_a_header_does_not_smuggle_another_in(pool: BlockingPool, token: Any) -> None:
     with pytest.raises(ValueError, match="header"):
-        line.send(GraphCall("POST", "http://127.0.0.1:9/", {"Authorization": f"Bearer {token}"}, b"{}"))
+        pool.send(GraphCall("POST", "http://127.0.0.1:9/", {"Authorization": f"Bearer {token}"}, b"{}"))

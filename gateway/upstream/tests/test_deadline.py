@@ -9,7 +9,7 @@ import pytest
 
 from gateway.upstream import client
 from gateway.upstream.async_pool import AsyncPool
-from gateway.upstream.blocking_pool import Line
+from gateway.upstream.blocking_pool import BlockingPool
 from gateway.upstream.client import GraphCall, UpstreamUnreachable
 from tests.raw_server import raw_server
 
@@ -45,17 +45,17 @@ def over_requests(call: GraphCall) -> None:
 
 def over_aiohttp(call: GraphCall) -> None:
     async def once() -> None:
-        async with AsyncPool(limit=1) as channel:
-            await channel.send(call)
+        async with AsyncPool(limit=1) as pool:
+            await pool.send(call)
 
     asyncio.run(once())
 
 
-def over_a_line(call: GraphCall) -> None:
-    Line().send(call)
+def over_the_blocking_pool(call: GraphCall) -> None:
+    BlockingPool().send(call)
 
 
-TRANSPORTS = (over_requests, over_aiohttp, over_a_line)
+TRANSPORTS = (over_requests, over_aiohttp, over_the_blocking_pool)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.upstream import client
 from gateway.upstream.async_pool import AsyncPool
-from gateway.upstream.blocking_pool import Line
+from gateway.upstream.blocking_pool import BlockingPool
 from gateway.upstream.client import GraphCall, UpstreamUnreachable
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -66,20 +66,20 @@ def call(server: DyingServer, body: bytes) -> GraphCall:
     return GraphCall("POST", server.url, {"Content-Type": "application/json"}, body)
 
 
-async def test_the_channel_sends_a_message_once(server: DyingServer) -> None:
-    async with AsyncPool(limit=1) as channel:
-        assert (await channel.send(call(server, b"first"))).status == 200
+async def test_the_asynchronous_pool_sends_a_message_once(server: DyingServer) -> None:
+    async with AsyncPool(limit=1) as pool:
+        assert (await pool.send(call(server, b"first"))).status == 200
         with pytest.raises(UpstreamUnreachable):
-            await channel.send(call(server, b"second"))
+            await pool.send(call(server, b"second"))
     assert server.bodies == [b"first", b"second"]
     assert server.connections == 1, "the second went over the kept connection"
 
 
-def test_a_line_sends_a_message_once(server: DyingServer) -> None:
-    line = Line()
-    assert line.send(call(server, b"first")).status == 200
+def test_the_blocking_pool_sends_a_message_once(server: DyingServer) -> None:
+    pool = BlockingPool()
+    assert pool.send(call(server, b"first")).status == 200
     with pytest.raises(UpstreamUnreachable):
-        line.send(call(server, b"second"))
+        pool.send(call(server, b"second"))
     assert server.bodies == [b"first", b"second"]
     assert server.connections == 1, "the second went over the kept connection"
 
