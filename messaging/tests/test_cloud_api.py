@@ -89,6 +89,21 @@ class TestMessages:
         assert api.post(f"/v20.0/{number.phone_number_id}/messages", body).status_code == 200
         assert sent_bodies(simulator, number) == [{**body, "type": "text"}]
 
+    def test_the_path_names_the_number_and_the_bytes_stay_as_they_were_written(
+        self, api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        second = connected_number(tenant, simulator.account())
+        path = f"/v25.0/{number.phone_number_id}/messages"
+        assert api.post(path, {**TEXT, "from": second.phone_number_id}).status_code == 200
+        assert sent_bodies(simulator, second) == []
+        raw = (
+            b'{"messaging_product":"whatsapp","to":"919812345678","type":"location",'
+            b'"location":{"latitude":28.610,"longitude":7.72e1}}'
+        )
+        assert api.post(path, raw).status_code == 200
+        rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=1")["data"]
+        assert rows[0]["body"].encode() == raw
+
     def test_the_same_key_and_body_is_sent_once(
         self, api: Api, number: PhoneNumber, simulator: RunningSimulator
     ) -> None:
