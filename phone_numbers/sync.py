@@ -5,8 +5,9 @@ account holds up nobody else. A lease belongs to one run: a task that finds anot
 account and its numbers are read by one at a time. A crash lets the lease run out, and the account is due again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -14,6 +15,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from gateway.clock import now
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.task_queue import enqueue
 from gateway.upstream import reading
 from phone_numbers import connection, tokens
@@ -88,7 +90,11 @@ def run(*, account_id: UUID, lease: datetime) -> None:
         sync.read()
     except LeaseLost:
         return
-    except FAILURES as error:
+    except DATABASE_UNAVAILABLE:
+        raise  # the lease runs out, and the account is due again
+    except Exception as error:
+        if not isinstance(error, FAILURES):
+            log.exception("sync_crashed", account=str(account_id))
         sync.put_off(error)
     else:
         sync.finish()
@@ -129,7 +135,7 @@ class _Run:
         for page in graph_of(account).number_pages(account.waba_id):
             for view in reading.rows(accepted_for(account, page)):
                 if number := known.pop(str(view.get("id")), None):
-                    store_view(number, view, read_at=read_at)
+                    _store(number, view, read_at=read_at)
             self.renew()
         for number in known.values():
             _note_gone(number, read_at=read_at)
@@ -177,6 +183,16 @@ class _Run:
 
 def _unchanged_since(moment: datetime) -> Q:
     return Q(facts_changed_at__isnull=True) | Q(facts_changed_at__lt=moment)
+
+
+def _store(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -> None:
+    """Store a view. One that cannot be stored leaves its number as it is, and the account's other numbers go on."""
+    try:
+        store_view(number, view, read_at=read_at)
+    except DATABASE_UNAVAILABLE:
+        raise
+    except Exception:
+        log.exception("number_view_not_stored", number=str(number.pk))
 
 
 def _note_gone(number: PhoneNumber, *, read_at: datetime) -> None:

@@ -12,6 +12,7 @@ import structlog
 from django.db import transaction
 
 from gateway.clock import now
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.task_queue import enqueue
 from gateway.upstream import reading
 from gateway.upstream.templates import TemplateGraph
@@ -54,7 +55,11 @@ def run(*, account_id: UUID, lease: datetime) -> None:
         return
     try:
         read(due.account)
-    except FAILURES as error:
+    except DATABASE_UNAVAILABLE:
+        raise  # the lease runs out, and the account is due again
+    except Exception as error:
+        if not isinstance(error, FAILURES):
+            log.exception("template_sync_crashed", account=str(account_id))
         _put_off(due, error)
     else:
         _schedule(due, failures=0, wait=next_interval())

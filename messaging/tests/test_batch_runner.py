@@ -1,5 +1,7 @@
 """The runner against the simulator: what is sent, recorded, paced, and never sent twice."""
 
+import asyncio
+import itertools
 import json
 import threading
 import time
@@ -11,12 +13,15 @@ from uuid import uuid4
 
 import orjson
 import pytest
+from django.conf import settings
 from django.db import OperationalError, connection
 
 from gateway import ids
 from gateway.clock import now
 from messaging import sending
 from messaging.batches import lease, runner
+from messaging.batches.lease import Held
+from messaging.batches.sender import SAFE_PART, BatchRun
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
 from phone_numbers import tokens
@@ -618,6 +623,52 @@ def test_throttled_items_are_retryable_and_others_are_not(
     times_sent = Counter(json.loads(sent["body"])["to"] for sent in received(simulator, fast))
     assert times_sent["+919800001001"] == 2
     assert {times_sent[f"+91980000100{place}"] for place in (0, 2, 3, 4)} == {1}
+
+
+def test_nothing_is_sent_once_the_lease_is_uncertain_and_another_holds_it(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is stalled between the claim of items and their sending asks for its lease again."""
+    batch_id = create(api, number, 40)
+    next_turn, turns = BatchRun._next_turn, itertools.count(1)
+
+    def taken_over() -> None:
+        Batch.objects.update(lease_token=uuid4())
+        connection.close()
+
+    async def stalled(self: BatchRun) -> float:
+        turn = await next_turn(self)
+        if next(turns) == 5:
+            await asyncio.to_thread(taken_over)
+            self.ours_until = 0.0
+        return turn
+
+    monkeypatch.setattr(BatchRun, "_next_turn", stalled)
+    runner.run()
+    assert len(received(simulator, number)) == 4
+    assert row(batch_id).completed_at is None
+
+
+def test_the_lease_counts_from_the_question_and_not_from_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database may answer late: the lease began when it was asked, at the latest."""
+    clock = [100.0]
+    monkeypatch.setattr("messaging.batches.sender.time.monotonic", lambda: clock[0])
+    held = Held(uuid4(), uuid4(), "live", "100", 80, uuid4(), 0, given_up=False)
+
+    class SlowDatabase:
+        stopping = False
+
+        async def in_database(self, lane: int, call: Any, *values: Any) -> Any:
+            clock[0] += 5.0
+            return lease.Taken([]) if call is not lease.renew else None
+
+    run = BatchRun(SlowDatabase(), None, held)  # type: ignore[arg-type]
+    safe = SAFE_PART * settings.BATCH_LEASE_SECONDS
+    asyncio.run(run._renew())
+    assert run.ours_until == 100.0 + safe
+    run.facts_at = clock[0] = 200.0
+    asyncio.run(run._take())
+    assert run.ours_until == 200.0 + safe
 
 
 def test_a_batch_whose_lease_is_replaced_while_it_runs_stops(

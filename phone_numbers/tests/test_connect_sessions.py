@@ -16,6 +16,7 @@ from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.return_urls import problem_of, with_result
 from phone_numbers.models import BusinessAccount, ConnectSession
 from phone_numbers.tests.test_connection import in_threads
+from tenants import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
@@ -78,6 +79,15 @@ def test_a_session_is_open_for_an_hour(api: Api) -> None:
 
 
 @pytest.mark.django_db
+def test_sessions_of_the_other_environment_do_not_exist(api: Api, tenant: Tenant) -> None:
+    test_api = Api(api_keys.create(name="test", environment="test", tenant=tenant).key)
+    body = {"return_url": "https://shop.example/done"}
+    for maker, stranger in ((api, test_api), (test_api, api)):
+        made = maker.post("/v1/connect-sessions", body).json()
+        assert maker.get(f"/v1/connect-sessions/{made['id']}").status_code == 200
+        assert_error(stranger.get(f"/v1/connect-sessions/{made['id']}"), 404, "not_found")
+
+
 def test_sessions_of_others_do_not_exist(api: Api, other_api: Api) -> None:
     made = make(api)
     assert_error(other_api.get(f"/v1/connect-sessions/{made['id']}"), 404, "not_found")

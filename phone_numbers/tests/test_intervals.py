@@ -65,3 +65,17 @@ def test_a_tenant_long_past_due_adds_no_numbers(api: Api, tenant: Tenant, path: 
     Tenant.objects.filter(pk=tenant.pk).update(billing_restricted=True)
     error = assert_error(api.post(path, body), 403, "forbidden")
     assert error["details"] == {"reason": "billing_past_due"}
+
+
+def test_a_closed_interval_keeps_its_end(tenant: Tenant, number: PhoneNumber) -> None:
+    verified_endpoint(tenant)
+    connection.recompute(tenant_id=tenant.id)
+    with connection.facts_change(tenant_id=tenant.id):
+        PhoneNumber.objects.filter(pk=number.pk).update(registered=False)
+    first = NumberStateInterval.objects.order_by("id").first()
+    assert first is not None
+    for registered in (True, False):
+        with connection.facts_change(tenant_id=tenant.id):
+            PhoneNumber.objects.filter(pk=number.pk).update(registered=registered)
+    assert NumberStateInterval.objects.get(pk=first.pk).to_at == first.to_at
+    assert NumberStateInterval.objects.count() == 4

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import connection as database
 
 from gateway import health
 from gateway.clock import now
@@ -110,6 +111,77 @@ def test_a_failing_account_is_put_off_and_the_others_go_on(
     sync_all(queued)
     row.refresh_from_db()
     assert row.sync_failures == 0
+
+
+def test_an_account_whose_token_no_key_opens_is_put_off_and_the_others_go_on(
+    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
+) -> None:
+    poisoned, fine = connect(simulator, tenant), connect(simulator, tenant)
+    with database.cursor() as cursor:
+        cursor.execute(
+            "UPDATE numbers_businessaccount SET access_token = 'broken' WHERE waba_id = %s",
+            [poisoned.waba_id],
+        )
+    simulator.change_number(fine.phone_number_id, quality_rating="RED")
+    sync_all(queued)
+    assert PhoneNumber.objects.get(phone_number_id=fine.phone_number_id).quality_rating == "RED"
+    row = BusinessAccount.objects.get(waba_id=poisoned.waba_id)
+    assert (row.sync_failures, row.sync_lease_until) == (1, None)
+    assert row.next_sync_at > now()
+
+
+def test_a_view_that_cannot_be_stored_costs_its_number_alone(
+    simulator: RunningSimulator,
+    tenant: Tenant,
+    endpoint: Endpoint,
+    queued: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    account = connect(simulator, tenant, numbers=3)
+    poisoned, *others = account.phone_number_ids
+    for phone_number_id in account.phone_number_ids:
+        simulator.change_number(phone_number_id, quality_rating="RED")
+
+    def store(number: PhoneNumber, view: Any, **values: Any) -> None:
+        if number.phone_number_id == poisoned:
+            raise ValueError("a view that no column takes")
+        store_view(number, view, **values)
+
+    monkeypatch.setattr(sync, "store_view", store)
+    sync_all(queued)
+    red = PhoneNumber.objects.filter(quality_rating="RED").values_list("phone_number_id", flat=True)
+    assert set(red) == set(others)
+    assert BusinessAccount.objects.get().sync_failures == 0
+
+
+def test_a_token_that_no_key_opens_does_not_keep_others_from_being_warned(tenant: Tenant) -> None:
+    ends = now() + timedelta(hours=20)
+    accounts = [make_account(tenant) for _ in range(3)]
+    BusinessAccount.objects.update(token_expires_at=ends)
+    with database.cursor() as cursor:
+        cursor.execute(
+            "UPDATE numbers_businessaccount SET access_token = 'broken' WHERE id = %s", [accounts[0].pk]
+        )
+    tokens.warn_of_ends()
+    assert {data["waba_id"] for data in published(tenant, "token.expiring")} == {a.waba_id for a in accounts}
+
+
+def test_an_account_that_cannot_be_warned_does_not_keep_others_from_it(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts = [make_account(tenant) for _ in range(3)]
+    BusinessAccount.objects.update(token_expires_at=now() + timedelta(hours=20))
+    token_expiring = connection.token_expiring
+
+    def expiring(account: BusinessAccount, **values: Any) -> None:
+        if account.pk == accounts[0].pk:
+            raise ValueError("poisoned")
+        token_expiring(account, **values)
+
+    monkeypatch.setattr(connection, "token_expiring", expiring)
+    tokens.warn_of_ends()
+    told = {data["waba_id"] for data in published(tenant, "token.expiring")}
+    assert told == {account.waba_id for account in accounts[1:]}
 
 
 def test_a_throttled_account_waits_as_long_as_the_upstream_says(
