@@ -473,7 +473,7 @@ UNFOLD = {
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "ENVIRONMENT": "tenants.staff.site.environment_badge",
-    "DASHBOARD_CALLBACK": "webhooks.staff_dashboard.dashboard",
+    "DASHBOARD_CALLBACK": "tenants.staff.dashboard.dashboard",
     "SIDEBAR": {"show_search": True, "navigation": "tenants.staff.site.navigation"},
 }
 

@@ -7,7 +7,11 @@ class NumbersConfig(AppConfig):
     verbose_name = "Numbers"
 
     def ready(self) -> None:
-        from phone_numbers import connection, tokens  # noqa: F401 - tokens adds its section to the health report
+        from phone_numbers import (  # noqa: F401 - tokens adds its section to the health report
+            connection,
+            staff_cards,
+            tokens,
+        )
         from webhooks.signals import endpoints_changed
 
         endpoints_changed.connect(connection.on_endpoints_changed, dispatch_uid="connection_states")

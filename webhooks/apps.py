@@ -8,5 +8,8 @@ class WebhooksConfig(AppConfig):
     verbose_name = "Webhooks"
 
     def ready(self) -> None:
-        from webhooks import tables  # noqa: F401 - registers the partitioned tables
+        from webhooks import (
+            staff_cards,  # noqa: F401 - registers its part of the staff dashboard
+            tables,  # noqa: F401 - registers the partitioned tables
+        )
         from webhooks.delivery import monitoring  # noqa: F401 - registers health figures and metrics

@@ -143,10 +143,10 @@ class ApiKeyForm(forms.Form):
     environment = forms.ChoiceField(
         label="Environment",
         choices=[
-            (ApiKey.Environment.LIVE, "Live"),
             (ApiKey.Environment.TEST, "Test: never reaches WhatsApp"),
+            (ApiKey.Environment.LIVE, "Live: sends to your customers"),
         ],
-        initial=ApiKey.Environment.LIVE,
+        initial=ApiKey.Environment.TEST,
     )
 
 

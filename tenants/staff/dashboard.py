@@ -1,0 +1,105 @@
+"""The staff admin's first page: cards of what needs attention, and charts of the last day.
+
+Each app registers the cards and charts of what it owns. Cards are made of the figures of `/v1/admin/health`.
+Charts read big tables, so they are kept for a minute.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from django.core.cache import cache
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.timesince import timesince
+
+from gateway import health
+from gateway.database import partitions
+from tenants.models import Tenant
+
+KEPT_SECONDS = 60
+CACHE_KEY = "staff-charts"
+CHART_OPTIONS = json.dumps(
+    {
+        "maintainAspectRatio": False,
+        "animation": False,
+        "scales": {
+            "x": {
+                "stacked": True,
+                "grid": {"display": False},
+                "ticks": {"maxRotation": 0, "maxTicksLimit": 6},
+            },
+            "y": {"stacked": True, "beginAtZero": True, "suggestedMax": 4, "ticks": {"precision": 0}},
+        },
+        "plugins": {"legend": {"display": True, "position": "bottom", "labels": {"boxWidth": 10}}},
+    }
+)
+
+
+class Card(NamedTuple):
+    """One figure: what it counts, where to look, and whether anything above nought is a worry."""
+
+    title: str
+    value: int
+    note: str
+    url: str
+    worry: bool
+
+
+Cards = Callable[[dict[str, Any]], list[Card]]
+"""Makes cards of the health report."""
+Charts = Callable[[], dict[str, str] | None]
+"""Chart data by name, as the JSON that the chart component takes; None while the tables are too busy."""
+
+_cards: list[Cards] = []
+_charts: list[Charts] = []
+
+
+def register_cards(cards: Cards) -> Cards:
+    """Add an app's cards, behind those that are there."""
+    _cards.append(cards)
+    return cards
+
+
+def register_charts(charts: Charts) -> Charts:
+    """Add an app's charts."""
+    _charts.append(charts)
+    return charts
+
+
+def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """Unfold's dashboard callback: the context of `templates/admin/index.html`."""
+    plots = cache.get(CACHE_KEY)
+    if plots is None:
+        plots = _merged_charts()
+        cache.set(CACHE_KEY, plots, KEPT_SECONDS)
+    report = health.report()
+    cards = [_queue(), *(card for made in _cards for card in made(report)), _stray_rows()]
+    attention = [{**card._asdict(), "worry": card.worry and card.value > 0} for card in cards]
+    return {**context, "attention": attention, "plots": plots, "chart_options": CHART_OPTIONS}
+
+
+def _merged_charts() -> dict[str, str]:
+    merged: dict[str, str] = {}
+    for charts in _charts:
+        merged |= charts() or {}
+    return merged
+
+
+def _queue() -> Card:
+    queue = Tenant.objects.filter(status=Tenant.Status.PENDING_APPROVAL)
+    oldest = queue.order_by("id").values_list("created_at", flat=True).first()
+    return Card(
+        "Waiting for approval",
+        queue.count(),
+        f"oldest {timesince(oldest, depth=1)}" if oldest else "nobody waits",
+        reverse("admin:tenants_tenant_changelist") + "?status__exact=pending_approval",
+        False,
+    )
+
+
+def _stray_rows() -> Card:
+    stray = sum(partitions.rows_in_default().values())
+    return Card(
+        "Rows outside partitions", stray, "maintenance failed" if stray else "maintenance is well", "", True
+    )
