@@ -425,6 +425,12 @@ class TestDuringAPing:
             assert (answer.json()["status"], answer.json()["url"]) == ("paused", change["url"])
         assert api.get(path).json()["status"] == "paused"
 
+    def test_a_new_url_leaves_a_410(self, api: Api, endpoint: dict[str, Any], receiver: Receiver) -> None:
+        gone = UUID(endpoint["id"])
+        self.meanwhile(receiver, lambda: record.disable({gone: "gone"}))
+        changed = api.patch(f"/v1/webhooks/{gone}", {"url": receiver.url + "/new"}).json()
+        assert (changed["status"], changed["url"]) == ("disabled", receiver.url + "/new")
+
     @pytest.mark.parametrize("change", [None, {"status": "active"}, {"url": "/new"}])
     def test_a_deletion_stays(
         self, api: Api, endpoint: dict[str, Any], receiver: Receiver, change: dict[str, str] | None
