@@ -84,6 +84,19 @@ class PaymentForm(BaseDialogForm):  # type: ignore[misc]
     )
 
 
+class TdsForm(BaseDialogForm):  # type: ignore[misc]
+    amount = forms.DecimalField(
+        label="Amount in rupees",
+        min_value=0.01,
+        max_digits=12,
+        decimal_places=2,
+        widget=UnfoldAdminDecimalFieldWidget,
+    )
+    certificate = forms.CharField(
+        label="Certificate number (Form 16A)", max_length=64, widget=UnfoldAdminTextInputWidget
+    )
+
+
 class RefundForm(BaseDialogForm):  # type: ignore[misc]
     amount = forms.DecimalField(
         label="Amount in rupees",
@@ -113,7 +126,7 @@ class InvoiceAdmin(OfTenant):
     list_filter = ("status", "period", "supply_type")
     search_fields = ("number", "=tenant__id", "tenant__name")
     search_help_text = "Invoice number, tenant id or name"
-    actions_detail = ("credit", "replace", "payment")
+    actions_detail = ("credit", "replace", "payment", "tds")
     fields = (
         "number",
         "owner",
@@ -252,6 +265,34 @@ class InvoiceAdmin(OfTenant):
         )
         if recorded is not None:
             messages.success(request, "The bank transfer is recorded.")
+        return _to(reverse("admin:billing_invoice_change", args=[object_id]))
+
+    @action(
+        description="Record tax deducted at source",
+        permissions=["payment"],
+        icon="receipt",
+        dialog=dialog(
+            "Record tax deducted at source?",
+            "What the buyer kept for the tax office (section 194J), with the number of its certificate (Form 16A).",
+            "Record",
+            TdsForm,
+        ),
+    )
+    def tds(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        recorded = _attempted(
+            request,
+            lambda: bank_transfers.record_tds(
+                invoice_id=UUID(object_id),
+                amount_paise=int(form.cleaned_data["amount"] * 100),
+                certificate=form.cleaned_data["certificate"],
+                at=now(),
+                actor_user_id=request.user.pk,
+            ),
+        )
+        if recorded is not None:
+            messages.success(
+                request, f"{rupees(recorded.amount_paise)} of tax deducted at source is recorded."
+            )
         return _to(reverse("admin:billing_invoice_change", args=[object_id]))
 
 

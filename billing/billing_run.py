@@ -9,7 +9,7 @@ from datetime import datetime
 
 import structlog
 
-from billing import reminders, restriction, snapshots
+from billing import early_warnings, reminders, restriction, snapshots
 from billing.invoices import issuing, mailing
 from billing.isolation import SomeFailed
 from billing.payments import charging, mandates, notices, refunds
@@ -29,6 +29,8 @@ STEPS: dict[str, Callable[[datetime], int]] = {
     "debits": charging.charge_due,
     "overdue": restriction.mark_overdue,
     "reminders": reminders.send_due,
+    "receipts": early_warnings.send_receipts,
+    "early_warnings": early_warnings.send_due,
 }
 
 

@@ -4,10 +4,11 @@ Mails carry a pay link of the service, never a payment link of the provider: pro
 could collect the same invoice twice.
 """
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from billing import pay_links, profiles
-from billing.models import CreditNote, Invoice, Mandate
+from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt
 from billing.money import rupees
 from billing.periods import Period, ist_date
 from tenants import mail
@@ -36,9 +37,68 @@ def credit_note_issued(note: CreditNote, pdf: mail.Attachment) -> None:
     )
 
 
-def payment_due(invoice: Invoice, *, last: bool) -> None:
-    """A reminder; the last one says that new numbers are closed now."""
-    _send(invoice.tenant, "payment_due", {**_facts(invoice), "last": last})
+def payment_due(invoice: Invoice, *, restricted_in_days: int) -> None:
+    """A reminder, with the reason of a failed debit, and when new numbers are closed (0: now)."""
+    failed = invoice.attempts.filter(kind=PaymentAttempt.Kind.AUTOPAY).order_by("-id").first()
+    reason = str((failed.error or {}).get("reason") or "") if failed else ""
+    _send(
+        invoice.tenant,
+        "payment_due",
+        {
+            **_facts(invoice),
+            "restricted_in_days": restricted_in_days,
+            "debit_failed": failed is not None and failed.status == PaymentAttempt.Status.FAILED,
+            "reason": _REASONS.get(reason, ""),
+        },
+    )
+
+
+_REASONS = {
+    "insufficient_funds": "the account has too little money",
+    "payment_timed_out": "the bank did not answer in time",
+    "notification_failed": "the bank could not announce the debit",
+    "token_paused": "the mandate is paused",
+    "token_cancelled": "the mandate was cancelled",
+    "token_not_confirmed": "the mandate is not active",
+    "amount_exceeds_maximum": "the amount is above the limit of the mandate",
+    "payment_declined": "the bank declined",
+}
+"""The provider's reasons that a payer understands, in words."""
+
+
+def receipt(invoice: Invoice) -> None:
+    """The invoice is paid."""
+    _send(invoice.tenant, "receipt", {**_facts(invoice), "paid": rupees(invoice.amount_paid_paise)})
+
+
+def trial_ends(tenant: Tenant, ends_at: datetime) -> None:
+    """The trial ends soon; the first invoice comes for the month that begins then."""
+    _send(tenant, "trial_ends", {"last_day": ist_date(ends_at - timedelta(seconds=1))})
+
+
+def mandate_expires(mandate: Mandate, expires_at: datetime) -> None:
+    """The card or the mandate expires soon."""
+    _send(mandate.tenant, "mandate_expires", {"mandate": mandate, "expires_on": ist_date(expires_at)})
+
+
+def above_limit(tenant: Tenant, *, total: str, limit: str) -> None:
+    """The next invoice will not be debited, because it is above the mandate's limit."""
+    _send(tenant, "above_limit", {"total": total, "limit": limit})
+
+
+def profile_incomplete(tenant: Tenant, missing: list[str], *, waits: bool) -> None:
+    """The next invoice would lack facts about its buyer; without the State it waits."""
+    names = ", ".join(_FIELDS.get(name, name) for name in missing)
+    _send(tenant, "profile_incomplete", {"missing": names, "waits": waits})
+
+
+_FIELDS = {
+    "legal_name": "legal name",
+    "pin": "PIN code",
+    "state_code": "State",
+    "tax_id": "GSTIN or PAN",
+    "phone": "phone number",
+}
 
 
 def mandate_stopped(mandate: Mandate) -> None:

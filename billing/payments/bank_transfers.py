@@ -1,4 +1,4 @@
-"""Bank transfers: payments that reach the bank account directly, recorded by staff with an audit entry."""
+"""Bank transfers and tax deducted at source: what staff record by hand, with an audit entry."""
 
 from datetime import datetime
 from uuid import UUID
@@ -7,13 +7,16 @@ from django.db import IntegrityError, transaction
 
 from billing import restriction
 from billing.models import BankTransfer, Invoice, PaymentAttempt
-from billing.money import rupees
+from billing.money import rounded_share, rupees
 from billing.payments import charging, settlement
 from billing.payments.models import ATTEMPT
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.ids import uuid7
 from tenants import audit
+
+TDS_PERCENT = 10
+"""The rate of section 194J."""
 
 
 def record(
@@ -50,6 +53,59 @@ def record(
     return attempt
 
 
+def record_tds(
+    *, invoice_id: UUID, amount_paise: int, certificate: str, at: datetime, actor_user_id: int | None = None
+) -> PaymentAttempt:
+    """Record the tax that a buyer deducted at source (section 194J), with the number of its certificate (Form 16A).
+
+    It counts as paid, once per invoice and at most 10 % of the taxable value. Raises InvalidRequest and Conflict.
+    """
+    charging.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
+    with transaction.atomic():
+        invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
+        most = min(invoice.amount_due_paise, rounded_share(invoice.subtotal_paise, TDS_PERCENT, 100))
+        if not 0 < amount_paise <= most:
+            raise InvalidRequest.of(
+                amount=f"At most {rupees(most)}: {TDS_PERCENT} % of the taxable value, and what is due."
+            )
+        attempts = PaymentAttempt.objects.filter(invoice=invoice)
+        if attempts.filter(status__in=PaymentAttempt.IN_FLIGHT).exists():
+            raise Conflict("A payment of this invoice is in flight: wait for its result.")
+        if attempts.filter(kind=PaymentAttempt.Kind.TDS).exists():
+            raise Conflict("Tax deducted at source was recorded for this invoice already.")
+        attempt = _captured(invoice, PaymentAttempt.Kind.TDS, amount_paise, certificate.strip().upper(), at)
+        invoice.amount_paid_paise += amount_paise
+        settlement.restate(invoice, at)
+        invoice.save(update_fields=["amount_paid_paise", *settlement.RESTATED])
+        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+        audit.record(
+            action="billing.tds",
+            target_type="invoice",
+            target_id=invoice.public_id,
+            tenant_id=invoice.tenant_id,
+            actor_user_id=actor_user_id,
+            details={"amount_paise": amount_paise, "certificate": certificate},
+        )
+    return attempt
+
+
+def _captured(invoice: Invoice, kind: str, amount_paise: int, reference: str, at: datetime) -> PaymentAttempt:
+    key = uuid7()
+    return PaymentAttempt.objects.create(
+        id=key,
+        invoice=invoice,
+        kind=kind,
+        status=PaymentAttempt.Status.CAPTURED,
+        amount_paise=amount_paise,
+        captured_paise=amount_paise,
+        receipt=ids.encode(ATTEMPT, key),
+        provider_payment_id=reference,
+        created_at=at,
+        next_check_at=at,
+        completed_at=at,
+    )
+
+
 def _insert(invoice: Invoice, amount_paise: int, reference: str, at: datetime) -> PaymentAttempt:
     """The attempt with its reference. Transfers that are older than the table have theirs on the attempt."""
     known = PaymentAttempt.objects.filter(
@@ -62,22 +118,9 @@ def _insert(invoice: Invoice, amount_paise: int, reference: str, at: datetime) -
     )
     if known.exists():
         raise used
-    key = uuid7()
     try:
         with transaction.atomic():
-            attempt = PaymentAttempt.objects.create(
-                id=key,
-                invoice=invoice,
-                kind=PaymentAttempt.Kind.MANUAL,
-                status=PaymentAttempt.Status.CAPTURED,
-                amount_paise=amount_paise,
-                captured_paise=amount_paise,
-                receipt=ids.encode(ATTEMPT, key),
-                provider_payment_id=reference,
-                created_at=at,
-                next_check_at=at,
-                completed_at=at,
-            )
+            attempt = _captured(invoice, PaymentAttempt.Kind.MANUAL, amount_paise, reference, at)
             BankTransfer.objects.create(attempt=attempt, tenant_id=invoice.tenant_id, reference=reference)
     except IntegrityError:
         raise used from None

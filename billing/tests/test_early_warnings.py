@@ -1,0 +1,126 @@
+"""Early warnings, receipts, tax deducted at source, and the export for the accountant."""
+
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from billing import profiles
+from billing.billing_run import run
+from billing.invoices import credit_notes
+from billing.models import Mandate
+from billing.payments import bank_transfers
+from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
+from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
+from gateway.api.errors import Conflict, InvalidRequest
+from tenants.models import AuditEntry, OutboundMail, Tenant
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+
+def mailed(words: str) -> int:
+    return OutboundMail.objects.filter(subject__contains=words).count()
+
+
+def test_a_trial_warns_seven_days_and_one_day_before_it_ends(payer: Tenant) -> None:
+    Tenant.objects.update(billing_status="trialing", trial_ends_at=ist(2026, 12, 1))
+    counts = []
+    for day in (20, 23, 24, 25, 28, 30):
+        run(ist(2026, 11, day, 12))
+        counts.append(mailed("Your trial ends on 30 November 2026"))
+    assert counts == [0, 0, 1, 1, 1, 2]
+
+
+def test_a_mandate_warns_before_it_expires(provider: RunningSimulator, payer: Tenant) -> None:
+    mandate = set_up_mandate(provider, payer)
+    Mandate.objects.filter(pk=mandate.pk).update(expires_at=ist(2026, 12, 31))
+    for day in (1, 2, 3, 24, 25):
+        run(ist(2026, 12, day, 12))
+    assert mailed("mandate expires on 31 December 2026") == 2
+
+
+def test_the_next_total_above_the_limit_is_told_once_from_ten_days_before(
+    provider: RunningSimulator, payer: Tenant
+) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    set_up_mandate(provider, payer, max_amount_paise=58_999)
+    run(ist(2026, 11, 20, 12))
+    assert mailed("above the limit") == 0
+    run(ist(2026, 11, 21, 12))
+    run(ist(2026, 11, 22, 12))
+    assert mailed("above the limit") == 1
+
+
+def test_missing_buyer_data_is_told_once_from_ten_days_before(payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(ist(2026, 11, 20, 12))
+    assert mailed("Billing details are missing") == 0
+    run(ist(2026, 11, 21, 12))
+    run(ist(2026, 11, 30, 12))
+    assert mailed("Billing details are missing") == 1
+    assert "GSTIN or PAN" in OutboundMail.objects.get(subject__contains="details are missing").text
+
+
+def test_a_payment_has_one_receipt(provider: RunningSimulator, payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    set_up_mandate(provider, payer)
+    run(CHARGE)
+    provider.control("POST", "clock/advance", {"hours": 26})
+    deliver(provider, ist(2026, 12, 2, 11))
+    run(ist(2026, 12, 2, 12))
+    run(ist(2026, 12, 2, 13))
+    assert mailed("Receipt for invoice WG/2627/000001: ₹590.00") == 1
+
+
+def test_a_failed_debit_says_why_and_when_new_numbers_close(
+    provider: RunningSimulator, payer: Tenant
+) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    set_up_mandate(provider, payer)
+    provider.control("POST", "scenario", {"scenario": "insufficient_funds"})
+    run(CHARGE)
+    provider.control("POST", "clock/advance", {"hours": 26})
+    deliver(provider, ist(2026, 12, 2, 11))
+    run(ist(2026, 12, 2, 11))
+    text = OutboundMail.objects.get(subject__contains="is not paid").text
+    assert "The debit of your autopay mandate failed: the account has too little money." in text
+    assert "within 21 days, new numbers cannot be connected" in text
+
+
+def test_tax_deducted_at_source_counts_as_paid_once(payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    invoice = only_invoice(payer)
+    with pytest.raises(InvalidRequest):
+        bank_transfers.record_tds(invoice_id=invoice.id, amount_paise=5_001, certificate="C1", at=CHARGE)
+    bank_transfers.record_tds(invoice_id=invoice.id, amount_paise=5_000, certificate="C1", at=CHARGE)
+    with pytest.raises(Conflict):
+        bank_transfers.record_tds(invoice_id=invoice.id, amount_paise=100, certificate="C2", at=CHARGE)
+    bank_transfers.record(invoice_id=invoice.id, amount_paise=54_000, reference="UTR1", at=CHARGE)
+    assert only_invoice(payer).status == "paid"
+    assert AuditEntry.objects.filter(action="billing.tds").count() == 1
+
+
+def test_the_month_is_exported_in_rupees(payer: Tenant) -> None:
+    profiles.change(tenant_id=payer.id, changes={**PROFILE, "legal_name": "=cmd()"})
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    credit_notes.issue(
+        invoice_id=only_invoice(payer).id,
+        total_paise=11_800,
+        reason="x",
+        at=FIRST_OF_DECEMBER + timedelta(days=1),
+    )
+    out = StringIO()
+    call_command("billing_export", "2026-12", stdout=out)
+    assert out.getvalue().splitlines()[1:] == [
+        "B2B,Invoice,WG/2627/000001,01-12-2026,,29AAACI1681G1ZL,'=cmd(),29-Karnataka,N,18,500.00,90.00,0.00,0.00,590.00",
+        "CDNR,Credit note,WGCN/2627/000001,02-12-2026,WG/2627/000001,29AAACI1681G1ZL,'=cmd(),29-Karnataka,N,18,"
+        "100.00,18.00,0.00,0.00,118.00",
+    ]
+    with pytest.raises(CommandError):
+        call_command("billing_export", "december")
