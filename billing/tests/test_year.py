@@ -1,6 +1,6 @@
-"""A year of billing by a moved clock: trials, numbers that come and go, failed and late payments, notices that are
-lost, doubled and shuffled. The books balance to the paisa, against an independent count of the numbers and against
-what the provider says it collected.
+"""A year of billing by a moved clock: trials, numbers that come and go, failed and late payments, a refund, wrong keys
+for a day, a corrected buyer, a special zone, a union territory, notices that are lost, doubled and shuffled. The books
+balance to the paisa, against an independent recount from the intervals and against what the provider collected.
 """
 
 import random
@@ -10,12 +10,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db.models import Sum
+from django.db.models import F, Sum
 from pytest_django import Settings
 
+from billing import profiles
 from billing.billing_run import run
-from billing.invoices import credit_notes
-from billing.models import BillingSnapshot, CreditNote, Invoice, PaymentAttempt, ProviderEvent
+from billing.invoices import credit_notes, replacing
+from billing.models import BillingProfile, BillingSnapshot, CreditNote, Invoice, PaymentAttempt, ProviderEvent
 from billing.payments import charging, notices
 from billing.periods import Period, financial_year
 from billing.tests.conftest import connected, ist
@@ -41,6 +42,7 @@ PAYERS: dict[str, dict[str, Any]] = {
     "late": {"method": None, "scenario": "ok", "pays_after": 12},
     "never": {"method": None, "scenario": "ok"},
     "later": {"method": "upi", "scenario": "ok", "trial": 4},
+    "zone": {"method": "upi", "scenario": "ok", "profile": {"is_sez": True}},
 }
 
 
@@ -101,30 +103,50 @@ def deliver_badly(provider: RunningSimulator, rng: random.Random, seen: int, at:
     return len(hooks)
 
 
+def kept() -> int:
+    """What the attempts collected and did not give back."""
+    return (
+        PaymentAttempt.objects.aggregate(total=Sum(F("captured_paise") - F("refunded_paise")))["total"] or 0
+    )
+
+
+def collected_by(provider: RunningSimulator) -> int:
+    """The same by the provider's own books, without the rupee that approves a mandate."""
+    return sum(
+        row["amount"] - row["amount_refunded"]
+        for row in provider.control("GET", "payments")["payments"]
+        if row["captured"] and row["amount"] > 100
+    )
+
+
+def expected_taxes(name: str, numbers: int) -> dict[str, int]:
+    """The taxes of a month, counted anew: 18 % of 500 rupees for the first number and 250 for each further one."""
+    tax = (50_000 + 25_000 * (numbers - 1)) * 18 // 100
+    return {"CGST": tax // 2, "UTGST": tax // 2} if name == "late" else {"IGST": tax}
+
+
 def check_books(provider: RunningSimulator) -> None:
     """Snapshots = invoices = payments + open + credited, and payments are what the provider collected."""
     snapshots = BillingSnapshot.objects.aggregate(total=Sum("total_paise"))["total"] or 0
     invoices = list(Invoice.objects.all())
-    captured = PaymentAttempt.objects.aggregate(total=Sum("captured_paise"))["total"] or 0
+    captured = kept()
     credited = CreditNote.objects.aggregate(total=Sum("total_paise"))["total"] or 0
-    assert snapshots == sum(invoice.total_paise for invoice in invoices)
+    total = sum(invoice.total_paise for invoice in invoices)
+    assert snapshots == sum(invoice.total_paise for invoice in invoices if invoice.replaces_id is None)
     assert captured == sum(invoice.amount_paid_paise for invoice in invoices)
     assert credited == sum(invoice.credited_paise for invoice in invoices)
     due = sum(invoice.amount_due_paise for invoice in invoices)
     surplus = sum(invoice.surplus_paise for invoice in invoices)
-    assert snapshots == captured + due + credited - surplus
+    assert total == captured + due + credited - surplus
     assert surplus == 0, "nobody paid anything twice"
-    collected = [
-        row["amount"]
-        for row in provider.control("GET", "payments")["payments"]
-        if row["status"] == "captured" and row["amount"] > 100
-    ]
-    assert captured <= sum(collected), "nothing is recorded that the provider does not have"
+    assert captured <= collected_by(provider), "nothing is recorded that the provider does not have"
 
 
 def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
     rng = random.Random(20261101)
     settings.BILLING_FIRST_PERIOD = str(FIRST)
+    settings.BILLING_SELLER_GSTIN = "04AAPFU0939F1Z3"
+    right_key = settings.RAZORPAY_KEY_SECRET
     tenants, lives = {}, defaultdict(list)
     for name, values in PAYERS.items():
         tenant = tenants[name] = make_tenant(name, values)
@@ -134,13 +156,19 @@ def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
         if values["method"]:
             cap = values.get("max_amount_paise", 1_500_000)
             set_up_mandate(provider, tenant, method=values["method"], max_amount_paise=cap, at=START)
+        BillingProfile.objects.filter(tenant=tenant).update(**values.get("profile", {}))
+    BillingProfile.objects.filter(tenant=tenants["late"]).update(state_code="04")
     seen = deliver_badly(provider, rng, 0, START)
 
     at, end = START, FIRST.start + timedelta(days=31 * MONTHS + 40)
     while at < end:
         if Period.of(at).start == at:
             run(at + timedelta(minutes=15))
+        settings.RAZORPAY_KEY_SECRET = "wrong" if at == ist(2027, 2, 1) else right_key
         run(at + timedelta(hours=9, minutes=30))
+        if at == ist(2027, 2, 1):
+            assert not PaymentAttempt.objects.filter(created_at__gte=at, status="failed").exists()
+            settings.RAZORPAY_KEY_SECRET = right_key
         for invoice in Invoice.objects.unpaid().filter(tenant=tenants["late"]):
             if invoice.issued_at + timedelta(days=PAYERS["late"]["pays_after"]) <= at:
                 link = charging.pay_now(invoice=invoice, at=at + timedelta(hours=11))
@@ -153,6 +181,23 @@ def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
         at += timedelta(days=1)
         if Period.of(at).start == at:
             check_books(provider)
+        if at == ist(2027, 4, 20):
+            given_back = PaymentAttempt.objects.filter(
+                invoice__tenant=tenants["steady"], status="captured"
+            ).latest("id")
+            provider.control("POST", "refund", {"payment_id": given_back.provider_payment_id})
+            charging.refresh(given_back.id, at)
+            credit_notes.issue(
+                invoice_id=given_back.invoice_id,
+                total_paise=given_back.captured_paise,
+                reason="Goodwill, paid back",
+                at=at,
+            )
+        if at == ist(2027, 5, 20):
+            wrong = Invoice.objects.filter(tenant=tenants["doubled"], status="paid").latest("id")
+            profiles.change(tenant_id=tenants["doubled"].id, changes={"legal_name": "Corrected Traders"})
+            replaced = replacing.replace(invoice_id=wrong.id, reason="Wrong buyer", at=at)
+            assert (replaced.status, replaced.period) == ("paid", wrong.period)
         if at == ist(2027, 6, 15):
             oldest = Invoice.objects.filter(tenant=tenants["never"]).order_by("id").first()
             assert oldest is not None
@@ -172,7 +217,12 @@ def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
             assert snapshot is not None
             assert snapshot.active_numbers == numbers, (name, str(period))
             assert snapshot.total_paise == (59_000 + 29_500 * (numbers - 1) if numbers else 0)
-            assert Invoice.objects.filter(snapshot=snapshot).exists() == (numbers > 0)
+            issued = Invoice.objects.filter(snapshot=snapshot)
+            assert issued.exists() == (numbers > 0)
+            for invoice in issued:
+                taxes = {row.type: row.amount_paise for row in invoice.taxes.rows()}
+                assert taxes == expected_taxes(name, numbers), (name, str(period))
+                assert bool(invoice.endorsement) == (name == "zone")
 
     for year in {financial_year(invoice.issued_at) for invoice in Invoice.objects.all()}:
         issued = Invoice.objects.filter(financial_year=year).order_by("issued_at", "number")
@@ -196,13 +246,9 @@ def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
         .filter(issued_at__lt=final - timedelta(days=20))
     )
     assert list(old_open) == []
-    collected = sum(
-        row["amount"]
-        for row in provider.control("GET", "payments")["payments"]
-        if row["status"] == "captured" and row["amount"] > 100
-    )
+    collected = collected_by(provider)
     in_flight = PaymentAttempt.objects.filter(status__in=PaymentAttempt.IN_FLIGHT)
-    captured = PaymentAttempt.objects.aggregate(total=Sum("captured_paise"))["total"]
+    captured = kept()
     assert captured <= collected <= captured + sum(attempt.amount_paise for attempt in in_flight)
     happened = set(PaymentAttempt.objects.values_list("kind", "status"))
     assert {("autopay", "captured"), ("autopay", "failed"), ("link", "captured")} <= happened
