@@ -19,5 +19,5 @@ RUN NO_MKDOCS_2_WARNING=1 PYTHONPATH=. mkdocs build --quiet
 USER gateway
 EXPOSE 8000 8050
 STOPSIGNAL SIGTERM
-CMD ["gunicorn", "gateway.wsgi", "--bind=0.0.0.0:8000", "--worker-class=gthread", "--workers=2", "--threads=40", \
+CMD ["gunicorn", "gateway.wsgi", "--bind=0.0.0.0:8000", "--worker-class=gateway.web_worker.Worker", "--workers=2", "--threads=40", \
      "--graceful-timeout=20", "--no-control-socket"]

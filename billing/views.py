@@ -28,6 +28,7 @@ from billing.serializers import (
 from gateway import ids
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import NotFound, ServiceError
+from gateway.api.in_flight import waits_for_upstream
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
@@ -94,6 +95,7 @@ class BillingView(BillingViewSet):
         request=MandateIn,
         responses={201: NewMandateOut},
     )
+    @waits_for_upstream
     def create_mandate(self, request: Request) -> Response:
         body = checked(MandateIn(data=request.data))
         mandate = mandates.ask_for(tenant_id=tenant_of(request).id, at=now(), **body)
@@ -148,6 +150,7 @@ class InvoicesView(BillingViewSet):
         request=ReturnUrlIn,
         responses=PaymentOut,
     )
+    @waits_for_upstream
     def pay(self, request: Request, invoice_id: str) -> Response:
         invoice = _invoice(request, invoice_id)
         body = checked(ReturnUrlIn(data=request.data))

@@ -56,5 +56,5 @@ def created_at(value: UUID) -> datetime:
 
 
 def first_at(moment: datetime) -> UUID:
-    """The smallest UUIDv7 of a moment: the bound for `id >= …` and for partitions."""
-    return UUID(int=(moment - _EPOCH) // timedelta(milliseconds=1) << 80)
+    """The smallest UUIDv7 of a moment: the bound for `id >= …` and for partitions. No id is older than 1970."""
+    return UUID(int=max(0, (moment - _EPOCH) // timedelta(milliseconds=1)) << 80)

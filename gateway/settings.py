@@ -105,9 +105,14 @@ UNROUTED_DAYS: int = env.int("UNROUTED_DAYS", 30)
 # --- The service's own API ------------------------------------------------------------------------------
 API_RATE_PER_SECOND: float = env.float("API_RATE_PER_SECOND", 200.0)
 API_RATE_BURST: int = env.int("API_RATE_BURST", 400)
+DEFAULT_BODY_BYTES = 64 * 1024
+"""The largest body of a view that names no limit of its own (`gateway/api/bodies.py`)."""
 MAX_BODY_BYTES = 1024 * 1024
+"""Of messages, templates and other bodies that the upstream reads."""
 MAX_BATCH_BODY_BYTES = 32 * 1024 * 1024
 MAX_MEDIA_BODY_BYTES = 100 * 1024 * 1024
+MAX_MEDIA_REQUEST_BYTES = MAX_MEDIA_BODY_BYTES + 1024 * 1024
+"""The file and what frames it."""
 MAX_NOTIFICATION_BYTES = 16 * 1024 * 1024
 
 # --- Tenants --------------------------------------------------------------------------------------------
@@ -330,8 +335,8 @@ WHITENOISE_ROOT: Path | None = serving.PUBLIC if serving.PUBLIC.is_dir() else No
 WHITENOISE_INDEX_FILE = True
 WHITENOISE_ADD_HEADERS_FUNCTION = serving.add_headers
 
-DATA_UPLOAD_MAX_MEMORY_SIZE = None
-"""Body limits are the service's own (`gateway/api/bodies.py`), a route at a time."""
+DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BODY_BYTES
+"""The second net under the limits of `gateway/api/bodies.py`; files do not count."""
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = APP_URL.startswith("https://")
 SESSION_COOKIE_HTTPONLY = True

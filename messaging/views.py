@@ -6,6 +6,8 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 
 from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.bodies import limited_by
+from gateway.api.in_flight import waits_for_upstream
 from gateway.api.json import object_of
 from gateway.api.viewsets import ResourceViewSet
 from messaging import idempotency, sending
@@ -13,6 +15,7 @@ from messaging.runtimes import BlockingRuntime, run_blocking
 from messaging.sending import SendRequest
 
 
+@limited_by("MAX_BODY_BYTES")
 class MessagesView(ResourceViewSet):
     """Send one message, or mark one as read: bodies and answers are the upstream's own."""
 
@@ -25,6 +28,7 @@ class MessagesView(ResourceViewSet):
         request=OpenApiTypes.OBJECT,
         responses={200: OpenApiTypes.OBJECT},
     )
+    @waits_for_upstream
     def create(self, request: Request) -> HttpResponse:
         send = SendRequest(
             tenant_id=tenant_of(request).id,
@@ -45,6 +49,7 @@ class MessagesView(ResourceViewSet):
         request=OpenApiTypes.OBJECT,
         responses={200: OpenApiTypes.OBJECT},
     )
+    @waits_for_upstream
     def read(self, request: Request) -> HttpResponse:
         flow = sending.mark_read(
             BlockingRuntime(),

@@ -13,7 +13,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.bodies import limited_by
 from gateway.api.errors import NotFound
+from gateway.api.in_flight import waits_for_upstream
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.client import GraphAnswer, UpstreamUnreachable
@@ -90,6 +92,7 @@ class NumbersView(UpstreamCallsView):
         ],
         responses=RefreshedNumberOut,
     )
+    @waits_for_upstream
     def retrieve(self, request: Request, phone_number_id: str) -> Response:
         query = checked(RefreshIn(data=request.query_params.dict()))
         number = _number(request, phone_number_id)
@@ -116,6 +119,7 @@ class NumbersView(UpstreamCallsView):
         request=EmbeddedSignupIn,
         responses=NumberOut,
     )
+    @waits_for_upstream
     def embedded_signup(self, request: Request) -> Response:
         require_new_numbers_allowed(tenant_of(request).id)
         body = checked(EmbeddedSignupIn(data=request.data))
@@ -130,6 +134,7 @@ class NumbersView(UpstreamCallsView):
         request=ConnectIn,
         responses=ConnectedAccountOut,
     )
+    @waits_for_upstream
     def connect(self, request: Request) -> Response:
         require_new_numbers_allowed(tenant_of(request).id)
         body = checked(ConnectIn(data=request.data))
@@ -148,6 +153,7 @@ class NumbersView(UpstreamCallsView):
         request=MigrateIn,
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def migrate(self, request: Request) -> HttpResponseBase:
         require_new_numbers_allowed(tenant_of(request).id)
         body = checked(MigrateIn(data=request.data))
@@ -161,6 +167,7 @@ class NumbersView(UpstreamCallsView):
         request=RegisterIn,
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def register(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(RegisterIn(data=request.data))
         return _verbatim(
@@ -175,6 +182,7 @@ class NumbersView(UpstreamCallsView):
         request=None,
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def deregister(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         return _verbatim(operations.deregister(_number(request, phone_number_id), actor=Actor.of(request)))
 
@@ -186,6 +194,7 @@ class NumbersView(UpstreamCallsView):
         request=RequestCodeIn,
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def request_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(RequestCodeIn(data=request.data))
         return _verbatim(operations.request_code(_number(request, phone_number_id), **body))
@@ -198,6 +207,7 @@ class NumbersView(UpstreamCallsView):
         request=VerifyCodeIn,
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def verify_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(VerifyCodeIn(data=request.data))
         return _verbatim(operations.verify_code(_number(request, phone_number_id), **body))
@@ -210,6 +220,7 @@ class NumbersView(UpstreamCallsView):
         request=TwoStepIn,
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def two_step(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(TwoStepIn(data=request.data))
         return _verbatim(
@@ -224,6 +235,7 @@ class NumbersView(UpstreamCallsView):
         request=None,
         responses=ConnectionOut,
     )
+    @waits_for_upstream
     def subscribe(self, request: Request, phone_number_id: str) -> Response:
         return Response(ConnectionOut(operations.subscribe(_number(request, phone_number_id))).data)
 
@@ -238,6 +250,7 @@ class AccountsView(ResourceViewSet):
         tags=["Numbers"],
         responses={200: ReleasedAccountOut},
     )
+    @waits_for_upstream
     def destroy(self, request: Request, waba_id: str) -> Response:
         account = operations.find_account(**_owner(request), waba_id=waba_id)
         phone_number_ids = leaving.release_account(account, actor=Actor.of(request))
@@ -248,6 +261,7 @@ class AccountsView(ResourceViewSet):
         )
 
 
+@limited_by("MAX_BODY_BYTES")
 class BusinessProfileView(UpstreamCallsView):
     """A number's business profile, both ways the upstream's own bodies."""
 
@@ -258,6 +272,7 @@ class BusinessProfileView(UpstreamCallsView):
         tags=["Numbers"],
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def retrieve(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         return _verbatim(operations.business_profile(_number(request, phone_number_id)))
 
@@ -269,6 +284,7 @@ class BusinessProfileView(UpstreamCallsView):
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def update(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = request._request.body
         _ = request.data  # refuses what is no JSON object

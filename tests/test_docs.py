@@ -162,7 +162,8 @@ def test_the_limits_are_the_codes() -> None:
     rate, burst = settings.API_RATE_PER_SECOND, settings.API_RATE_BURST
     assert limits["requests of one business"].startswith(f"{rate:.0f} a second, {burst} at once")
     assert limits["body"] == (
-        f"{settings.MAX_BODY_BYTES // mib} MiB; batches {settings.MAX_BATCH_BODY_BYTES // mib} MiB, "
+        f"{settings.DEFAULT_BODY_BYTES // 1024} KiB; messages, templates and profiles "
+        f"{settings.MAX_BODY_BYTES // mib} MiB, batches {settings.MAX_BATCH_BODY_BYTES // mib} MiB, "
         f"media and header samples {settings.MAX_MEDIA_BODY_BYTES // mib} MiB"
     )
     assert limits["messages in a batch"] == f"{lifecycle.MAX_MESSAGES:,}"

@@ -64,7 +64,14 @@ def web(tmp_path: Path) -> Iterator[Web]:
     }
     ports = [_free_port(), _free_port()]
     gunicorn = [
-        *(sys.executable, "-m", "gunicorn", "gateway.wsgi", "--worker-class=gthread", "--threads=4"),
+        *(
+            sys.executable,
+            "-m",
+            "gunicorn",
+            "gateway.wsgi",
+            "--worker-class=gateway.web_worker.Worker",
+            "--threads=4",
+        ),
         *("--no-control-socket", "--log-level=error"),
     ]
     started = [

@@ -11,6 +11,7 @@ from gateway import ids
 from gateway.api import query
 from gateway.api.authentication import scope_of
 from gateway.api.errors import NotFound
+from gateway.api.in_flight import waits_for_endpoint
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
@@ -65,6 +66,7 @@ class EndpointsView(ResourceViewSet):
         request=EndpointIn,
         responses={201: NewEndpointOut},
     )
+    @waits_for_endpoint
     def create(self, request: Request) -> Response:
         body = checked(EndpointIn(data=request.data))
         endpoint = endpoints.create(**scope_of(request), **body)
@@ -89,6 +91,7 @@ class EndpointsView(ResourceViewSet):
         request=EndpointChangeIn,
         responses=EndpointOut,
     )
+    @waits_for_endpoint
     def partial_update(self, request: Request, endpoint_id: UUID) -> Response:
         endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
         body = checked(EndpointChangeIn(data=request.data))
@@ -114,6 +117,7 @@ class EndpointsView(ResourceViewSet):
         request=None,
         responses=VerifiedOut,
     )
+    @waits_for_endpoint
     def verify(self, request: Request, endpoint_id: UUID) -> Response:
         endpoint = endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
         ping = endpoints.verify(endpoint)
@@ -252,6 +256,7 @@ class DeliveriesView(ResourceViewSet):
         request=None,
         responses=ReplayedOut,
     )
+    @waits_for_endpoint
     def replay(self, request: Request, delivery_id: str) -> Response:
         key = ids.decode(ids.DELIVERY, delivery_id)
         if key is None:

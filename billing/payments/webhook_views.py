@@ -5,10 +5,11 @@ from django.views.decorators.csrf import csrf_exempt
 
 from billing.payments import notices
 from billing.payments.provider import PROVIDERS
-from gateway.api import bodies
-from gateway.api.errors import MethodNotAllowed, NotFound, PayloadTooLarge, answering_errors
+from gateway.api.bodies import limited_by
+from gateway.api.errors import MethodNotAllowed, NotFound, answering_errors
 
 
+@limited_by("MAX_BODY_BYTES")
 @csrf_exempt
 @answering_errors
 def receive(request: HttpRequest, provider: str) -> HttpResponse:
@@ -17,8 +18,5 @@ def receive(request: HttpRequest, provider: str) -> HttpResponse:
         raise NotFound
     if request.method != "POST":
         raise MethodNotAllowed
-    body = request.body
-    if len(body) > bodies.limit_for(request.path):
-        raise PayloadTooLarge
-    notices.accept(name=provider, body=body, headers=request.headers)
+    notices.accept(name=provider, body=request.body, headers=request.headers)
     return HttpResponse(b"", content_type="text/plain")

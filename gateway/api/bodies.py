@@ -1,37 +1,53 @@
-"""How large a request body may be, a route at a time (decision "Every response": 413 `payload_too_large`)."""
+"""How large a request body may be: 64 KiB, or what its view says; judged before a byte is read.
 
-import re
-import tempfile
+A body of declared length is refused by its headers. One sent in chunks is read when the view asks for it, after the
+caller has been judged, and refused as soon as it is too large. How slowly a body may come is the server's part
+(`gateway/web_worker.py`).
+"""
+
+import io
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest
 
 from gateway.api.errors import PayloadTooLarge
 
-SPOOL_BYTES = 1024 * 1024
-"""A chunked body larger than this is spooled to a temporary file, never held in memory."""
+CHUNKED = "gateway.chunked_body"
+"""The key of a chunked body in the WSGI environment."""
+
+View = TypeVar("View")
 
 
-_GRAPH_MEDIA = re.compile(r"(?:/v\d+\.\d+)?/\d+/media/?", re.ASCII)
-"""An upload through the Cloud API front."""
+def limited_by(setting: str) -> Callable[[View], View]:
+    """Decorates a view, class or function, whose bodies may be as large as a setting says."""
+
+    def decorate(view: View) -> View:
+        view.body_limit_setting = setting  # type: ignore[attr-defined]
+        return view
+
+    return decorate
 
 
-def limit_for(path: str) -> int:
-    """The largest body in bytes that a path takes."""
-    if path == "/v1/messages/batch":
-        return settings.MAX_BATCH_BODY_BYTES
-    if path in {"/v1/media", "/v1/templates/media-handle"} or _GRAPH_MEDIA.fullmatch(path):
-        return settings.MAX_MEDIA_BODY_BYTES + SPOOL_BYTES
-    if path.startswith("/upstream/"):
-        return settings.MAX_NOTIFICATION_BYTES
-    return settings.MAX_BODY_BYTES
+def limit_of(view: Callable[..., Any]) -> int:
+    """The largest body in bytes that a view takes."""
+    declaring = getattr(view, "cls", None) or getattr(view, "view_class", None) or view
+    limit: int = getattr(settings, getattr(declaring, "body_limit_setting", "DEFAULT_BODY_BYTES"))
+    return limit
 
 
-def refuse_too_large(request: HttpRequest) -> None:
-    """Raise PayloadTooLarge for a declared length over the limit, before a byte is read."""
-    limit = limit_for(request.path)
+def bound(request: HttpRequest, view: Callable[..., Any]) -> None:
+    """Raise PayloadTooLarge for a declared length over the view's limit; bound the reading of a chunked body."""
+    limit = limit_of(view)
+    chunked: _Chunked | None = request.META.get(CHUNKED)
+    if chunked is not None:
+        chunked.limit = limit
+        # Some readers look whether there is a body at all.
+        request.META["CONTENT_LENGTH"] = str(limit)
+        request._stream = chunked  # type: ignore[assignment]
+        return
     try:
         length = int(request.META.get("CONTENT_LENGTH") or 0)
     except ValueError:
@@ -40,28 +56,34 @@ def refuse_too_large(request: HttpRequest) -> None:
         raise PayloadTooLarge(f"The body may hold at most {limit} bytes.", details={"limit_bytes": limit})
 
 
+class _Chunked(io.IOBase):
+    """A chunked body; reading more than its limit raises RequestDataTooBig."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._read = stream, 0
+        self.limit = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        most = self.limit + 1 - self._read
+        data: bytes = self._stream.read(most if size < 0 else min(size, most))
+        self._read += len(data)
+        if self._read > self.limit:
+            # Django's own: what reads the body of a page knows it.
+            raise RequestDataTooBig(f"The body may hold at most {self.limit} bytes.")
+        return data
+
+
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def with_chunked_bodies(application: Application) -> Application:
-    """WSGI wrapper: a body sent in chunks gets the length that Django needs to read it.
-
-    Django reads as many bytes as `Content-Length` says, so a chunked body would look empty. It is spooled up to
-    one byte more than the route's limit, and the limit then refuses it like any other.
-    """
+    """WSGI wrapper: hands a body that was sent in chunks to `bound`, which knows the view."""
 
     def wrapped(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        chunked = "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower()
-        if not chunked or not environ.get("wsgi.input_terminated"):
-            return application(environ, start_response)
-        limit = limit_for(environ.get("PATH_INFO", ""))
-        with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as spool:
-            length = 0
-            while length <= limit and (chunk := environ["wsgi.input"].read(65536)):
-                length += spool.write(chunk)
-            spool.seek(0)
-            environ["wsgi.input"] = spool
-            environ["CONTENT_LENGTH"] = str(length)
-            return application(environ, start_response)
+        if "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower() and environ.get(
+            "wsgi.input_terminated"
+        ):
+            environ[CHUNKED] = _Chunked(environ["wsgi.input"])
+        return application(environ, start_response)
 
     return wrapped

@@ -12,7 +12,7 @@ import orjson
 import structlog
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from rest_framework import exceptions as drf
 
 from gateway.api.reply import Reply
@@ -322,7 +322,11 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
         case drf.UnsupportedMediaType():
             return _unsupported_media_type(view)
         case RequestDataTooBig():
-            return PayloadTooLarge()
+            return PayloadTooLarge(str(exception))
+        case UnreadablePostError():
+            if isinstance(exception.__cause__, TimeoutError):
+                return RequestTimeout()
+            return InvalidRequest("The body could not be read to its end.")
         case SuspiciousOperation():
             return InvalidRequest()
         case _ if isinstance(exception, DATABASE_UNAVAILABLE):

@@ -51,7 +51,9 @@ class JSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        return parse_object(stream.read())
+        body = stream.read()
+        # Nothing, sent in chunks: as with a Content-Length of 0.
+        return parse_object(body) if body else {}
 
 
 MOST_NESTED = 200

@@ -5,6 +5,7 @@ The headers and the version of every response (specification 1 and 9); header na
 
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import structlog
 from django.conf import settings
@@ -34,6 +35,7 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
             response = get_response(request)
         except ServiceError as error:
             response = error_response(error, request)
+            response["Content-Length"] = str(len(response.content))
         own_ms, meta_ms = timing.split((perf_counter() - started) * 1000)
         headers = service_headers(request_id, own_ms=own_ms, meta_ms=meta_ms)
         for name, value in (*headers.items(), *getattr(request, "rate_limit_headers", {}).items()):
@@ -49,7 +51,17 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
         )
         return response
 
+    # Django calls it when it has found the view, before any other middleware looks at the body.
+    middleware.process_view = _bound_body  # type: ignore[attr-defined]
     return middleware
+
+
+def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> HttpResponseBase | None:
+    try:
+        bodies.bound(request, view)
+    except ServiceError as error:
+        return error_response(error, request)
+    return None
 
 
 def service_headers(request_id: str, *, own_ms: float, meta_ms: float) -> dict[str, str]:
@@ -72,14 +84,14 @@ def check_version(version: str | None) -> None:
 
 
 def _refuse_early(request: HttpRequest) -> None:
-    """What is refused before any view is found: an unknown version, a body over the route's limit, a U+0000."""
-    if not request.path.startswith(API_PATHS):
-        return
+    """What is refused before any view is found: a U+0000, which the database takes in no text; an unknown version."""
     if "\0" in request.path:
-        # No name holds it, and the database refuses to look for it.
         raise NotFound
-    check_version(request.headers.get("X-Service-Version"))
-    bodies.refuse_too_large(request)
+    if "%00" in request.META.get("QUERY_STRING", ""):
+        named = [name for name, values in request.GET.lists() if any("\0" in value for value in values)]
+        raise InvalidRequest(details={"fields": {name: ["Must not hold a U+0000."] for name in named}})
+    if request.path.startswith(API_PATHS):
+        check_version(request.headers.get("X-Service-Version"))
 
 
 API_PATHS = ("/v1/", "/upstream/", "/internal/")

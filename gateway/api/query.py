@@ -19,11 +19,14 @@ def moment(request: Request, name: str) -> datetime | None:
         return None
     try:
         value = parse_datetime(text.replace(" ", "+"))
-        if value is None or not 1970 <= value.year <= 9000:
+        if value is None:
             raise ValueError
-    except ValueError:
+        value = value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        if not 1970 <= value.year <= 9000:
+            raise ValueError
+    except (ValueError, OverflowError):
         raise InvalidRequest.of(**{name: "Must be an ISO 8601 date-time."}) from None
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
+    return value
 
 
 def choice(request: Request, name: str, allowed: Collection[str]) -> str | None:

@@ -36,7 +36,7 @@ def web_command(*, port: int, workers: int = WEB_PROCESSES) -> list[str]:
         "gunicorn",
         "gateway.wsgi",
         f"--bind=127.0.0.1:{port}",
-        "--worker-class=gthread",
+        "--worker-class=gateway.web_worker.Worker",
         f"--workers={workers}",
         f"--threads={WEB_THREADS}",
         "--graceful-timeout=10",

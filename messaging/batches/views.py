@@ -8,6 +8,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.bodies import limited_by
 from gateway.api.json import object_of
 from gateway.api.pagination import NewestFirst
 from gateway.api.viewsets import DeclaredQuery
@@ -23,6 +24,7 @@ class InOrder(NewestFirst):
     descending = False
 
 
+@limited_by("MAX_BATCH_BODY_BYTES")
 class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     """Up to 10,000 messages that go out at the number's pace."""
 

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.urls import resolve
 from django.views.decorators.csrf import csrf_exempt
 
-from gateway.api import bodies
+from gateway.api.bodies import limited_by
 from gateway.api.errors import ServiceError, error_response
 from messaging.cloud_api.errors import INVALID, UNKNOWN_PATH, in_graph_form, refusal
 from messaging.cloud_api.nodes import DebugTokenView, NodeView, SubscribedAppsView
@@ -28,6 +28,7 @@ _OPERATIONS = {
 _JSON = re.compile(r"application/(?:[\w.]+\+)?json", re.IGNORECASE)
 
 
+@limited_by("MAX_BODY_BYTES")
 @csrf_exempt
 def graph(
     request: HttpRequest, node: str, edge: str | None = None, version: str | None = None
@@ -39,6 +40,15 @@ def graph(
     except ServiceError as error:
         response = error_response(error, request)
     return in_graph_form(response, request, version=version or settings.META_GRAPH_VERSION)
+
+
+@limited_by("MAX_MEDIA_REQUEST_BYTES")
+@csrf_exempt
+def graph_media(
+    request: HttpRequest, node: str, edge: str | None = None, version: str | None = None
+) -> HttpResponseBase:
+    """The same for uploads, whose bodies may be larger."""
+    return graph(request, node, edge, version)
 
 
 @csrf_exempt
@@ -62,8 +72,6 @@ def _take_credential(request: HttpRequest) -> None:
 
 def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponseBase:
     is_upload = edge == "media" and request.method == "POST"
-    if not is_upload:
-        bodies.refuse_too_large(request)
     if node == "debug_token":
         return _called(DebugTokenView.as_view(), request)
     if node == "oauth":
@@ -110,7 +118,6 @@ def _message(request: HttpRequest, number: str, body: dict[str, Any]) -> HttpRes
 def _upload(request: HttpRequest, number: str) -> HttpResponseBase:
     """A file: `type` may be a kind (`image`) or stand in the query, and the part's own type then counts."""
     request.path = request.path_info = "/v1/media"
-    bodies.refuse_too_large(request)
     form = request.POST.copy()
     form["from"] = number
     kind = form.get("type") or request.GET.get("type") or ""

@@ -19,6 +19,7 @@ from rest_framework.views import APIView
 
 from gateway.api.authentication import TENANT_HEADER, caller_of, tenant_of
 from gateway.api.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound
+from gateway.api.in_flight import waits_for_upstream
 from gateway.api.json import object_of
 from gateway.upstream.client import GraphAnswer, UpstreamUnreachable, platform
 from gateway.upstream.client import request as graph_request
@@ -72,6 +73,7 @@ class NodeView(GraphView):
     def delete(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
         return self._call(request, node, edge)
 
+    @waits_for_upstream
     def _call(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
         found = _own(tenant_of(request).id, caller_of(request).effective_environment, node)
         if found is None:

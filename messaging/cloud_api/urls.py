@@ -1,10 +1,11 @@
 from django.urls import re_path
 
-from messaging.cloud_api.front import graph, no_such_path
+from messaging.cloud_api.front import graph, graph_media, no_such_path
 
 _VERSION = r"(?:(?P<version>v\d{1,3}\.\d{1,3})/)?"
 
 urlpatterns = [
+    re_path(rf"^{_VERSION}(?P<node>[0-9]{{5,64}})/(?P<edge>media)/?$", graph_media, name="graph-media"),
     re_path(
         rf"^{_VERSION}(?P<node>[0-9]{{5,64}})(?:/(?P<edge>[a-z_]+))?/?$",
         graph,

@@ -9,6 +9,8 @@ from rest_framework.request import Request
 
 from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.bodies import limited_by
+from gateway.api.in_flight import waits_for_upstream
 from messaging import sending, uploads, upstream_body
 from messaging.media import transfer
 from phone_numbers.views import VERBATIM, UpstreamCallsView
@@ -25,6 +27,7 @@ class MediaIn(serializers.Serializer[object]):
         return {**super().get_fields(), "from": serializers.CharField()}
 
 
+@limited_by("MAX_MEDIA_REQUEST_BYTES")
 class MediaView(UpstreamCallsView):
     """Files for messages, streamed to the upstream and from it."""
 
@@ -38,6 +41,7 @@ class MediaView(UpstreamCallsView):
         request={"multipart/form-data": MediaIn},
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def create(self, request: Request) -> HttpResponseBase:
         form = uploads.form_of(request)
         from_ = upstream_body.check_sender(form)
@@ -62,6 +66,7 @@ class MediaView(UpstreamCallsView):
             (200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY, description="The bytes.")
         },
     )
+    @waits_for_upstream
     def retrieve(self, request: Request, media_id: str) -> HttpResponseBase:
         answer = transfer.info if query.flag(request, "meta") else transfer.download
         return answer(
@@ -79,6 +84,7 @@ class MediaView(UpstreamCallsView):
         parameters=[FROM],
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def destroy(self, request: Request, media_id: str) -> HttpResponseBase:
         return transfer.delete(
             tenant_id=tenant_of(request).id,

@@ -13,7 +13,9 @@ from rest_framework.response import Response
 
 from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.bodies import limited_by
 from gateway.api.errors import InvalidRequest
+from gateway.api.in_flight import waits_for_upstream
 from gateway.api.json import object_of
 from gateway.api.pagination import NewestFirst
 from gateway.upstream.errors import passed_through
@@ -32,6 +34,7 @@ ACCOUNT = [
 _WORDS = re.compile(r"[A-Za-z_]{1,64}(,[A-Za-z_]{1,64}){0,19}")
 
 
+@limited_by("MAX_BODY_BYTES")
 class TemplatesView(UpstreamCallsView):
     """A tenant's message templates: the list from the mirror, everything else the upstream's own answers."""
 
@@ -68,6 +71,7 @@ class TemplatesView(UpstreamCallsView):
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def create(self, request: Request) -> HttpResponseBase:
         raw = request._request.body or b"{}"
         members = object_of(request)
@@ -93,6 +97,7 @@ class TemplatesView(UpstreamCallsView):
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def edit(self, request: Request, template_id: str) -> HttpResponseBase:
         raw = request._request.body or b"{}"
         members = object_of(request)
@@ -109,6 +114,7 @@ class TemplatesView(UpstreamCallsView):
         ],
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def destroy(self, request: Request, template_id: str) -> HttpResponseBase:
         all_languages = query.flag(request, "all_languages")
         template = _template(request, template_id)
@@ -123,6 +129,7 @@ class TemplatesView(UpstreamCallsView):
         request=None,
         responses=SyncOut,
     )
+    @waits_for_upstream
     def sync(self, request: Request) -> Response:
         return Response(operations.sync_now(_choice(request, object_of(request))))
 
@@ -134,11 +141,13 @@ class TemplatesView(UpstreamCallsView):
         parameters=[*ACCOUNT, *(OpenApiParameter(name, str) for name in operations.LIBRARY_PARAMETERS)],
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def library(self, request: Request) -> HttpResponseBase:
         account = _choice(request).any_account()
         return passed_through(operations.library(account, request.query_params.dict()))
 
 
+@limited_by("MAX_MEDIA_REQUEST_BYTES")
 class TemplateSamplesView(UpstreamCallsView):
     """Header samples: a file in, a handle out."""
 
@@ -153,6 +162,7 @@ class TemplateSamplesView(UpstreamCallsView):
         request={"multipart/form-data": SampleIn},
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def create(self, request: Request) -> HttpResponseBase:
         form = uploads.form_of(request)
         upload = uploads.upload_of(request, form, default_name="sample")

@@ -3,11 +3,12 @@
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from gateway.api import bodies
-from gateway.api.errors import MethodNotAllowed, PayloadTooLarge, answering_errors
+from gateway.api.bodies import limited_by
+from gateway.api.errors import MethodNotAllowed, answering_errors
 from messaging.notifications import incoming, verification
 
 
+@limited_by("MAX_NOTIFICATION_BYTES")
 @csrf_exempt
 @answering_errors
 def webhook(request: HttpRequest) -> HttpResponse:
@@ -17,8 +18,6 @@ def webhook(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         raise MethodNotAllowed
     body = request.body
-    if len(body) > bodies.limit_for(request.path):
-        raise PayloadTooLarge
     environments = verification.signing_environments(body, request.headers.get("X-Hub-Signature-256"))
     incoming.accept(body, environments=environments)
     return HttpResponse(b"", content_type="text/plain")

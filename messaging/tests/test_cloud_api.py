@@ -6,6 +6,7 @@ import orjson
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.urls import resolve
 from pytest_django import Settings
 
 from gateway.api import bodies
@@ -190,9 +191,13 @@ class TestMedia:
         error_of(api.get(f"/v25.0/{media}"), 400, 100, 33)
 
     def test_a_file_may_be_as_large_as_on_v1_and_a_message_may_not(self) -> None:
-        assert bodies.limit_for("/v25.0/123456/media") == bodies.limit_for("/v1/media")
-        assert bodies.limit_for("/123456/media/") == bodies.limit_for("/v1/media")
-        assert bodies.limit_for("/v25.0/123456/messages") == bodies.limit_for("/v1/messages")
+        assert bodies.limit_of(resolve("/v25.0/123456/media").func) == bodies.limit_of(
+            resolve("/v1/media").func
+        )
+        assert bodies.limit_of(resolve("/123456/media/").func) == bodies.limit_of(resolve("/v1/media").func)
+        assert bodies.limit_of(resolve("/v25.0/123456/messages").func) == bodies.limit_of(
+            resolve("/v1/messages").func
+        )
 
     def test_another_tenants_media_is_unknown(
         self, api: Api, other_api: Api, other_tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator

@@ -76,7 +76,7 @@ class Service:
             "gunicorn",
             "gateway.wsgi",
             f"--bind=127.0.0.1:{port}",
-            "--worker-class=gthread",
+            "--worker-class=gateway.web_worker.Worker",
             f"--workers={workers}",
             "--threads=16",
             "--no-control-socket",

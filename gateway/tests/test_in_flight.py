@@ -1,0 +1,164 @@
+"""Bulkheads: what one tenant or number may hold of a process while it waits for somebody else."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connections
+
+from gateway.api import in_flight
+from gateway.api.errors import TooManyInFlight
+from gateway.api.in_flight import Bulkhead
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error, wait_until
+from webhooks import endpoints
+from webhooks.models import Endpoint
+
+
+def fill(bulkhead: Bulkhead, tenant: Any, number: str | None = None) -> int:
+    """Enter until refused; how many got in."""
+    for count in range(1000):
+        try:
+            bulkhead.enter(tenant, number)
+        except TooManyInFlight:
+            return count
+    raise AssertionError("nobody was refused")
+
+
+def test_a_number_leaves_room_for_its_tenants_other_numbers() -> None:
+    bulkhead, tenant = Bulkhead(per_number=3, per_tenant=5, crowded=100, in_all=100), uuid4()
+    assert fill(bulkhead, tenant, "1") == 3
+    assert fill(bulkhead, tenant, "2") == 2
+    assert fill(bulkhead, uuid4(), "1") == 3, "another tenant's number of the same name"
+
+
+def test_in_a_crowd_everybody_gets_a_few_up_to_the_end() -> None:
+    bulkhead = Bulkhead(per_number=10, per_tenant=10, crowded=12, in_all=16)
+    assert [fill(bulkhead, uuid4()) for _ in range(5)] == [10, 2, 2, 2, 0]
+
+
+def test_what_leaves_makes_room_and_leaves_no_trace() -> None:
+    bulkhead, tenant = Bulkhead(per_number=1, per_tenant=1, crowded=1, in_all=1), uuid4()
+    for _ in range(3):
+        with bulkhead.held(tenant, "1"), pytest.raises(TooManyInFlight):
+            bulkhead.enter(tenant, "1")
+    with pytest.raises(ValueError, match="broken"), bulkhead.held(tenant):
+        raise ValueError("broken")
+    assert not bulkhead._waiting
+    assert not bulkhead._total
+
+
+@pytest.mark.django_db(transaction=True)
+def test_pings_of_a_silent_endpoint_are_refused_at_once_beyond_a_bound(
+    api: Api, other_api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_flight, "endpoints", Bulkhead(per_number=1, per_tenant=2, crowded=10, in_all=10))
+    silent, begun = threading.Event(), threading.Semaphore(0)
+
+    def hang(*_: Any, **__: Any) -> Any:
+        begun.release()
+        silent.wait(20)
+        raise TooManyInFlight
+
+    monkeypatch.setattr(endpoints, "verify", hang)
+    rows = [
+        Endpoint.objects.create(
+            tenant=tenant,
+            environment="live",
+            url="https://hooks.example/in",
+            event_types=["*"],
+            secret="whsec_c2VjcmV0",
+            secret_prefix="whsec_c2Vj",
+        )
+        for _ in range(2)
+    ]
+    threads = [threading.Thread(target=_closing(partial(verify, api, row))) for row in rows]
+    for thread in threads:
+        thread.start()
+    try:
+        assert begun.acquire(timeout=10)
+        assert begun.acquire(timeout=10)
+        answer = verify(api, rows[0])
+        error = assert_error(answer, 429, "too_many_in_flight")
+        assert (error["details"], answer["Retry-After"]) == ({"scope": "tenant", "limit": 2}, "1")
+        assert api.get("/v1/webhooks").status_code == 200, "a read waits for nobody"
+        assert_error(other_api.post(f"/v1/webhooks/{rows[0].id}/verify"), 404, "not_found")
+    finally:
+        silent.set()
+        for thread in threads:
+            thread.join(10)
+    wait_until(lambda: not in_flight.endpoints._total, "the calls that ended are not counted out")
+
+
+def verify(api: Api, endpoint: Endpoint) -> Any:
+    return api.post(f"/v1/webhooks/{endpoint.id}/verify")
+
+
+def _closing(work: Callable[[], Any]) -> Callable[[], None]:
+    def run() -> None:
+        try:
+            work()
+        finally:
+            connections.close_all()
+
+    return run
+
+
+WAITING = {
+    "upstream": {
+        "POST /v1/messages",
+        "POST /v1/messages/read",
+        "POST /v1/media",
+        "GET /v1/media/{media_id}",
+        "DELETE /v1/media/{media_id}",
+        "POST /v1/templates",
+        "POST /v1/templates/sync",
+        "POST /v1/templates/media-handle",
+        "GET /v1/templates/library",
+        "POST /v1/templates/{template_id}",
+        "DELETE /v1/templates/{template_id}",
+        "POST /v1/numbers/embedded-signup",
+        "POST /v1/numbers/connect",
+        "POST /v1/numbers/migrate",
+        "GET /v1/numbers/{phone_number_id}",
+        "POST /v1/numbers/{phone_number_id}/register",
+        "POST /v1/numbers/{phone_number_id}/deregister",
+        "POST /v1/numbers/{phone_number_id}/two-step",
+        "POST /v1/numbers/{phone_number_id}/request-code",
+        "POST /v1/numbers/{phone_number_id}/verify-code",
+        "POST /v1/numbers/{phone_number_id}/subscribe",
+        "GET /v1/numbers/{phone_number_id}/business-profile",
+        "POST /v1/numbers/{phone_number_id}/business-profile",
+        "POST /v1/billing/mandate",
+        "POST /v1/billing/invoices/{invoice_id}/pay",
+    },
+    "endpoints": {
+        "POST /v1/webhooks",
+        "PATCH /v1/webhooks/{endpoint_id}",
+        "POST /v1/webhooks/{endpoint_id}/verify",
+        "POST /v1/webhook-deliveries/{delivery_id}/replay",
+    },
+}
+FORMS = {"POST /v1/media", "POST /v1/templates/media-handle"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("bulkhead", "route"), [(name, route) for name, many in WAITING.items() for route in many]
+)
+def test_each_route_that_waits_for_others_is_bounded(
+    api: Api, bulkhead: str, route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_flight, bulkhead, Bulkhead(per_number=0, per_tenant=0, crowded=0, in_all=0))
+    monkeypatch.setattr("django.conf.settings.BILLING_ENABLED", True)
+    method, _, path = route.partition(" ")
+    for name in ("endpoint_id", "invoice_id"):
+        path = path.replace(f"{{{name}}}", str(uuid4()))
+    path = path.replace("{delivery_id}", "dlv_01M7YEEJAWES2SRDJ545XNFWAW").replace("{media_id}", "1")
+    path = path.replace("{template_id}", "1").replace("{phone_number_id}", "1")
+    body = None if method == "GET" else {"from": "1"}
+    ask = api.request if route not in FORMS else lambda _, *of: api.client.post(*of, headers=api.headers)
+    assert_error(ask(method, path, body), 429, "too_many_in_flight")

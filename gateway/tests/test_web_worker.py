@@ -1,0 +1,167 @@
+"""The web processes among slow, broken and hostile clients: nobody holds a thread with what is not a request."""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import pytest
+import requests
+from django.db import connection
+
+from gateway.local_run import local_ports, processes
+from gateway.local_run.process_group import ProcessGroup
+from tenants import api_keys
+from tests.fixtures import assert_error_body
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
+
+ROOT = Path(__file__).resolve().parents[2]
+THREADS = 4
+SHORT = """
+from gateway import web_worker
+web_worker.HEADER_SECONDS = web_worker.BODY_GRACE_SECONDS = 1.0
+"""
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
+    """One web process with four threads; headers are due after a second, bodies in their pace after one."""
+    (tmp_path / "short.py").write_text(SHORT)
+    group = ProcessGroup()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    parts = urlsplit(os.environ["DATABASE_URL"])
+    process = processes.start(
+        "web",
+        [
+            *(sys.executable, "-m", "gunicorn", "gateway.wsgi", f"--bind=127.0.0.1:{port}"),
+            *("--worker-class=gateway.web_worker.Worker", f"--threads={THREADS}", "--no-control-socket"),
+            f"--config={tmp_path / 'short.py'}",
+        ],
+        data_dir=tmp_path,
+        process_group=group.id,
+        environment={
+            **os.environ,
+            "DATABASE_URL": urlunsplit(
+                parts._replace(path="/" + quote(str(connection.settings_dict["NAME"])))
+            ),
+            "LOG_LEVEL": "WARNING",
+        },
+        directory=ROOT,
+    )
+    try:
+        local_ports.wait_for_answer(port, "/v1/health/live", seconds=60, check_alive=lambda: None)
+        yield "127.0.0.1", port
+    finally:
+        processes.stop(process, seconds=15)
+        group.close()
+
+
+def read(connection: socket.socket) -> bytes:
+    """What comes until the connection is closed."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(65_536):
+            received += part
+    return received
+
+
+def assert_refused(received: bytes, status: int, code: str) -> None:
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), head
+    headers = {
+        name.lower(): value
+        for name, _, value in (line.partition(": ") for line in head.decode().split("\r\n"))
+    }
+    assert headers["x-service-request-id"] == json.loads(body)["request_id"]
+    assert headers["content-type"] == "application/json"
+    assert_error_body(json.loads(body), code)
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "code"),
+    [
+        (b"EHLO mail\r\n\r\n", 400, "invalid_request"),
+        (
+            b"GET /v1/health/live?q=" + b"x" * 5_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            414,
+            "uri_too_long",
+        ),
+        (
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 9_000 + b"\r\n\r\n",
+            431,
+            "headers_too_large",
+        ),
+        (b"GET / HTTP/1.1\r\nX-Endless: " + b"x" * 40_000, 431, "headers_too_large"),
+        (b"GET / HTTP/1.1\r\nX-Slow: ", 408, "request_timeout"),
+        (b"", 408, "request_timeout"),
+        (
+            b"GET /v1/tenants?external_ref=%00 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            400,
+            "invalid_request",
+        ),
+    ],
+)
+def test_what_is_refused_before_django_has_the_services_form(
+    address: tuple[str, int], text: bytes, status: int, code: str
+) -> None:
+    with socket.create_connection(address, timeout=10) as client:
+        client.sendall(text)
+        assert_refused(read(client), status, code)
+
+
+def test_others_are_served_while_connections_drip(address: tuple[str, int], key: api_keys.NewKey) -> None:
+    """More connections of each kind than there are threads: each would have held one for seconds."""
+    url = f"http://{address[0]}:{address[1]}"
+    media = b"POST /v1/media HTTP/1.1\r\nHost: localhost\r\n"
+    bearer = b"Authorization: Bearer %s\r\n" % key.key.encode()
+    dripping = {
+        "nothing": b"",
+        "headers": b"GET /v1/health HTTP/1.1\r\nX-Slow: ",
+        "a stranger's chunks": media + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n",
+        "a stranger's body": media + b"Content-Length: 5000\r\n\r\nx",
+    }
+    with contextlib.ExitStack() as stack:
+        for begun in dripping.values():
+            for _ in range(2 * THREADS):
+                client = stack.enter_context(socket.create_connection(address, timeout=10))
+                client.sendall(begun)
+        slowest = 0.0
+        for _ in range(10):
+            began = time.monotonic()
+            assert requests.get(f"{url}/v1/health/live", timeout=10).status_code == 200
+            slowest = max(slowest, time.monotonic() - began)
+        assert slowest < 0.9, "somebody waited for a connection that drips"
+    slow = media + bearer + b"Content-Type: application/json\r\nContent-Length: 5000\r\n\r\n{"
+    slow = slow.replace(b"/v1/media", b"/v1/api-keys")
+    with socket.create_connection(address, timeout=10) as client:
+        client.sendall(slow)
+        assert_refused(read(client), 408, "request_timeout")
+
+
+def test_a_connection_is_kept_and_serves_the_next_request(address: tuple[str, int]) -> None:
+    with requests.Session() as session:
+        url = f"http://{address[0]}:{address[1]}"
+        for _ in range(3):
+            assert session.get(f"{url}/v1/health/live", timeout=10).status_code == 200
+            assert session.post(f"{url}/v1/api-keys", json={"name": "x"}, timeout=10).status_code == 401
+
+
+def test_a_body_in_chunks_arrives(address: tuple[str, int], key: api_keys.NewKey) -> None:
+    url = f"http://{address[0]}:{address[1]}/v1/api-keys"
+    headers = {"Authorization": f"Bearer {key.key}", "Content-Type": "application/json"}
+
+    def chunks(size: int) -> Iterator[bytes]:
+        yield b'{"name": "in chunks", "environment": "test", "pad": "'
+        yield b"x" * size
+        yield b'"}'
+
+    assert requests.post(url, data=chunks(1000), headers=headers, timeout=10).status_code in (201, 400)
+    assert requests.post(url, data=chunks(70_000), headers=headers, timeout=10).status_code == 413
