@@ -17,6 +17,7 @@ from benchmarks.results import Result, table
 NAMES = (
     "incoming",
     "intake",
+    "bulkhead",
     "delivery",
     "latency",
     "isolation",

@@ -15,18 +15,26 @@ from benchmarks.harness import Load, Request
 
 def post_all(url: str, requests: Sequence[Request], *, concurrency: int) -> Load:
     """POST each request once, `concurrency` at a time."""
-    return uvloop.run(_drive(url, requests, concurrency, rate=None))
+    return uvloop.run(drive(url, requests, concurrency=concurrency))
 
 
 def post_steadily(url: str, requests: Sequence[Request], *, concurrency: int, rate: float) -> Load:
     """POST each request at its own moment, `rate` a second; latency counts from that moment."""
-    return uvloop.run(_drive(url, requests, concurrency, rate=rate))
+    return uvloop.run(drive(url, requests, concurrency=concurrency, rate=rate))
 
 
-async def _drive(url: str, requests: Sequence[Request], concurrency: int, *, rate: float | None) -> Load:
+async def drive(
+    url: str,
+    requests: Sequence[Request],
+    *,
+    concurrency: int,
+    rate: float | None = None,
+    method: str = "POST",
+) -> Load:
+    """The load itself, for a benchmark that runs several at once."""
     parts = urlsplit(url)
     load = Load()
-    head = f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
+    head = f"{method} {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
     texts = (_bytes_of(head, each) for each in requests)
     loop = asyncio.get_running_loop()
     began = loop.time() + 0.05

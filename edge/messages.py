@@ -19,7 +19,7 @@ CALLS_AT_ONCE = 1_000
 
 _threads = BlockingPool("sends", threads=2, waiting=1_000)
 _runtime: LoopRuntime | None = None
-_bulkhead = Bulkhead(per_number=200, per_tenant=400, in_all=CALLS_AT_ONCE)
+_bulkhead = Bulkhead(per_number=200, per_tenant=400, crowded=800, in_all=CALLS_AT_ONCE)
 
 
 async def close() -> None:

@@ -163,7 +163,7 @@ def test_a_hanging_number_is_bounded_and_holds_up_no_other(
     edge_address: tuple[str, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(messages, "_bulkhead", Bulkhead(per_number=2, per_tenant=10, in_all=30))
+    monkeypatch.setattr(messages, "_bulkhead", Bulkhead(per_number=2, per_tenant=10, crowded=30, in_all=30))
     well = connected_number(tenant, simulator.account())
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 1500})
     door = EdgeDoor(edge_address)

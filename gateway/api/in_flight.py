@@ -70,9 +70,9 @@ class Bulkhead:
             self.leave(counted)
 
 
-upstream = Bulkhead(per_number=12, per_tenant=16, crowded=20, in_all=26)
+upstream = Bulkhead(per_number=24, per_tenant=26, crowded=28, in_all=34)
 """Of a web process's 40 threads, those that may wait for the upstream."""
-endpoints = Bulkhead(per_number=1, per_tenant=4, crowded=6, in_all=10)
+endpoints = Bulkhead(per_number=1, per_tenant=2, crowded=3, in_all=4)
 """Those that may wait for customers' endpoints: pings and single replays."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])

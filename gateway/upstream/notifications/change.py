@@ -99,6 +99,15 @@ class Source:
             event=column(text(self.value.get("event"))),
         )
 
+    def unwritable(self, path: str, *place: str) -> EventDraft:
+        """The event of what is nested too deeply to be written again: it points into `raw`.
+
+        `place` tells an item of the change from the change itself.
+        """
+        number = ".".join((str(self.entry), str(self.change), *place))
+        key = self.key("meta", self.field, self.body_hash(), number, of=None)
+        return self.draft(META_OTHER, key=key, data={"field": self.field}, path=path)
+
     def whole(
         self, event_type: EventType, *parts: str | None, person: Person | None = None
     ) -> list[EventDraft]:

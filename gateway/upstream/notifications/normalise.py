@@ -14,7 +14,7 @@ import orjson
 
 from gateway.upstream.notifications import management_fields as management
 from gateway.upstream.notifications import message_fields as message
-from gateway.upstream.notifications.change import META_OTHER, Source, route_of
+from gateway.upstream.notifications.change import Source, route_of
 from gateway.upstream.notifications.drafts import Change, EventDraft, EventType, Normalised, Route
 from gateway.upstream.notifications.lossless_json import JsonObject, loads, text
 
@@ -87,12 +87,22 @@ _FIELD_BY_MEMBER: Mapping[str, str] = {
 }
 
 
+MOST_OBJECTS, MOST_MEMBERS = 100_000, 1_000_000
+"""Of a body, before anything is built of it. A thousand messages have about 15,000 of each."""
+MOST_ITEMS = 10_000
+"""Members of all lists of a notification. The upstream sends at most 1,000 messages, each with an entry, a change and
+a contact. What holds more is kept whole, with the reason, and makes no events: to refuse it would have the upstream
+repeat it for days."""
+
+
 def normalise(body: bytes) -> Normalised:
     """The changes of a notification, each with its route and its events, in the order of the body.
 
     Never raises. `error` names what is malformed: the whole body (then there are no changes) or the first
     entry that could not be read (its neighbours are there). It holds nothing of the body's content.
     """
+    if body.count(b"{") > MOST_OBJECTS or body.count(b",") > MOST_MEMBERS:
+        return Normalised((), f"more than {MOST_OBJECTS} objects or {MOST_MEMBERS} members")
     try:
         notification = loads(body)
     except ValueError:
@@ -104,6 +114,9 @@ def normalise(body: bytes) -> Normalised:
     entries = notification.get("entry")
     if not isinstance(entries, list):
         return Normalised((), "entry is not a list")
+
+    if _items(entries, MOST_ITEMS) > MOST_ITEMS:
+        return Normalised((), f"more than {MOST_ITEMS} items")
 
     body_hash = functools.cache(lambda: hashlib.sha256(body).hexdigest())
     changes: list[Change] = []
@@ -119,6 +132,20 @@ def normalise(body: bytes) -> Normalised:
                 else f"entry[{i}] is not an object"
             )
     return Normalised(tuple(changes), error)
+
+
+def _items(node: Any, most: int) -> int:
+    """How many members the lists of a notification have; stops counting beyond `most`."""
+    count = 0
+    waiting = [node]
+    while waiting and count <= most:
+        each = waiting.pop()
+        if isinstance(each, list):
+            count += len(each)
+            waiting += [member for member in each if isinstance(member, dict | list)] if count <= most else []
+        else:
+            waiting += [member for member in each.values() if isinstance(member, dict | list)]
+    return count
 
 
 def _change(entry: JsonObject, i: int, change: Any, j: int, body_hash: Callable[[], str]) -> Change:
@@ -156,10 +183,8 @@ def _drafts(source: Source, handler: Handler) -> tuple[EventDraft, ...]:
     try:
         return tuple(handler(source) or management.other(source))
     except orjson.JSONEncodeError:
-        # Readable (up to 1,024 levels) but deeper than what can be written again (254): the event points
-        # into raw.
-        key = source.key("meta", source.field, source.body_hash(), f"{source.entry}.{source.change}", of=None)
-        return (source.draft(META_OTHER, key=key, data={"field": source.field}, path=source.path),)
+        # Readable (up to 1,024 levels) but deeper than what can be written again (254).
+        return (source.unwritable(source.path),)
 
 
 def _field(entry: JsonObject, change: Any, value: JsonObject) -> str:

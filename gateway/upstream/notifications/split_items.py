@@ -8,6 +8,8 @@ value. It promises that an item of an unexpected kind still comes out, as `meta.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import orjson
+
 from gateway.upstream.notifications.change import META_OTHER, NOBODY, Person, Source, person_of
 from gateway.upstream.notifications.drafts import EventDraft, EventType
 from gateway.upstream.notifications.lossless_json import JsonObject, text
@@ -63,23 +65,30 @@ def split_items(source: Source, lists: Mapping[str, Describe], inside: str | Non
                 data["kind"] = each.kind
             if each.type == META_OTHER:
                 data["field"] = source.field
-            drafts.append(
-                source.draft(
+            item_path = f"{path}.{list_name}[{index}]"
+            try:
+                draft = source.draft(
                     each.type,
                     key=each.key,
                     data=data,
-                    path=f"{path}.{list_name}[{index}]",
+                    path=item_path,
                     person=_completed(each.person, theirs),
                     wamid=each.wamid,
                 )
-            )
+            except orjson.JSONEncodeError:
+                draft = source.unwritable(item_path, list_name, str(index))
+            drafts.append(draft)
     return drafts
 
 
 def _describe(source: Source, describe: Describe, index: int, item: object) -> Described:
-    if isinstance(item, dict):
-        return describe(source, index, item)
-    return Described(META_OTHER, source.unnamed_key(item), None)
+    try:
+        if isinstance(item, dict):
+            return describe(source, index, item)
+        return Described(META_OTHER, source.unnamed_key(item), None)
+    except orjson.JSONEncodeError:
+        # Too deep for a hash of its content; its draft fails the same way and becomes `Source.unwritable`.
+        return Described(META_OTHER, "", None)
 
 
 def _completed(person: Person, theirs: list[Any]) -> Person:

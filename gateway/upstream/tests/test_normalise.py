@@ -8,7 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.upstream.notifications.normalise import EventDraft, normalise
+from gateway.upstream.notifications.normalise import (
+    MOST_ITEMS,
+    MOST_MEMBERS,
+    MOST_OBJECTS,
+    EventDraft,
+    normalise,
+)
 from gateway.upstream.tests.notifications import BODIES, changes_of, drafts_of
 
 ENVELOPE: dict[str, Any] = {
@@ -326,3 +332,33 @@ def test_a_value_too_deep_to_write_again_still_makes_an_event() -> None:
     assert (draft.type, draft.raw_path) == ("meta.other", "entry[0].changes[0].value")
     assert json.loads(draft.data) == {"field": "novel"}
     assert draft.dedupe_key == f"meta:novel:{hashlib.sha256(deep).hexdigest()}:0.0"
+
+
+def test_an_item_too_deep_to_write_again_costs_only_itself() -> None:
+    messages = [message(id="wamid.1"), message(id="wamid.2", text="@@"), message(id="wamid.3")]
+    deep = notification("messages", {**ENVELOPE, "messages": messages}).replace(
+        b'"@@"', b"[" * 500 + b"]" * 500
+    )
+    (change,) = normalise(deep).changes
+    assert [draft.type for draft in change.drafts] == ["message.inbound", "meta.other", "message.inbound"]
+    assert [draft.wamid for draft in change.drafts] == ["wamid.1", None, "wamid.3"]
+    assert change.drafts[1].raw_path == "entry[0].changes[0].value.messages[1]"
+    assert len({draft.dedupe_key for draft in change.drafts}) == 3
+
+
+@pytest.mark.parametrize("item", ["{}", "1", "[]"])
+def test_more_items_than_the_upstream_ever_sends_make_no_events(item: str) -> None:
+    def of(count: int) -> bytes:
+        items = b"[%b]" % b",".join([item.encode()] * count)
+        return notification("messages", {**ENVELOPE, "messages": "@@"}).replace(b'"@@"', items)
+
+    assert len(normalise(of(1_000)).changes[0].drafts) == 1_000
+    refused = normalise(of(MOST_ITEMS + 1))
+    assert (refused.changes, refused.error) == ((), f"more than {MOST_ITEMS} items")
+
+
+def test_more_objects_than_the_upstream_ever_sends_are_not_even_read() -> None:
+    for body in (b"{" * (MOST_OBJECTS + 1), b"[1" + b",1" * (MOST_MEMBERS + 1) + b"]"):
+        refused = normalise(body)
+        assert refused.changes == ()
+        assert (refused.error or "").startswith(f"more than {MOST_OBJECTS} objects")

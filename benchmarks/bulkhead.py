@@ -1,0 +1,205 @@
+"""Bulkheads: notifications, health and other tenants' sends while a number, an endpoint and 200 connections hang.
+
+An upstream of the benchmark's own answers at once, but for one number, whose sends take 15 seconds. Beside it a tenant
+replays to an endpoint that never answers, and 200 connections drip a body to the web processes.
+"""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import orjson
+import uvloop
+
+from benchmarks import raw_client
+from benchmarks.harness import Harness, Load, Request
+from benchmarks.incoming import notification
+from benchmarks.results import Result, percentiles
+from benchmarks.seed import Business, business, endpoint
+
+SECONDS = 15
+NOTIFICATIONS, HEALTH, SENDS, REPLAYS = 50, 20, 20, 50
+HANGING_SENDS, DRIPPING = 500, 200
+HANGS_SECONDS = 15.0
+P99_MS, TIMES_ALONE = 100.0, 1.5
+
+
+def run(harness: Harness) -> list[Result]:
+    """Other tenants' sends alone, then everything beside what hangs."""
+    hanging, replaying, other = (business(number) for number in (1, 2, 3))
+    with _upstream(hanging.phone_number_id) as upstream, _silent() as silent_url:
+        rate = {"API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
+        web = harness.web(META_GRAPH_URL=upstream, **rate)
+        edge = harness.edge(META_GRAPH_URL=upstream, **rate)
+        delivery = _dead_delivery(replaying, silent_url)
+        sends = [_send(other, number) for number in range(SENDS * SECONDS)]
+        raw_client.post_steadily(f"{web}/v1/messages", sends[:40], concurrency=8, rate=SENDS)
+        alone = raw_client.post_steadily(f"{web}/v1/messages", sends, concurrency=32, rate=SENDS)
+        results = uvloop.run(_beside(web, edge, hanging, replaying, delivery, other, sends))
+    names = ("notifications", "health", "other tenants' sends")
+    rows = [
+        _row(name, load, rate)
+        for name, load, rate in zip(names, results, (NOTIFICATIONS, HEALTH, SENDS), strict=True)
+    ]
+    for row in rows[:2]:
+        row.target = f"p99 ≤ {P99_MS:.0f} ms"
+        row.expect(_p99(row) <= P99_MS, f"p99 {_p99(row):.0f} ms, not {P99_MS:.0f}")
+    first = _row("other tenants' sends, alone", alone, SENDS)
+    rows[2].target = f"p99 ≤ {TIMES_ALONE} × alone"
+    most = TIMES_ALONE * _p99(first)
+    rows[2].expect(_p99(rows[2]) <= most, f"p99 {_p99(rows[2]):.0f} ms, not {most:.0f}")
+    return [first, *rows]
+
+
+async def _beside(
+    web: str,
+    edge: str,
+    hanging: Business,
+    replaying: Business,
+    delivery: str,
+    other: Business,
+    sends: list[Request],
+) -> list[Load]:
+    drips = [await _drip(web) for _ in range(DRIPPING)]
+    attack = [
+        asyncio.create_task(
+            raw_client.drive(
+                f"{web}/v1/messages",
+                [_send(hanging, number) for number in range(HANGING_SENDS)],
+                concurrency=HANGING_SENDS,
+            )
+        ),
+        asyncio.create_task(
+            raw_client.drive(
+                f"{web}/v1/webhook-deliveries/{delivery}/replay",
+                [_post(replaying, b"{}")] * (REPLAYS * SECONDS),
+                concurrency=64,
+                rate=REPLAYS,
+            )
+        ),
+    ]
+    await asyncio.sleep(1)
+    loads = await asyncio.gather(
+        raw_client.drive(
+            f"{edge}/upstream/webhook",
+            [notification(other, 1) for _ in range(NOTIFICATIONS * SECONDS)],
+            concurrency=16,
+            rate=NOTIFICATIONS,
+        ),
+        raw_client.drive(
+            f"{edge}/v1/health",
+            [Request(b"", {})] * (HEALTH * SECONDS),
+            concurrency=8,
+            rate=HEALTH,
+            method="GET",
+        ),
+        raw_client.drive(f"{web}/v1/messages", sends, concurrency=32, rate=SENDS),
+    )
+    for task in attack:
+        task.cancel()
+    await asyncio.gather(*attack, return_exceptions=True)
+    for writer in drips:
+        writer.close()
+    return list(loads)
+
+
+def _row(what: str, load: Load, rate: float) -> Result:
+    count = len(load.milliseconds)
+    result = Result(what, count, rate, unit="requests", percentiles=percentiles(load.milliseconds))
+    result.expect(load.statuses == {200: count}, f"answered {load.statuses}")
+    return result
+
+
+def _p99(row: Result) -> float:
+    return (row.percentiles or {}).get("p99", 0.0)
+
+
+def _post(caller: Business, body: bytes) -> Request:
+    return Request(body, {"Authorization": f"Bearer {caller.api_key}", "Content-Type": "application/json"})
+
+
+def _send(sender: Business, number: int) -> Request:
+    return _post(
+        sender,
+        orjson.dumps(
+            {
+                "from": sender.phone_number_id,
+                "to": f"+9198{number:08d}",
+                "type": "text",
+                "text": {"body": "Hello"},
+            }
+        ),
+    )
+
+
+async def _drip(web: str) -> asyncio.StreamWriter:
+    host, _, port = web.removeprefix("http://").partition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(
+        b"POST /v1/media HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+    )
+    return writer
+
+
+def _dead_delivery(of: Business, url: str) -> str:
+    """A delivery to a silent endpoint that can be replayed; its public id."""
+    from webhooks.events.members import NewEvent
+    from webhooks.events.publish import publish
+    from webhooks.models import Delivery
+
+    endpoint(of.tenant_id, url)
+    publish(
+        tenant_id=of.tenant_id,
+        events=[NewEvent(type="message.status", dedupe_key="bench:1", data=b"{}", environment="live")],
+        alone=True,
+    )
+    Delivery.objects.update(status="dead", next_attempt_at=None)
+    return Delivery.objects.get(tenant_id=of.tenant_id).public_id
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[str]:
+    """An endpoint that takes connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1024)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/silent"
+
+
+@contextlib.contextmanager
+def _upstream(hanging: str) -> Iterator[str]:
+    """The base URL of an upstream that accepts every message: at once, or for one number after 15 seconds."""
+    ready: list[int] = []
+    started, ended = threading.Event(), threading.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
+                await reader.readexactly(length)
+                if hanging.encode() in head.partition(b"\r\n")[0]:
+                    await asyncio.sleep(HANGS_SECONDS)
+                body = b'{"messaging_product":"whatsapp","messages":[{"id":"wamid.%d"}]}' % next(numbers)
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+                    % (len(body), body)
+                )
+
+    async def serve() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1024)
+        ready.append(server.sockets[0].getsockname()[1])
+        started.set()
+        await asyncio.to_thread(ended.wait)
+        server.close()
+
+    numbers = iter(range(1, 10**9))
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    started.wait(10)
+    try:
+        yield f"http://127.0.0.1:{ready[0]}"
+    finally:
+        ended.set()
