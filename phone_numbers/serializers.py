@@ -54,6 +54,28 @@ class ConnectedAccountOut(serializers.Serializer[dict[str, Any]]):
     )
 
 
+class HealthReasonOut(serializers.Serializer[dict[str, Any]]):
+    code = serializers.IntegerField(allow_null=True)
+    description = serializers.CharField(allow_null=True)
+    what_to_do = serializers.CharField(allow_null=True)
+
+
+class HealthEntityOut(serializers.Serializer[dict[str, Any]]):
+    entity_type = serializers.CharField(allow_null=True)
+    id = serializers.CharField(allow_null=True)
+    can_send_message = serializers.CharField(allow_null=True)
+    reasons = HealthReasonOut(many=True)
+
+
+class NumberHealthOut(serializers.Serializer[dict[str, Any]]):
+    phone_number_id = serializers.CharField()
+    connection_state = serializers.CharField()
+    connection_detail = serializers.CharField(allow_null=True)
+    can_send_message = serializers.CharField(allow_null=True)
+    entities = HealthEntityOut(many=True)
+    checked_at = serializers.DateTimeField()
+
+
 class ReleasedNumberOut(serializers.Serializer[dict[str, Any]]):
     phone_number_id = serializers.CharField()
     released = serializers.BooleanField()

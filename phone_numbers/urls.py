@@ -16,6 +16,7 @@ urlpatterns = [
     path("numbers/migrate", NumbersView.as_view({"post": "migrate"}), name="number-migrate"),
     path(_NUMBER, NumbersView.as_view({"get": "retrieve", "delete": "destroy"}), name="number"),
     path("accounts/<str:waba_id>", AccountsView.as_view({"delete": "destroy"}), name="account"),
+    path(f"{_NUMBER}/health", NumbersView.as_view({"get": "health"}), name="number-health"),
     path(f"{_NUMBER}/register", NumbersView.as_view({"post": "register"}), name="number-register"),
     path(f"{_NUMBER}/deregister", NumbersView.as_view({"post": "deregister"}), name="number-deregister"),
     path(f"{_NUMBER}/two-step", NumbersView.as_view({"post": "two_step"}), name="number-two-step"),

@@ -20,7 +20,7 @@ from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.client import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.errors import passed_through, unreachable
-from phone_numbers import leaving, onboarding, operations
+from phone_numbers import health, leaving, onboarding, operations
 from phone_numbers.actors import Actor
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
@@ -32,6 +32,7 @@ from phone_numbers.serializers import (
     ConnectionOut,
     EmbeddedSignupIn,
     MigrateIn,
+    NumberHealthOut,
     NumberOut,
     RefreshedNumberOut,
     RefreshIn,
@@ -99,6 +100,16 @@ class NumbersView(UpstreamCallsView):
         if not query["refresh"]:
             return Response(NumberOut(number).data)
         return Response(RefreshedNumberOut(operations.refresh(number)).data)
+
+    @extend_schema(
+        operation_id="get_number_health",
+        summary="Get a number's health",
+        description="Asks the upstream what a message of this number passes, with each entity's reasons and remedies.",
+        tags=["Numbers"],
+        responses=NumberHealthOut,
+    )
+    def health(self, request: Request, phone_number_id: str) -> Response:
+        return Response(NumberHealthOut(health.read(_number(request, phone_number_id))).data)
 
     @extend_schema(
         operation_id="release_number",

@@ -242,6 +242,7 @@ ROWS: dict[str, Row] = {
     "POST /v1/numbers/{phone_number_id}/request-code": Row(_number, {"code_method": "SMS", "language": "en"}),
     "POST /v1/numbers/{phone_number_id}/verify-code": Row(_number, {"code": "123456"}),
     "POST /v1/numbers/{phone_number_id}/subscribe": Row(_number),
+    "GET /v1/numbers/{phone_number_id}/health": Row(_number),
     "GET /v1/numbers/{phone_number_id}/business-profile": Row(_number),
     "POST /v1/numbers/{phone_number_id}/business-profile": Row(_number, {"about": "x"}),
     "POST /v1/connect-sessions": Row(),

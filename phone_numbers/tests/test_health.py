@@ -1,0 +1,81 @@
+"""`GET /v1/numbers/{id}/health`: the upstream's health_status in the service's shape."""
+
+from typing import Any
+
+import pytest
+import responses
+
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+NOTHING = {"code": None, "description": None, "what_to_do": None}
+
+
+def test_a_healthy_number_says_so_for_each_entity(api: Api, simulator: RunningSimulator) -> None:
+    account = simulator.account()
+    api.post("/v1/numbers/connect", {"waba_id": account.waba_id, "access_token": account.access_token})
+    body = api.get(f"/v1/numbers/{account.phone_number_id}/health").json()
+    assert (body["can_send_message"], body["connection_detail"]) == ("AVAILABLE", "no_verified_endpoint")
+    assert "PHONE_NUMBER" in {entity["entity_type"] for entity in body["entities"]}
+    assert all(entity["reasons"] == [] for entity in body["entities"])
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (
+            {
+                "can_send_message": "BLOCKED",
+                "entities": [
+                    {
+                        "entity_type": "WABA",
+                        "id": "200",
+                        "can_send_message": "BLOCKED",
+                        "errors": [
+                            {
+                                "error_code": 141006,
+                                "error_description": "No payment method.",
+                                "possible_solution": "Add one.",
+                            }
+                        ],
+                    },
+                    {
+                        "entity_type": "BUSINESS",
+                        "id": "300",
+                        "can_send_message": "LIMITED",
+                        "additional_info": ["Not verified."],
+                    },
+                ],
+            },
+            [
+                [{"code": 141006, "description": "No payment method.", "what_to_do": "Add one."}],
+                [{"code": None, "description": "Not verified.", "what_to_do": None}],
+            ],
+        ),
+        (
+            {"entities": [{"errors": [5, {"error_code": "x"}], "additional_info": 5}, 7]},
+            [[NOTHING]],
+        ),
+        ("odd", []),
+        (None, []),
+    ],
+)
+@responses.activate
+def test_reasons_and_remedies_are_the_upstreams(
+    api: Api, tenant: Tenant, status: Any, expected: list[Any]
+) -> None:
+    account = BusinessAccount.objects.create(
+        tenant=tenant, environment="live", waba_id="200", access_token="EAAx"
+    )
+    PhoneNumber.objects.create(tenant=tenant, account=account, environment="live", phone_number_id="100")
+    responses.get("https://graph.facebook.com/v25.0/100", json={"id": "100", "health_status": status})
+    body = api.get("/v1/numbers/100/health").json()
+    assert [entity["reasons"] for entity in body["entities"]] == expected
+
+
+def test_anothers_number_is_404(other_api: Api, simulator: RunningSimulator) -> None:
+    assert_error(other_api.get("/v1/numbers/100/health"), 404, "not_found")
