@@ -150,6 +150,7 @@ class EndpointsView(ResourceViewSet):
         request=ExampleIn,
         responses=ExampleOut,
     )
+    @waits_for_endpoint
     def test(self, request: Request, endpoint_id: UUID) -> Response:
         endpoint = endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
         body = checked(ExampleIn(data=request.data))

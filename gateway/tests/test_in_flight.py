@@ -139,6 +139,7 @@ WAITING = {
         "POST /v1/webhooks",
         "PATCH /v1/webhooks/{endpoint_id}",
         "POST /v1/webhooks/{endpoint_id}/verify",
+        "POST /v1/webhooks/{endpoint_id}/test",
         "POST /v1/webhook-deliveries/{delivery_id}/replay",
     },
 }
