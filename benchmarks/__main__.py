@@ -20,6 +20,7 @@ NAMES = (
     "bulkhead",
     "delivery",
     "latency",
+    "steady",
     "isolation",
     "growth",
     "send",

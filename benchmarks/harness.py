@@ -194,6 +194,10 @@ class Harness:
         """The end of a process's output."""
         return processes.log_tail(self.data_dir, name)
 
+    def memory(self, name: str) -> float:
+        """Megabytes of a process and its children: shared pages count in proportion."""
+        return _memory_of(self.running[name].pid, _children())
+
     @contextlib.contextmanager
     def measure(self) -> Iterator[Measured]:
         """Wall time and CPU of the block; the figures are there when the block ends."""
@@ -359,6 +363,16 @@ def _cpu_of(process_id: int, children: Mapping[int, list[int]]) -> float:
         own = sum(int(ticks) for ticks in _stat(process_id)[11:15]) / _TICKS
         return own + sum(_cpu_of(child, children) for child in children.get(process_id, []))
     return 0.0
+
+
+def _memory_of(process_id: int, children: Mapping[int, list[int]]) -> float:
+    """The proportional set size of a process and its living children, in megabytes."""
+    own = 0.0
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process_id}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                own = int(line.split()[1]) / 1024
+    return own + sum(_memory_of(child, children) for child in children.get(process_id, []))
 
 
 def _stat(process_id: int) -> list[str]:

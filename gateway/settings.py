@@ -246,7 +246,7 @@ DATABASES["default"]["OPTIONS"] = {
 DATABASES["default"]["CONN_MAX_AGE"] = 0 if DATABASE_POOL_SIZE else 60
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = not DATABASE_POOL_SIZE
 DATABASE_PREPARED_STATEMENTS: bool = env.bool("DATABASE_PREPARED_STATEMENTS", True)
-"""Whether the statements that every event takes are prepared; off for a pooler that cannot keep them apart."""
+"""Whether the statements of publishing and of the dispatchers are prepared; off for a pooler in transaction mode."""
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL: str = env.str("REDIS_URL", embedded_addresses.valkey_url(DATA_DIR))

@@ -98,6 +98,6 @@ class LoopRuntime:
 
 def _publishing(publications: Sequence[Publication]) -> Statements[list[None]]:
     published = yield from publishing(publications)
-    if published.has_deliveries:
-        wake_up.soon()
+    if published.deliveries:
+        wake_up.soon(published.deliveries)
     return [None] * len(publications)

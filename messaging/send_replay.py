@@ -85,9 +85,9 @@ def _replay(slot: Slot) -> None:
         id=begun.event_id,
     )
     with transaction.atomic():
-        has_deliveries = run(recording(begun.tenant_id, event, *_key(begun, answered)))
-    if has_deliveries:
-        wake_up.after_commit()
+        fresh = run(recording(begun.tenant_id, event, *_key(begun, answered)))
+    if fresh:
+        wake_up.after_commit(fresh)
     log.info("send_replayed", is_answered=answered is not None)
 
 

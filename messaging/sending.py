@@ -31,6 +31,7 @@ from phone_numbers import tokens
 from phone_numbers.lookup import Sender, SenderQuery, finding_sender, required_sender, unknown_sender
 from tenants import checklist
 from webhooks.delivery import wake_up
+from webhooks.delivery.wake_up import Fresh
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import Publication, publishing
 
@@ -276,8 +277,8 @@ async def _record(
                 await runtime.publish(tenant_id, outcome.event)
             elif outcome.event is not None or use is not None:
                 kept = outcome.reply if outcome.is_stored else None
-                if await runtime.write(recording(tenant_id, outcome.event, use, kept)):
-                    wake_up.after_commit()
+                if fresh := await runtime.write(recording(tenant_id, outcome.event, use, kept)):
+                    wake_up.after_commit(fresh)
                 if outcome.event is not None:
                     _marked.add(tenant_id)
             send_journal.recorded(slot)
@@ -301,15 +302,15 @@ async def _record(
 
 def recording(
     tenant_id: UUID, event: NewEvent | None, use: KeyUse | None, reply: Reply | None
-) -> Statements[bool]:
-    """What a send leaves behind, for one transaction; whether deliveries came of it.
+) -> Statements[list[Fresh]]:
+    """What a send leaves behind, for one transaction; the deliveries that came of it.
 
     A key without a reply is released.
     """
-    has_deliveries = False
+    fresh: list[Fresh] = []
     if event is not None:
-        has_deliveries = (yield from publishing([Publication(tenant_id, [event])])).has_deliveries
+        fresh = (yield from publishing([Publication(tenant_id, [event])])).deliveries
         yield from checklist.marking_test_message(tenant_id)
     if use is not None:
         yield from idempotency.completing(use, reply) if reply else idempotency.releasing(use)
-    return has_deliveries
+    return fresh

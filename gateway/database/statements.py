@@ -7,7 +7,7 @@ A flow of statements is written once, as a generator (`Statements`), and runs on
 the event loop of the dispatcher (`LoopConnection`).
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 from uuid import UUID
@@ -72,6 +72,14 @@ def bulk_cursor(*, prepared: bool = False) -> Iterator[CursorWrapper]:
                 pool.putconn(connected)
 
 
+def id_range(values: Collection[UUID]) -> dict[str, UUID]:
+    """The parameters `first` and `last` of `id BETWEEN %(first)s AND %(last)s`.
+
+    A prepared statement on a table partitioned by id finds its partitions by such a range, not by an array.
+    """
+    return {"first": min(values), "last": max(values)}
+
+
 def uuids(values: Iterable[UUID]) -> str:
     """A uuid[] parameter, for `%s::uuid[]`; psycopg would take each element through Python's adaptation."""
     return f"{{{','.join([value.hex for value in values])}}}"
@@ -94,9 +102,12 @@ class LoopConnection:
     """A database connection of an event loop, for one caller at a time: opened when needed, anew after an error.
 
     Beside a busy loop, a thread with a connection of its own would fight with it for the interpreter at every row.
+    Statements are prepared at their first execution (`DATABASE_PREPARED_STATEMENTS`). A connection that is not
+    `durable` commits without waiting for the disk: for writes that may be lost when Postgres crashes, such as leases.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = True) -> None:
+        self._durable = durable
         self._connection: psycopg.AsyncConnection[Any] | None = None
         # Kept: in an event loop each task would make a connection object of Django's to ask for it.
         self._errors = connection.wrap_database_errors
@@ -113,13 +124,13 @@ class LoopConnection:
                 raise
 
     async def run_each(self, statements: Statements[Result]) -> Result:
-        """Run statements, each prepared and in a transaction of its own: two round trips less for a lone one.
+        """Run statements, each in a transaction of its own: two round trips less for a lone one.
 
         Raises Django's database errors.
         """
         with self._errors:
             try:
-                return await self._execute(await self._open(), statements, prepared=True)
+                return await self._execute(await self._open(), statements)
             except BaseException:
                 await self.close()
                 raise
@@ -136,20 +147,20 @@ class LoopConnection:
             self._connection = await psycopg.AsyncConnection.connect(**parameters, autocommit=True)
             if settings.DATABASE_PREPARED_STATEMENTS:
                 self._connection.prepare_threshold = ONLY_WHEN_ASKED
+                if not self._durable:
+                    # For the session, so not behind a pooler that shares sessions.
+                    await self._connection.execute("SET synchronous_commit = off")
         return self._connection
 
     async def _execute(
-        self,
-        connected: "psycopg.AsyncConnection[Any]",
-        statements: Statements[Result],
-        *,
-        prepared: bool = False,
+        self, connected: "psycopg.AsyncConnection[Any]", statements: Statements[Result]
     ) -> Result:
+        is_prepared = settings.DATABASE_PREPARED_STATEMENTS
         async with connected.cursor(binary=True) as cursor:
             try:
                 step = next(statements)
                 while True:
-                    await cursor.execute(*step, prepare=prepared or None)
+                    await cursor.execute(*step, prepare=is_prepared)
                     step = statements.send(await cursor.fetchall() if cursor.description else [])
             except StopIteration as end:
                 result: Result = end.value

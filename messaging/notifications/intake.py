@@ -87,8 +87,8 @@ def _taking_in(notifications: Sequence[_Notification]) -> Statements[list[bool]]
             ]
         )
         published = yield from publishing(publications)
-        if published.has_deliveries:
-            wake_up.soon()
+        if published.deliveries:
+            wake_up.soon(published.deliveries)
         numbers = (owner.number for owners in owned.values() for owner in owners if owner.number)
         if touched := number_connection.numbers_to_touch(numbers):
             yield from number_connection.touching(touched)

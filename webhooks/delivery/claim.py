@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -17,10 +18,13 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from gateway.database.statements import Statements, run, uuids
+from gateway import ids
+from gateway.database.statements import Statements, id_range, run, uuids
 from webhooks.delivery import monitoring
 from webhooks.delivery.busy_endpoints import BUSY
+from webhooks.delivery.room import Room
 from webhooks.delivery.signed_request import Target, UnreadableSecret, target
+from webhooks.delivery.wake_up import Fresh
 from webhooks.events import envelope
 from webhooks.events.envelope import Envelope
 
@@ -66,9 +70,26 @@ _LEASE = """
 UPDATE webhook_deliveries
 SET next_attempt_at = now() + make_interval(secs => %(lease)s),
     leased_until = now() + make_interval(secs => %(lease)s)
-WHERE id = ANY(%(ids)s::uuid[])
+WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
 RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, now()
 """
+
+# The same for deliveries that were just made, unless another worker has them already, together with their events.
+# A delivery's id has the millisecond of its event's, so the range of ids finds the partitions of both.
+_LEASE_FRESH = f"""
+UPDATE webhook_deliveries d
+SET next_attempt_at = now() + make_interval(secs => %(lease)s),
+    leased_until = now() + make_interval(secs => %(lease)s)
+FROM webhooks_endpoint p, tenants_tenant t, events e
+WHERE d.id = ANY(%(ids)s::uuid[]) AND d.id BETWEEN %(first)s AND %(last)s
+  AND d.status = 'pending' AND d.next_attempt_at <= now()
+  AND p.id = d.endpoint_id AND p.status = 'active' AND p.circuit_open_until IS NULL
+  AND t.id = d.tenant_id AND t.status = 'active'
+  AND e.id = d.event_id AND e.id BETWEEN %(first)s AND %(last)s
+RETURNING d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type, d.attempts, now(),
+    p.url, p.secret, p.previous_secret, p.previous_secret_expires_at, p.secret_unreadable_since IS NOT NULL,
+    {envelope.READ}
+"""  # noqa: S608 - only column names are formatted in
 
 _PROBE = """
 UPDATE webhooks_endpoint SET circuit_open_until = now() + make_interval(secs => %s)
@@ -129,29 +150,11 @@ class Claimed:
         return self.envelope.size if self.envelope else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What the worker can take: in all, and for one endpoint or tenant beside what it has in flight."""
+class Claim(NamedTuple):
+    """What a claim brought. `has_more` says that more may be due for which there was no room."""
 
-    total: int
-    per_endpoint: int
-    taken: Mapping[UUID, int] = field(default_factory=dict)
-    caps: Mapping[UUID, int] = field(default_factory=dict)
-    per_tenant: int = 1_000_000
-    taken_by_tenant: Mapping[UUID, int] = field(default_factory=dict)
-
-    def shares(self, ready: Sequence[tuple[UUID, UUID, bool]]) -> dict[UUID, int]:
-        """How many deliveries of each endpoint may be claimed now: (endpoint, tenant, whether it is a probe)."""
-        fair = max(1, self.total // max(1, len(ready)))
-        left = {tenant: self.per_tenant - self.taken_by_tenant.get(tenant, 0) for _, tenant, _ in ready}
-        shares = {}
-        for endpoint_id, tenant_id, probing in ready:
-            cap = 1 if probing else self.caps.get(endpoint_id, self.per_endpoint)
-            rows = min(cap - self.taken.get(endpoint_id, 0), fair, left[tenant_id])
-            if rows > 0:
-                shares[endpoint_id] = rows
-                left[tenant_id] -= rows
-        return shares
+    deliveries: list[Claimed]
+    has_more: bool
 
 
 class _Busy(NamedTuple):
@@ -170,6 +173,7 @@ class _Busy(NamedTuple):
     at: datetime
 
     def target(self) -> Target:
+        """Where and how to send. Raises `UnreadableSecret`."""
         return target(
             endpoint_id=self.endpoint_id,
             url=self.url,
@@ -180,60 +184,139 @@ class _Busy(NamedTuple):
         )
 
 
+class _Leased(NamedTuple):
+    """A row of `_LEASE`."""
+
+    id: UUID
+    event_id: UUID
+    endpoint_id: UUID
+    tenant_id: UUID
+    event_type: str
+    attempts: int
+    at: datetime
+
+
+_LEASED_COLUMNS = len(_Leased._fields)
+
+
 def claim(room: Room) -> list[Claimed]:
     """Claim due deliveries up to the room, shared fairly among their endpoints; empty when nothing is due."""
     with transaction.atomic():
-        return run(claiming(room))
+        return run(claiming(room)).deliveries
 
 
-def claiming(room: Room) -> Statements[list[Claimed]]:
+def claiming(room: Room) -> Statements[Claim]:
     """The statements of `claim`, for a transaction of their own."""
     busy = [_Busy(*row) for row in (yield _READY, None)]
     orphaned = [each.endpoint_id for each in busy if each.is_deleted]
     if orphaned:
         yield _BURY, [uuids(orphaned), BURY_ROWS]
     ready = [each for each in busy if not each.is_deleted]
-    probing = {each.endpoint_id: each.is_half_open for each in ready}
+    probing = {each.endpoint_id for each in ready if each.is_half_open}
     # In another order each time, so that no endpoint of a tenant at its cap is always the last.
     random.shuffle(ready)
-    locked = yield from _locking(
-        room.shares([(each.endpoint_id, each.tenant_id, each.is_half_open) for each in ready])
+    shares = room.shares([(each.endpoint_id, each.tenant_id, each.is_half_open) for each in ready])
+    locked = yield from _locking(shares)
+    found = Counter(endpoint_id for _, endpoint_id, _ in locked)
+    has_more = any(
+        found[each.endpoint_id] >= shares.get(each.endpoint_id, 0) for each in ready if not each.is_half_open
     )
-    probes = [endpoint_id for _, endpoint_id, _ in locked if probing[endpoint_id]]
+    probes = [endpoint_id for endpoint_id in found if endpoint_id in probing]
     if probes:
         # One worker wins the probe; the others leave the row to it.
         won = {
             endpoint_id for (endpoint_id,) in (yield _PROBE, [settings.DELIVERY_LEASE_SECONDS, uuids(probes)])
         }
-        locked = [row for row in locked if not probing[row[1]] or row[1] in won]
+        locked = [row for row in locked if row[1] not in probing or row[1] in won]
     if not locked:
-        return []
-    rows = yield _LEASE, {"lease": settings.DELIVERY_LEASE_SECONDS, "ids": uuids(row for row, _, _ in locked)}
-    moment = time.monotonic()
-    monitoring.CLAIMED.add(len(rows))
+        return Claim([], has_more)
+    delivery_ids = [delivery_id for delivery_id, _, _ in locked]
+    rows = yield (
+        _LEASE,
+        {
+            "lease": settings.DELIVERY_LEASE_SECONDS,
+            "ids": uuids(delivery_ids),
+            **id_range(delivery_ids),
+        },
+    )
     if rescued := sum(1 for _, _, lease_ran_out in locked if lease_ran_out):
         monitoring.RESCUED.add(rescued)
-    claimed_of = {row[2] for row in rows}
+    leased = [_Leased(*row) for row in rows]
+    claimed_of = {row.endpoint_id for row in leased}
     targets = yield from _targets([each for each in ready if each.endpoint_id in claimed_of])
-    if unsigned := [row[0] for row in rows if row[2] not in targets]:
+    envelopes = yield from envelope.loading(list({row.event_id for row in leased}))
+    return Claim((yield from _completing(leased, targets, envelopes, probing)), has_more)
+
+
+def claiming_fresh(fresh: Sequence[Fresh]) -> Statements[list[Claimed]]:
+    """The statements that claim deliveries just made, by their ids; each may run in a transaction of its own.
+
+    Those that need more than that (a circuit that is open, an endpoint that is paused, a row that another worker has)
+    are left to `claiming`.
+    """
+    delivery_ids = [each.id for each in fresh]
+    moments = [ids.created_at(delivery_id) for delivery_id in delivery_ids]
+    rows = yield (
+        _LEASE_FRESH,
+        {
+            "lease": settings.DELIVERY_LEASE_SECONDS,
+            "ids": uuids(delivery_ids),
+            "first": ids.first_at(min(moments)),
+            "last": ids.first_at(max(moments) + timedelta(milliseconds=1)),
+        },
+    )
+    leased = []
+    endpoints = {}
+    events = {}
+    for columns in rows:
+        row = _Leased(*columns[:_LEASED_COLUMNS])
+        leased.append(row)
+        url, secret, previous_secret, previous_expires_at, is_unreadable, *event = columns[_LEASED_COLUMNS:]
+        events[row.event_id] = event
+        endpoints[row.endpoint_id] = _Busy(
+            endpoint_id=row.endpoint_id,
+            is_deleted=False,
+            is_half_open=False,
+            tenant_id=row.tenant_id,
+            url=url,
+            secret=secret,
+            previous_secret=previous_secret,
+            previous_expires_at=previous_expires_at,
+            is_unreadable=is_unreadable,
+            at=row.at,
+        )
+    targets = yield from _targets(list(endpoints.values()))
+    envelopes = yield from envelope.completing(list(events.values()))
+    return (yield from _completing(leased, targets, envelopes, frozenset()))
+
+
+def _completing(
+    leased: Sequence[_Leased],
+    targets: Mapping[UUID, Target],
+    envelopes: Mapping[UUID, Envelope | None],
+    probing: AbstractSet[UUID],
+) -> Statements[list[Claimed]]:
+    """Leased deliveries with their targets and bodies; those that nothing can sign are put off."""
+    moment = time.monotonic()
+    monitoring.CLAIMED.add(len(leased))
+    if unsigned := [row.id for row in leased if row.endpoint_id not in targets]:
         yield _PUT_OFF_DELIVERIES, [uuids(unsigned)]
-        rows = [row for row in rows if row[2] in targets]
-    envelopes = yield from envelope.loading(list({row[1] for row in rows}))
     return [
         Claimed(
-            id=delivery_id,
-            event_id=event_id,
-            endpoint_id=endpoint_id,
-            tenant_id=tenant_id,
-            event_type=event_type,
-            attempts=attempts,
-            claimed_at=claimed_at,
+            id=row.id,
+            event_id=row.event_id,
+            endpoint_id=row.endpoint_id,
+            tenant_id=row.tenant_id,
+            event_type=row.event_type,
+            attempts=row.attempts,
+            claimed_at=row.at,
             claimed_monotonic=moment,
-            target=targets[endpoint_id],
-            probe=probing[endpoint_id],
-            envelope=envelopes.get(event_id),
+            target=targets[row.endpoint_id],
+            probe=row.endpoint_id in probing,
+            envelope=envelopes.get(row.event_id),
         )
-        for delivery_id, event_id, endpoint_id, tenant_id, event_type, attempts, claimed_at in rows
+        for row in leased
+        if row.endpoint_id in targets
     ]
 
 

@@ -6,58 +6,53 @@ to stop. A crash loses nothing: leases run out and the deliveries are claimed ag
 """
 
 import asyncio
-import os
-import socket
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import connection
 
 from gateway import ids, metrics
 from gateway.clock import isoformat_of
 from gateway.database.outage import DATABASE_UNAVAILABLE
-from gateway.database.statements import LoopConnection
+from gateway.database.statements import LoopConnection, Statements
 from gateway.outbound.client import Outbound
-from gateway.valkey import VALKEY_UNAVAILABLE, valkey
-from webhooks.delivery import monitoring, wake_up
-from webhooks.delivery.claim import Claimed, Room, claiming, giving_back
-from webhooks.delivery.record import Outcome, disable, recording
+from webhooks.delivery.claim import Claimed, claiming, claiming_fresh, giving_back
+from webhooks.delivery.listener import Listener
+from webhooks.delivery.record import Outcome
+from webhooks.delivery.recorder import Recorder
 from webhooks.delivery.retry import Decision, decide
+from webhooks.delivery.room import RESERVE, Room
 from webhooks.delivery.signed_request import delivery_headers, log_entry
+from webhooks.delivery.wake_up import Fresh
+
+Result = TypeVar("Result")
 
 log = structlog.get_logger(__name__)
 
-FLUSH_SECONDS = 0.04
-FLUSH_ROWS = 500
 SWARM_SECONDS = 0.02
-"""Requests end in swarms: one claim for all that end within so long."""
+"""Wait this long after a request ends, so that one claim refills all slots that are freed together."""
 PACE_SECONDS = 0.1
-LINGER_SECONDS = 5.0
+LINGER_SECONDS = 60.0
 POLL_SECONDS = 0.5
-"""How long an idle dispatcher waits for a signal before it looks at the clock: retries become due silently."""
+"""How often a dispatcher looks for what is due without a signal: nothing signals that a retry becomes due."""
 LONGEST_RUN_SECONDS = 600.0
-ALIVE_MILLISECONDS = 3_000
 
 AHEAD_SECONDS = 0.25
-"""Claimed at the most: what is sent in so long at the present pace, beside what is being sent. Those wait here while
-the next claim is under way; when receivers are slow, few do."""
-RECORD_PATIENCE_SECONDS = 15.0
-"""How long results wait for a database that is away; well within the lease."""
+"""How far claims run ahead of the senders: by what is sent in this time at the present pace. Claimed deliveries wait
+here while the next claim is under way; when receivers are slow, few do."""
 
 FIRST_CAP = 16
 SLOW_MS = 1_000
 
 MOST_BODY_BYTES = 128 * 1024 * 1024
 """Bodies in memory at once: a notification of megabytes makes one for each of its events. Beyond it nothing more is
-claimed, and what is claimed waits to be put together."""
+claimed, and the bodies of claimed deliveries are assembled later."""
 
 _stopping = threading.Event()
 _running = threading.Lock()
@@ -88,7 +83,7 @@ class _Share:
 
 
 class _Pace:
-    """How many deliveries ended a second, of late."""
+    """Deliveries finished per second, smoothed."""
 
     def __init__(self) -> None:
         self.ended = 0
@@ -115,22 +110,20 @@ class _Dispatcher:
         self.held_bytes = 0
         self.endpoints: defaultdict[UUID, _Share] = defaultdict(_Share)
         self.tenants: defaultdict[UUID, _Share] = defaultdict(_Share)
-        self.name = f"{socket.gethostname()}:{os.getpid()}"
-        self.outcomes: list[Outcome] = []
-        self.ages: list[float] = []
         self.freed = asyncio.Event()
         self.pace = _Pace()
         self.body_bytes = 0
         self.body_freed = asyncio.Event()
-        self.listening: asyncio.Future[None] | None = None
-        self.done = False
-        self.to_record = asyncio.Event()
-        self.claiming = LoopConnection()
-        self.recording = LoopConnection()
-        self.listener = ThreadPoolExecutor(1, thread_name_prefix="wake")
+        self.must_look = True
+        """Whether more may be due than was named: then it looks as soon as there is room."""
+        self.looked_at = 0.0
+        self.recorder = Recorder()
+        # A lease that a crash of Postgres forgets is claimed again: at least once.
+        self.claiming = LoopConnection(durable=False)
+        self.listener = Listener(in_flight=lambda: self.open, poll_seconds=POLL_SECONDS, stopping=_stopping)
 
     async def run(self) -> None:
-        recording = asyncio.create_task(self._record_until_done())
+        recording = asyncio.create_task(self.recorder.run())
         try:
             async with Outbound(allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS) as self.outbound:
                 senders = [asyncio.create_task(self._send_in_turn()) for _ in range(self.capacity)]
@@ -141,26 +134,24 @@ class _Dispatcher:
                 for sender in senders:
                     sender.cancel()
         finally:
-            self.done = True
-            self.to_record.set()
+            self.recorder.finish()
             await recording
             metrics.flush()
             await self.claiming.close()
-            await self.recording.close()
-            self.listener.shutdown(wait=False)
+            self.listener.close()
 
     async def _claim_until_idle(self) -> None:
         ends_at = time.monotonic() + LONGEST_RUN_SECONDS
         idle_since = time.monotonic()
         while not _stopping.is_set() and time.monotonic() < ends_at:
-            self._listen()
+            named, looks = self.listener.heard()
+            self.must_look |= looks
             self.freed.clear()
             was_idle = not self.open
-            room = self.capacity + int(self.pace.a_second() * AHEAD_SECONDS) - self.open
-            if room < self.capacity // 2 or self.held_bytes > MOST_BODY_BYTES:
+            deliveries = await self._claim(named)
+            if deliveries is None:
                 await self.freed.wait()
                 continue
-            deliveries = await self._claim(room)
             for delivery in deliveries:
                 endpoint, tenant = self.endpoints[delivery.endpoint_id], self.tenants[delivery.tenant_id]
                 endpoint.taken += 1
@@ -179,41 +170,84 @@ class _Dispatcher:
                 return
             await self._until_woken()
 
-    async def _until_woken(self) -> None:
-        """Until a signal comes, or a request has ended since the last claim was asked for: another may go there."""
-        assert self.listening is not None  # noqa: S101 - the loop listens before it claims
-        freed = asyncio.ensure_future(self.freed.wait())
-        either: set[asyncio.Future[Any]] = {freed, self.listening}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        freed.cancel()
-        if not self.listening.done():
-            await asyncio.sleep(SWARM_SECONDS)
+    async def _claim(self, named: list[Fresh]) -> list[Claimed] | None:
+        """Claim the named deliveries for which there is room, and look for others when that is due.
 
-    def _listen(self) -> None:
-        """Have a wait for a wake-up running. Called before a claim: what an ended wait heard, the claim sees."""
-        if self.listening is None or self.listening.done():
-            self.listening = asyncio.get_running_loop().run_in_executor(
-                self.listener, _wait_for_signal, self.name, self.open
-            )
+        None when nothing may be claimed before a request ends.
+        """
+        room = self.capacity + int(self.pace.a_second() * AHEAD_SECONDS) - self.open
+        fitting = self._fitting(named[: max(0, room)])
+        self.must_look |= len(fitting) < len(named)
+        deliveries: list[Claimed] = []
+        if fitting:
+            deliveries = await self._run(self.claiming.run_each, claiming_fresh(fitting)) or []
+        if not (self.must_look or time.monotonic() - self.looked_at >= POLL_SECONDS):
+            return deliveries
+        if room - len(deliveries) < self.capacity // RESERVE or self.held_bytes > MOST_BODY_BYTES:
+            self.must_look = True
+            return deliveries or None
+        if not deliveries:
+            found = await self._run(self.claiming.run, claiming(self._room(room)))
+            self.looked_at = time.monotonic()
+            self.must_look = found.has_more if found else False
+            deliveries = found.deliveries if found else []
+        return deliveries
 
-    async def _claim(self, room: int) -> list[Claimed]:
-        shares = Room(
-            room,
+    def _room(self, total: int) -> Room:
+        return Room(
+            total,
             FIRST_CAP,
             {endpoint_id: share.taken for endpoint_id, share in self.endpoints.items()},
             {endpoint_id: share.cap for endpoint_id, share in self.endpoints.items()},
             self.of_tenant,
             {tenant_id: share.taken for tenant_id, share in self.tenants.items()},
         )
+
+    def _fitting(self, named: list[Fresh]) -> list[Fresh]:
+        """Those of the named deliveries for which their endpoints' and tenants' caps leave room."""
+        if self.held_bytes > MOST_BODY_BYTES:
+            return []
+        fitting: list[Fresh] = []
+        endpoints: Counter[UUID] = Counter()
+        tenants: Counter[UUID] = Counter()
+        for each in named:
+            endpoint, tenant = self.endpoints[each.endpoint_id], self.tenants[each.tenant_id]
+            endpoints[each.endpoint_id] += 1
+            tenants[each.tenant_id] += 1
+            if (
+                endpoint.taken + endpoints[each.endpoint_id] <= endpoint.cap
+                and tenant.taken + tenants[each.tenant_id] <= self.of_tenant
+            ):
+                fitting.append(each)
+        return fitting
+
+    async def _run(
+        self, run: Callable[[Statements[Result]], Awaitable[Result]], statements: Statements[Result]
+    ) -> Result | None:
+        """Run a claim; None when it failed, after a pause."""
         try:
-            return await self.claiming.run(claiming(shares))
+            return await run(statements)
         except DATABASE_UNAVAILABLE as error:
             log.warning("claim_failed", error=type(error).__name__)
         except Exception:
             # What cannot be claimed must not end the recording of what was sent.
             log.exception("claim_crashed")
+        self.must_look = True
         await asyncio.sleep(POLL_SECONDS)
-        return []
+        return None
+
+    async def _until_woken(self) -> None:
+        """Until a signal comes or, when more may be due than there was room for, a request ends."""
+        waiting = self.listener.waiting
+        if not self.must_look:
+            await asyncio.wait({waiting}, timeout=POLL_SECONDS)
+            return
+        freed = asyncio.ensure_future(self.freed.wait())
+        either: set[asyncio.Future[Any]] = {freed, waiting}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        freed.cancel()
+        if not waiting.done():
+            await asyncio.sleep(SWARM_SECONDS)
 
     async def _give_back(self) -> None:
         """End the leases of what waits for a sender; if that fails, they run out."""
@@ -235,9 +269,7 @@ class _Dispatcher:
             try:
                 # One that waited too long for its sender is left to its lease, which could end while it is under way.
                 if time.monotonic() - delivery.claimed_monotonic < self.longest_wait:
-                    outcome = await self._deliver(delivery, endpoint)
-                    self.outcomes.append(outcome)
-                    self.to_record.set()
+                    self.recorder.add(await self._deliver(delivery, endpoint))
             except Exception:
                 # The lease runs out and the delivery is claimed again: an error here must not end the others.
                 log.exception("delivery_crashed")
@@ -287,11 +319,11 @@ class _Dispatcher:
             ),
         )
         if answer.ok and answer.ms < SLOW_MS:
-            endpoint.cap = min(endpoint.cap + 1, self.capacity // 2)
+            endpoint.cap = min(endpoint.cap + 1, self.capacity - self.capacity // RESERVE)
         else:
             endpoint.cap = max(endpoint.cap // 2, 1)
         if delivery.attempts == 0:
-            self.ages.append(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
+            self.recorder.observe_age(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
         return Outcome(
             delivery.id,
             delivery.endpoint_id,
@@ -301,90 +333,3 @@ class _Dispatcher:
             log_entry(answer, isoformat_of(int(timestamp * 1000))),
             probe=delivery.probe,
         )
-
-    async def _record_until_done(self) -> None:
-        while not (self.done and not self.outcomes):
-            await self.to_record.wait()
-            self.to_record.clear()
-            if not self.done and len(self.outcomes) < FLUSH_ROWS:
-                await asyncio.sleep(FLUSH_SECONDS)
-            if self.ages:
-                monitoring.AGE.observe(*self.ages)
-                self.ages.clear()
-            batch, self.outcomes = self.outcomes[:FLUSH_ROWS], self.outcomes[FLUSH_ROWS:]
-            if self.outcomes:
-                self.to_record.set()
-            if batch:
-                await self._record(batch)
-
-    async def _record(self, batch: list[Outcome]) -> None:
-        """Write a batch, again and again while the database is away: what was written twice counts once (record.py).
-
-        What cannot be written in the end is delivered again when its lease runs out (at least once).
-        """
-        _count(batch)
-        gives_up_at = time.monotonic() + RECORD_PATIENCE_SECONDS
-        while True:
-            try:
-                recorded = await self.recording.run(recording(batch))
-                break
-            except DATABASE_UNAVAILABLE as error:
-                log.warning("record_failed", error=type(error).__name__, rows=len(batch))
-                if time.monotonic() > gives_up_at:
-                    return
-                await asyncio.sleep(POLL_SECONDS)
-            except Exception as error:
-                # The database refuses one of the outcomes: the others must not be lost with it.
-                log.exception("outcomes_refused", error=type(error).__name__, rows=len(batch))
-                await self._record_one_by_one(batch)
-                return
-        if recorded.to_disable:
-            await asyncio.to_thread(_disable, recorded.to_disable)
-
-    async def _record_one_by_one(self, batch: list[Outcome]) -> None:
-        """Write each outcome of a refused batch alone; one that is refused again is written without its log entry."""
-        for outcome in batch:
-            for attempt in (outcome, replace(outcome, log_entry=None)):
-                try:
-                    recorded = await self.recording.run(recording([attempt]))
-                except DATABASE_UNAVAILABLE as error:
-                    log.warning("record_failed", error=type(error).__name__, rows=1)
-                    break
-                except Exception:
-                    log.exception("outcome_refused", delivery_id=str(outcome.delivery_id))
-                else:
-                    if recorded.to_disable:
-                        await asyncio.to_thread(_disable, recorded.to_disable)
-                    break
-
-
-def _count(batch: Sequence[Outcome]) -> None:
-    answers = [outcome.answer for outcome in batch if outcome.answer is not None]
-    monitoring.SENT.add(sum(answer.ok for answer in answers))
-    for answer in answers:
-        if not answer.ok:
-            monitoring.FAILED.add(label=answer.error or "")
-
-
-def _disable(endpoints: Mapping[UUID, str]) -> None:
-    try:
-        disable(endpoints)
-    except DATABASE_UNAVAILABLE as error:
-        log.warning("disable_failed", error=type(error).__name__)
-    finally:
-        connection.close()
-
-
-def _wait_for_signal(name: str, in_flight: int) -> None:
-    """Wait for a wake-up, at most half a second; says meanwhile that a dispatcher is alive, and what it counted."""
-    monitoring.report_in_flight(name, in_flight)
-    metrics.flush()
-    try:
-        valkey().set(wake_up.ALIVE, 1, px=ALIVE_MILLISECONDS)
-        valkey().blpop([wake_up.SIGNAL], timeout=POLL_SECONDS)
-    except VALKEY_UNAVAILABLE:
-        _stopping.wait(POLL_SECONDS)  # in the listening thread
-    except Exception:
-        # A wait that ends at once would have the dispatcher claim without a pause.
-        log.exception("wake_up_crashed")
-        _stopping.wait(POLL_SECONDS)

@@ -15,7 +15,7 @@ import structlog
 from django.db import transaction
 
 from gateway.database.outage import DATABASE_UNAVAILABLE
-from gateway.database.statements import Statements, run, uuids
+from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.outbound.client import Answer
 from webhooks import endpoints
 from webhooks.delivery import circuit_breaker
@@ -63,7 +63,7 @@ SET status = r.status,
 FROM json_to_recordset(%(outcomes)s::json)
     AS r (id uuid, attempts_before int, status text, delay float8, http_status int, error text, ms int,
           entry jsonb, spent int)
-WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[])
+WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[]) AND d.id BETWEEN %(first)s AND %(last)s
   AND d.attempts = r.attempts_before AND d.status IN ('pending', 'failed')
 RETURNING d.id
 """
@@ -123,6 +123,7 @@ def recording(outcomes: Sequence[Outcome]) -> Statements[Recorded]:
         _DELIVERIES,
         {
             "ids": uuids(outcome.delivery_id for outcome in outcomes),
+            **id_range([outcome.delivery_id for outcome in outcomes]),
             "outcomes": orjson.dumps([_row(outcome) for outcome in outcomes]).decode(),
             "kept": KEPT_ATTEMPTS,
         },

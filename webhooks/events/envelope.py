@@ -14,7 +14,7 @@ from django.conf import settings
 
 from gateway import ids
 from gateway.clock import isoformat_of, now
-from gateway.database.statements import Statements, run, uuids
+from gateway.database.statements import Statements, id_range, run, uuids
 from webhooks.events.members import COLUMNS, LISTED
 from webhooks.models import within_retention
 
@@ -46,23 +46,28 @@ class Envelope:
 
 
 _READ = (*COLUMNS, "tenant_id", "raw_id", "payload_expires_on")
-# By primary key in both tables: a partition and an index probe for each event.
+READ = ", ".join([*(f"e.{name}" for name in _READ), "t.retention_days"])
+"""What `completing` takes of an event `e` and its tenant `t`, for statements that find the events in their own way."""
+# By primary key: an index probe for each event in the partitions of their ids.
 _EVENTS = f"""
-SELECT {", ".join(f"e.{name}" for name in _READ)}, t.retention_days, p.body
+SELECT {READ}
 FROM events e
 JOIN tenants_tenant t ON t.id = e.tenant_id
-LEFT JOIN event_payloads p ON p.expires_on = e.payload_expires_on AND p.id = e.id
-WHERE e.id = ANY(%s::uuid[])
+WHERE e.id = ANY(%(ids)s::uuid[]) AND e.id BETWEEN %(first)s AND %(last)s
 """  # noqa: S608 - only column names are formatted in
-# Each notification once, however many of its events are asked for.
-_RAWS = """
+# Of one day: one partition, which a prepared statement finds before it begins. There are more than 50.
+_BODIES_OF_DAY = """
+SELECT id, body FROM event_payloads WHERE expires_on = %s AND id = ANY(%s::uuid[])
+"""
+_BODIES = """
 SELECT p.id, p.body FROM unnest(%s::date[], %s::uuid[]) AS wanted (expires_on, id)
 JOIN event_payloads p ON p.expires_on = wanted.expires_on AND p.id = wanted.id
 """
+FEW_DAYS = 3
 
 
 def load(event_ids: Sequence[UUID]) -> dict[UUID, Envelope | None]:
-    """The envelopes of events, in two queries; None for an event whose body is past retention."""
+    """The envelopes of events, in a few queries; None for an event whose body is past retention."""
     return run(loading(event_ids))
 
 
@@ -77,21 +82,42 @@ def loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]
     return envelopes
 
 
+def completing(rows: Sequence[Sequence[Any]]) -> Statements[dict[UUID, Envelope | None]]:
+    """The statements that make envelopes of event rows (`READ`): their bodies, and the notifications' bytes."""
+    envelopes = yield from _completing(rows)
+    if missing := [event_id for event_id, found in envelopes.items() if found is None]:
+        envelopes |= yield from _loading(missing)
+    return envelopes
+
+
 def _loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]]:
-    rows = yield _EVENTS, [uuids(event_ids)]
-    events = [dict(zip((*_READ, "retention_days", "data"), row, strict=True)) for row in rows]
+    if not event_ids:
+        return {}
+    rows = yield _EVENTS, {"ids": uuids(event_ids), **id_range(event_ids)}
+    return (yield from _completing(rows))
+
+
+def _completing(rows: Sequence[Sequence[Any]]) -> Statements[dict[UUID, Envelope | None]]:
+    events = [dict(zip((*_READ, "retention_days"), row, strict=True)) for row in rows]
+    # Each notification once, however many of its events are asked for.
     wanted = {event["raw_id"]: event["payload_expires_on"] for event in events if event["raw_id"]}
-    raws: dict[UUID | None, bytes] = {None: b"null"}
-    if wanted:
-        raws |= dict((yield _RAWS, [list(wanted.values()), uuids(wanted)]))
+    wanted |= {event["id"]: event["payload_expires_on"] for event in events}
+    bodies: dict[UUID | None, bytes] = {None: b"null"}
+    days = set(wanted.values())
+    if len(days) <= FEW_DAYS:
+        for day in days:
+            of_day = [body_id for body_id, expires_on in wanted.items() if expires_on == day]
+            bodies |= dict((yield _BODIES_OF_DAY, [day, uuids(of_day)]))
+    else:
+        bodies |= dict((yield _BODIES, [list(wanted.values()), uuids(wanted)]))
     moment = now()
-    return {event["id"]: _envelope(event, raws, moment) for event in events}
+    return {event["id"]: _envelope(event, bodies, moment) for event in events}
 
 
 def _envelope(
-    event: Mapping[str, Any], raws: Mapping[UUID | None, bytes], moment: datetime
+    event: Mapping[str, Any], bodies: Mapping[UUID | None, bytes], moment: datetime
 ) -> Envelope | None:
-    event_id, data, raw = event["id"], event["data"], raws.get(event["raw_id"])
+    event_id, data, raw = event["id"], bodies.get(event["id"]), bodies.get(event["raw_id"])
     if data is None or raw is None or not within_retention(event_id, event["retention_days"], moment):
         return None
     public_id = ids.encode(ids.EVENT, event_id)

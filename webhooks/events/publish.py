@@ -19,6 +19,7 @@ from gateway.database.statements import Statements, run
 from gateway.database.transactions import leave_database
 from gateway.threads.group_commit import Together
 from webhooks.delivery import wake_up
+from webhooks.delivery.wake_up import Fresh
 from webhooks.events.members import COLUMNS, NewEvent
 from webhooks.events.wanted import WANTED
 
@@ -34,10 +35,10 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The ids of the events that are new, by publication, and whether any endpoint wants one."""
+    """The ids of the events that are new, by publication, and the deliveries that were made for them."""
 
     fresh: list[list[UUID]]
-    has_deliveries: bool
+    deliveries: list[Fresh]
 
 
 _MEMBERS = ", ".join(COLUMNS)
@@ -78,9 +79,9 @@ WITH draft AS (
            fresh.tenant_id, fresh.environment, e.id, fresh.id, fresh.type, 'pending', 0, now(), '[]', false
     FROM fresh JOIN webhooks_endpoint e ON e.tenant_id = fresh.tenant_id AND e.environment = fresh.environment
     WHERE e.status = 'active' AND {WANTED.format(event="fresh")}
-    RETURNING event_id
+    RETURNING id, endpoint_id, event_id
 )
-SELECT id, EXISTS (SELECT FROM new_delivery) FROM fresh
+SELECT fresh.id, d.id, d.endpoint_id FROM fresh LEFT JOIN new_delivery d ON d.event_id = fresh.id
 """  # noqa: S608 - only column names are formatted in
 
 _members = attrgetter(*COLUMNS)
@@ -115,15 +116,15 @@ def publish(
 def _write(publications: Sequence[Publication]) -> list[list[UUID]]:
     """Write publications on Django's connection; the ids of each one's new events."""
     published = run(publishing(publications), prepared=True)
-    if published.has_deliveries:
-        wake_up.after_commit()
+    if published.deliveries:
+        wake_up.after_commit(published.deliveries)
     return published.fresh
 
 
 def publishing(publications: Sequence[Publication]) -> Statements[Published]:
     """One statement for all publications. Of equal keys the first counts.
 
-    Whoever runs it calls `wake_up.after_commit()` when deliveries came of it.
+    Whoever runs it calls `wake_up.after_commit(published.deliveries)` when there are deliveries.
     """
     rows: dict[tuple[UUID, str], dict[str, Any]] = {}
     places: dict[UUID, int] = {}
@@ -158,10 +159,14 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
             "bodies": b"".join(bodies.parts),
         },
     )
-    fresh: list[list[UUID]] = [[] for _ in publications]
-    for event_id, _ in written:
-        fresh[places[event_id]].append(event_id)
-    return Published(fresh, has_deliveries=any(has_delivery for _, has_delivery in written))
+    fresh: list[dict[UUID, None]] = [{} for _ in publications]
+    deliveries: list[Fresh] = []
+    for event_id, delivery_id, endpoint_id in written:
+        place = places[event_id]
+        fresh[place][event_id] = None
+        if delivery_id is not None:
+            deliveries.append(Fresh(delivery_id, endpoint_id, publications[place].tenant_id))
+    return Published([list(event_ids) for event_ids in fresh], deliveries)
 
 
 class _Bodies:

@@ -29,7 +29,8 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher, wake_up
-from webhooks.delivery.claim import Room, claim
+from webhooks.delivery.claim import claim
+from webhooks.delivery.room import Room
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 
@@ -213,7 +214,7 @@ def test_without_valkey_beat_and_the_database_are_enough(
         raise redis.exceptions.ConnectionError
 
     for module in (
-        "webhooks.delivery.dispatcher",
+        "webhooks.delivery.listener",
         "webhooks.delivery.wake_up",
         "webhooks.delivery.monitoring",
         "gateway.metrics",

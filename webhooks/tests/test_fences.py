@@ -11,9 +11,10 @@ from gateway.database.statements import run
 from gateway.outbound.answer import Answer
 from tenants.models import Tenant
 from webhooks.delivery import signed_request
-from webhooks.delivery.claim import Claimed, Room, claim, claiming, giving_back
+from webhooks.delivery.claim import Claimed, claim, claiming, giving_back
 from webhooks.delivery.record import Outcome, record
 from webhooks.delivery.retry import Decision
+from webhooks.delivery.room import Room
 from webhooks.delivery.signing import key_of
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one

@@ -13,7 +13,8 @@ from tenants.models import OutboundMail, Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
-from webhooks.delivery.claim import Room, claim
+from webhooks.delivery.claim import claim
+from webhooks.delivery.room import Room
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 

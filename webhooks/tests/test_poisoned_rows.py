@@ -6,12 +6,14 @@ import pytest
 from django.db import connection
 
 from gateway.clock import now
+from gateway.database.statements import Statements
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks import replay
 from webhooks.delivery import dispatcher
-from webhooks.delivery.claim import claiming
+from webhooks.delivery.claim import Claim, claiming
+from webhooks.delivery.room import Room
 from webhooks.delivery.signed_request import log_entry
 from webhooks.delivery.signing import new_secret
 from webhooks.events import retention
@@ -157,12 +159,12 @@ def test_a_claim_that_fails_does_not_end_the_dispatcher(
 ) -> None:
     claims = 0
 
-    def failing(*arguments: Any) -> Any:
+    def failing(room: Room) -> Statements[Claim]:
         nonlocal claims
         claims += 1
         if claims == 1:
             raise ValueError("bad row")
-        return claiming(*arguments)
+        return (yield from claiming(room))
 
     monkeypatch.setattr(dispatcher, "claiming", failing)
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 1.5)

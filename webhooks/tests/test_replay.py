@@ -94,7 +94,8 @@ class TestOneDelivery:
     def test_while_the_first_attempt_is_in_flight_is_a_conflict(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
-        from webhooks.delivery.claim import Room, claim
+        from webhooks.delivery.claim import claim
+        from webhooks.delivery.room import Room
 
         publish_one(tenant)
         (claimed,) = claim(Room(10, 10, {}, {}))
@@ -252,7 +253,8 @@ class TestAnEndpoint:
         assert replay.release_due() == 0, "one delivery is open already"
 
     def test_claims_prefer_what_is_fresh(self, api: Api, tenant: Tenant, endpoint: dict[str, Any]) -> None:
-        from webhooks.delivery.claim import Room, claim
+        from webhooks.delivery.claim import claim
+        from webhooks.delivery.room import Room
 
         dead(tenant, "k1")
         ask(api, endpoint)
