@@ -74,7 +74,7 @@ def test_of_two_workers_at_a_half_open_circuit_the_second_sends_no_probe(
             try:
                 statement, values = asked.send(rows)
             except StopIteration as done:
-                claimed = done.value
+                claimed = done.value.deliveries
                 break
             if "UPDATE webhooks_endpoint" in statement:
                 # The other worker's probe was committed between the look at the circuit and this statement.
