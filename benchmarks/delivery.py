@@ -103,10 +103,10 @@ def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
 
 def _signed(url: str, instead: str) -> list[Signed]:
     """The requests that the worker will make, to another receiver."""
-    from webhooks.delivery.signed_request import Target, delivery_headers
-    from webhooks.delivery.signing import key_of
     from webhooks.events import envelope
     from webhooks.models import Delivery, Endpoint
+    from webhooks.signed_request import Target, delivery_headers
+    from webhooks.signing import key_of
 
     targets = {
         row.id: Target(row.id, row.url.replace(url, instead), (key_of(row.secret),))
@@ -186,7 +186,7 @@ def _make_due() -> None:
 
 
 def _wake() -> None:
-    from webhooks.delivery import wake_up
+    from webhooks import wake_up
 
     wake_up.wake()
 

@@ -105,7 +105,7 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
     """Milliseconds of each operation, the median of many."""
     from django.db import transaction
 
-    from gateway import health
+    from gateway.monitoring import health
     from webhooks import replay
     from webhooks.delivery.claim import Room, claim
     from webhooks.events.members import NewEvent

@@ -49,7 +49,7 @@ def business(number: int = 1, *, access_token: str = "EAAbench", **values: Any) 
 def endpoint(tenant_id: UUID, url: str, *, event_types: list[str] | None = None) -> tuple[UUID, str]:
     """An active endpoint of a tenant at a URL; returns its id and its secret."""
     from gateway.clock import now
-    from webhooks.delivery import signing
+    from webhooks import signing
     from webhooks.models import Endpoint
 
     secret = signing.new_secret()

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from billing import gst
 from billing.models import CreditNote, Invoice
-from billing.periods import Period, ist_date
-from billing.plan import GST_PERCENT
+from billing.pricing import gst
+from billing.pricing.periods import Period, ist_date
+from billing.pricing.plan import GST_PERCENT
 
 COLUMNS = (
     "Section",

@@ -28,9 +28,9 @@ from billing.models import (
     ProviderEvent,
     Refund,
 )
-from billing.money import rupees
 from billing.payments import bank_transfers, refunds
 from billing.payments.provider import ProviderUnreachable
+from billing.pricing.money import rupees
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.clock import now
 from tenants.staff.read_only_admin import ReadOnlyAdmin, action, dialog, display, tenant_link

@@ -5,9 +5,9 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 
-from billing import gst
 from billing.payments.provider import PROVIDERS
-from billing.periods import Period
+from billing.pricing import gst
+from billing.pricing.periods import Period
 from tenants.signup import tax_ids
 
 

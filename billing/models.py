@@ -12,8 +12,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import F, Q
 
-from billing import gst
-from billing.payments.models import (
+from billing.payment_models import (
     BankTransfer,
     Mandate,
     PaymentAttempt,
@@ -21,6 +20,7 @@ from billing.payments.models import (
     ProviderTrouble,
     Refund,
 )
+from billing.pricing import gst
 from gateway import ids
 from gateway.ids import uuid7
 from tenants.models import Tenant

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from billing import gst, parties, plan, profiles
+from billing import parties, profiles
 from billing.models import BillingProfile, Invoice, Mandate
 from billing.payments import mandates
-from billing.periods import Period, ist_date
+from billing.pricing import gst, plan
+from billing.pricing.periods import Period, ist_date
 from billing.usage import ActiveNumber, active_numbers, billed_from
 from tenants.models import Tenant
 

@@ -11,10 +11,10 @@ from django.views.decorators.http import require_http_methods
 
 from billing import pay_links
 from billing.models import Invoice
-from billing.money import rupees
 from billing.payments import charging
 from billing.payments.provider import ProviderRefused, ProviderUnreachable
-from billing.periods import Period, ist_date
+from billing.pricing.money import rupees
+from billing.pricing.periods import Period, ist_date
 from gateway.clock import now
 
 _PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not settings.PRODUCTION else []

@@ -4,8 +4,9 @@ from typing import Any
 
 from django.conf import settings
 
-from billing import gst, profiles
+from billing import profiles
 from billing.models import INDIA, BillingProfile
+from billing.pricing import gst
 from tenants.signup import tax_ids
 from tenants.signup.tax_ids import STATES
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from rest_framework import serializers
 
-from billing import gst, plan, profiles
+from billing import profiles
 from billing.models import (
     BillingProfile,
     BillingSnapshot,
@@ -18,6 +18,7 @@ from billing.models import (
 )
 from billing.overview import Overview
 from billing.payments.mandates import DEFAULT_CAP_PAISE
+from billing.pricing import gst, plan
 from tenants.signup.tax_ids import ADDRESS_STATES
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Q, QuerySet
 
-from billing import plan
 from billing.isolation import each
 from billing.models import BillingSnapshot
-from billing.periods import Period
+from billing.pricing import plan
+from billing.pricing.periods import Period
 from billing.usage import active_numbers, billed_from
 from tenants.models import Tenant
 

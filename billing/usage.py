@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db.models import Q
 from django.db.models.functions import Coalesce
 
-from billing.periods import Period
+from billing.pricing.periods import Period
 from phone_numbers.models import NumberStateInterval, PhoneNumber
 from tenants.models import ApiKey, Tenant
 

@@ -8,8 +8,9 @@ class GatewayConfig(AppConfig):
     name = "gateway"
 
     def ready(self) -> None:
-        from gateway import checks, sentry  # noqa: F401 - checks registers the system checks
+        from gateway import checks  # noqa: F401 - registers the system checks
         from gateway.api import paths  # noqa: F401 - registers the path converters
+        from gateway.monitoring import sentry
 
         sentry.start()
         post_migrate.connect(_maintain_partitions, dispatch_uid="partitions")

@@ -18,6 +18,6 @@ def _configure_logs(**_: Any) -> None:
     """Celery logs through the same structured pipeline as the web processes."""
     from django.conf import settings
 
-    from gateway.logs import configure
+    from gateway.monitoring.logs import configure
 
     configure(settings.LOGGING)

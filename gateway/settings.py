@@ -383,8 +383,8 @@ SPECTACULAR_SETTINGS = {
         "EndpointStatusEnum": "webhooks.models.Endpoint.Status",
         "DeliveryStatusEnum": "webhooks.models.Delivery.Status",
         "InvoiceStatusEnum": "billing.models.Invoice.Status",
-        "MandateStatusEnum": "billing.payments.models.Mandate.Status",
-        "PaymentAttemptStatusEnum": "billing.payments.models.PaymentAttempt.Status",
+        "MandateStatusEnum": "billing.payment_models.Mandate.Status",
+        "PaymentAttemptStatusEnum": "billing.payment_models.PaymentAttempt.Status",
         "BatchStatusEnum": "messaging.models.Batch.Status",
         "BatchItemStatusEnum": "messaging.models.BatchItem.Status",
         "HealthEnum": [("ok", "ok"), ("error", "error")],
@@ -486,5 +486,5 @@ UNFOLD = {
 LOG_LEVEL: str = env.str("LOG_LEVEL", "INFO")
 SENTRY_DSN: str = env.str("SENTRY_DSN", "")
 """Where errors are reported to; empty reports nowhere."""
-LOGGING_CONFIG = "gateway.logs.configure"
+LOGGING_CONFIG = "gateway.monitoring.logs.configure"
 LOGGING = {"level": LOG_LEVEL}

@@ -13,7 +13,7 @@ from gateway.api import errors, unknown_paths
 from gateway.api.error_page import error_page
 from gateway.api.middleware import API_PATHS
 from gateway.api.views import HealthView, LiveView, ReadyView
-from gateway.metrics import metrics_page
+from gateway.monitoring.metrics import metrics_page
 
 # Tried one after another: the busiest first.
 urlpatterns = [

@@ -16,7 +16,7 @@ from gateway.database.statements import LoopConnection, Statements
 from gateway.upstream.async_pool import AsyncPool
 from gateway.upstream.client import GraphAnswer, GraphCall
 from phone_numbers.lookup import Sender, SenderQuery, finding_senders
-from webhooks.delivery import wake_up
+from webhooks import wake_up
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import MOST_TOGETHER, Publication, publishing
 

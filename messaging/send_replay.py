@@ -21,7 +21,7 @@ from messaging.outbound_event import outbound_event, outcome_unknown
 from messaging.send_journal import Answered, Begun, Slot
 from messaging.sending import recording
 from phone_numbers.lookup import Sender
-from webhooks.delivery import wake_up
+from webhooks import wake_up
 
 log = structlog.get_logger(__name__)
 

@@ -30,10 +30,10 @@ from messaging.send_journal import Slot
 from phone_numbers import tokens
 from phone_numbers.lookup import Sender, SenderQuery, finding_sender, required_sender, unknown_sender
 from tenants import checklist
-from webhooks.delivery import wake_up
-from webhooks.delivery.wake_up import Fresh
+from webhooks import wake_up
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import Publication, publishing
+from webhooks.wake_up import Fresh
 
 log = structlog.get_logger(__name__)
 

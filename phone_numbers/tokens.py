@@ -12,9 +12,9 @@ import structlog
 from django.db import transaction
 from django.db.models import Q
 
-from gateway import health
 from gateway.clock import now
 from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.monitoring import health
 from gateway.upstream import oauth
 from gateway.upstream.client import GraphAnswer, platform
 from gateway.upstream.errors import judge

@@ -11,12 +11,12 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from gateway import health
 from gateway.api.authentication import StaffCaller, caller_of
 from gateway.api.errors import Forbidden, NotFound
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
+from gateway.monitoring import health
 from tenants import approval, mail, platform_apps
 from tenants.models import ApiKey, AuditEntry, OutboundMail, PlatformApp, Tenant, User
 from tenants.serializers import (
@@ -126,7 +126,7 @@ class AdminTenantsView(ResourceViewSet):
 
 
 class AdminHealthView(ResourceViewSet):
-    """What every app reports of its own state (`gateway/health.py`)."""
+    """What every app reports of its own state (`gateway/monitoring/health.py`)."""
 
     permission_classes = [StaffCaller]
 

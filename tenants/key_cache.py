@@ -17,9 +17,9 @@ from uuid import UUID
 import orjson
 import structlog
 
-from gateway import health
 from gateway.api.authentication import TenantFacts
 from gateway.clock import isoformat, now
+from gateway.monitoring import health
 from gateway.valkey import VALKEY_UNAVAILABLE, valkey
 from tenants.models import ApiKey, Tenant
 

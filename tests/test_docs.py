@@ -12,10 +12,11 @@ from django.core.management import get_commands
 from django.urls import Resolver404, resolve
 
 import gateway.urls as _everything  # noqa: F401 - what its modules define is compared with the docs
-from gateway import checks, health, metrics
+from gateway import checks
 from gateway.api import pagination
 from gateway.api.errors import ServiceError
 from gateway.local_run import supervisor
+from gateway.monitoring import health, metrics
 from gateway.upstream.notifications.normalise import FIELDS
 from messaging import idempotency, pacing
 from messaging.batches import lifecycle

@@ -16,10 +16,9 @@ from gateway.api.errors import Conflict, InvalidRequest, NotFound, WebhookVerify
 from gateway.clock import now
 from tenants import audit, checklist, mail
 from tenants.models import ApiKey, Tenant
-from webhooks import signals, verify_ping
-from webhooks.delivery import signed_request, wake_up
-from webhooks.delivery.signing import new_secret, shown_prefix
+from webhooks import signals, signed_request, verify_ping, wake_up
 from webhooks.models import Endpoint
+from webhooks.signing import new_secret, shown_prefix
 from webhooks.verify_ping import Ping
 
 MOST_ENDPOINTS = 20

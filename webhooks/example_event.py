@@ -11,7 +11,7 @@ from django.conf import settings
 from gateway import ids
 from gateway.clock import isoformat, now
 from gateway.outbound.client import post_once
-from webhooks.delivery import signed_request
+from webhooks import signed_request
 from webhooks.models import Endpoint
 from webhooks.verify_ping import EXCERPT_CHARACTERS
 

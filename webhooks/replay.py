@@ -23,8 +23,7 @@ from gateway.clock import isoformat, now
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.outbound.client import post_once
 from tenants.models import Tenant
-from webhooks import endpoints
-from webhooks.delivery import signed_request, wake_up
+from webhooks import endpoints, signed_request, wake_up
 from webhooks.delivery.record import Outcome, record
 from webhooks.delivery.retry import decide
 from webhooks.events import envelope

@@ -10,10 +10,10 @@ from rest_framework import serializers
 from gateway import ids
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import endpoint_health, example_event, replay
-from webhooks.delivery.signing import is_secret
 from webhooks.endpoint_health import Hold
 from webhooks.events.types import ALL, EVENT_TYPES
 from webhooks.models import Delivery, Endpoint
+from webhooks.signing import is_secret
 
 MOST_IDS = 500
 MOST_METADATA, LONGEST_NAME = 50, 40

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from webhooks.events.views import EventsView
+from webhooks.event_views import EventsView
 from webhooks.views import DeliveriesView, EndpointsView
 
 urlpatterns = [

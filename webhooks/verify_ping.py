@@ -10,7 +10,7 @@ from gateway import ids
 from gateway.api.errors import WebhookVerifyFailed
 from gateway.clock import now
 from gateway.outbound.client import Answer, post_once
-from webhooks.delivery import signed_request
+from webhooks import signed_request
 from webhooks.models import Endpoint
 
 PING_TYPE = "webhook.verify"

@@ -11,11 +11,12 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Sum
 
-from billing import gst, restriction
+from billing import restriction
 from billing.invoices.invoice_numbers import take_number
 from billing.models import CreditNote, CreditNoteLine, Invoice, PaymentAttempt
-from billing.money import rupees
 from billing.payments import charging, settlement
+from billing.pricing import gst
+from billing.pricing.money import rupees
 from gateway.api.errors import Conflict, InvalidRequest
 from tenants import audit
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import segno
 
-from billing import gst
 from billing.models import CreditNote, Invoice
-from billing.money import in_words, rupees
-from billing.periods import Period, ist_date
+from billing.pricing import gst
+from billing.pricing.money import in_words, rupees
+from billing.pricing.periods import Period, ist_date
 from tenants.tenants import IST
 
 Document = dict[str, Any]

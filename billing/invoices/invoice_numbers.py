@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from billing import gst
 from billing.models import InvoiceSeries
-from billing.periods import financial_year
+from billing.pricing import gst
+from billing.pricing.periods import financial_year
 
 
 def take_number(*, prefix: str, at: datetime) -> tuple[str, str]:

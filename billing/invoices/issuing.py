@@ -10,12 +10,13 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from billing import gst, parties, plan, profiles
+from billing import parties, profiles
 from billing.invoices.invoice_numbers import take_number
 from billing.isolation import each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
-from billing.money import in_words
-from billing.periods import Period
+from billing.pricing import gst, plan
+from billing.pricing.money import in_words
+from billing.pricing.periods import Period
 
 HELD_FOR = timedelta(days=20)
 """How long an invoice waits for a buyer's State after the month. It has to be issued within 30 days (CGST rule 47);

@@ -2,10 +2,10 @@
 
 from datetime import datetime, timedelta
 
-from billing import mails
 from billing.invoices import documents, pdf
 from billing.isolation import each
-from billing.mail_once import mail_once
+from billing.mails import messages
+from billing.mails.mail_once import mail_once
 from billing.models import CreditNote, Invoice
 from tenants.mail import Attachment
 
@@ -29,14 +29,14 @@ def send_credit_notes(at: datetime) -> int:
 
 def _send_invoice(invoice: Invoice, at: datetime) -> bool:
     def queue() -> None:
-        mails.invoice_issued(invoice, _pdf(invoice.number, documents.of_invoice(invoice)))
+        messages.invoice_issued(invoice, _pdf(invoice.number, documents.of_invoice(invoice)))
 
     return mail_once(tenant_id=invoice.tenant_id, kind="invoice", key=invoice.number, at=at, queue=queue)
 
 
 def _send_note(note: CreditNote, at: datetime) -> bool:
     def queue() -> None:
-        mails.credit_note_issued(note, _pdf(note.number, documents.of_credit_note(note)))
+        messages.credit_note_issued(note, _pdf(note.number, documents.of_credit_note(note)))
 
     return mail_once(
         tenant_id=note.invoice.tenant_id, kind="credit_note", key=note.number, at=at, queue=queue

@@ -7,9 +7,9 @@ from django.db import IntegrityError, transaction
 
 from billing import restriction
 from billing.models import BankTransfer, Invoice, PaymentAttempt
-from billing.money import rounded_share, rupees
+from billing.payment_models import ATTEMPT
 from billing.payments import charging, settlement
-from billing.payments.models import ATTEMPT
+from billing.pricing.money import rounded_share, rupees
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.ids import uuid7

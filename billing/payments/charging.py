@@ -16,8 +16,8 @@ from django.db.models import QuerySet
 from billing import pay_links, profiles
 from billing.isolation import each
 from billing.models import Invoice, Mandate, PaymentAttempt
+from billing.payment_models import ATTEMPT
 from billing.payments import settlement
-from billing.payments.models import ATTEMPT
 from billing.payments.provider import (
     Link,
     Payer,

@@ -12,8 +12,9 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from billing import mails, profiles
+from billing import profiles
 from billing.isolation import each
+from billing.mails import messages
 from billing.models import INDIA, Mandate
 from billing.payments.provider import MandateState, Payer, ProviderRefused, ProviderUnreachable, provider
 from gateway.api.errors import InvalidRequest
@@ -140,7 +141,7 @@ def _store(seen: Mandate, state: MandateState) -> None:
         mandate.instrument, mandate.expires_at = state.instrument, state.expires_at
         mandate.save(update_fields=["status", "provider_token_id", "instrument", "expires_at"])
         if before == Status.ACTIVE and mandate.status != Status.ACTIVE:
-            mails.mandate_stopped(mandate)
+            messages.mandate_stopped(mandate)
 
 
 def cancel_replaced(tenant_id: UUID | None = None) -> None:

@@ -14,9 +14,8 @@ from django.db.models import Sum
 
 from billing.isolation import each
 from billing.models import Invoice, PaymentAttempt, Refund
-from billing.money import rupees
+from billing.payment_models import REFUND
 from billing.payments import charging
-from billing.payments.models import REFUND
 from billing.payments.provider import (
     ProviderRefused,
     ProviderRefusesService,
@@ -24,6 +23,7 @@ from billing.payments.provider import (
     RefundState,
     provider,
 )
+from billing.pricing.money import rupees
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.ids import uuid7

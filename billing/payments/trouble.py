@@ -8,8 +8,8 @@ from typing import Any
 import structlog
 
 from billing.models import PaymentAttempt, ProviderEvent, ProviderTrouble
-from gateway import health
 from gateway.clock import now
+from gateway.monitoring import health
 
 log = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 from billing import profiles
 from billing.models import BillingProfile, Invoice
-from billing.periods import Period
+from billing.pricing.periods import Period
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
 from tenants.models import Tenant, User
 from tenants.tenants import IST

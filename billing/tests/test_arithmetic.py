@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing import gst
-from billing.money import in_words, rounded_share, rupees
-from billing.periods import Period, financial_year
-from billing.plan import charge_for
+from billing.pricing import gst
+from billing.pricing.money import in_words, rounded_share, rupees
+from billing.pricing.periods import Period, financial_year
+from billing.pricing.plan import charge_for
 from tenants.signup.tax_ids import STATES
 
 moments = st.datetimes(datetime(2020, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001

@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest_django import Settings
 
-from billing import gst, profiles
+from billing import profiles
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents, issuing, pdf, replacing
 from billing.models import BalanceTransfer, BillingMail, BillingProfile, CreditNote, Invoice
 from billing.payments import bank_transfers, charging
-from billing.periods import Period
-from billing.plan import charge_for
+from billing.pricing import gst
+from billing.pricing.periods import Period
+from billing.pricing.plan import charge_for
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
 from gateway.api.errors import Conflict

@@ -28,8 +28,8 @@ from billing.payments.provider import Payment
 from billing.payments.razorpay import _ABOUT_THE_ACCOUNT, Razorpay
 from billing.tests.conftest import connected, ist, only_invoice
 from billing.tests.test_payments import CHARGE, answer, deliver, post, set_up_mandate
-from gateway import health
 from gateway.api.errors import Conflict, InvalidRequest
+from gateway.monitoring import health
 from tenants.models import AuditEntry, OutboundMail, Tenant
 from tests.fixtures import assert_error
 from tests.simulated import RunningSimulator

@@ -18,7 +18,7 @@ from billing.billing_run import run
 from billing.invoices import credit_notes, replacing
 from billing.models import BillingProfile, BillingSnapshot, CreditNote, Invoice, PaymentAttempt, ProviderEvent
 from billing.payments import charging, notices
-from billing.periods import Period, financial_year
+from billing.pricing.periods import Period, financial_year
 from billing.tests.conftest import connected, ist
 from billing.tests.test_payments import answer, post, set_up_mandate
 from tenants.models import Tenant

@@ -15,8 +15,9 @@ import structlog
 from django.db import connection, transaction
 from psycopg import sql
 
-from gateway import health, ids, metrics
+from gateway import ids
 from gateway.clock import isoformat, now
+from gateway.monitoring import health, metrics
 
 log = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ import pytest
 import structlog
 from django.conf import settings
 
-from gateway.logs import configure
+from gateway.monitoring.logs import configure
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import json
 
-from gateway.sentry import scrub
+from gateway.monitoring.sentry import scrub
 
 
 def test_a_report_keeps_the_stack_and_loses_the_rest() -> None:

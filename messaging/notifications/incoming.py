@@ -13,8 +13,9 @@ from uuid import UUID
 import structlog
 from django.db import transaction
 
-from gateway import ids, metrics
+from gateway import ids
 from gateway.database.statements import run
+from gateway.monitoring import metrics
 from gateway.upstream.notifications.normalise import Change, EventDraft, normalise
 from gateway.upstream.notifications.split_by_tenant import Place, Splitter, rebase
 from messaging.media import known as known_media

@@ -15,7 +15,7 @@ from messaging.notifications import side_effects
 from messaging.notifications.incoming import event_of
 from messaging.notifications.routing import Owner, finding_owners
 from phone_numbers import connection as number_connection
-from webhooks.delivery import wake_up
+from webhooks import wake_up
 from webhooks.events.publish import MOST_TOGETHER, Publication, publishing
 
 MOST_BYTES = 64 * 1024

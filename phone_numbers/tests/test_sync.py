@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 from django.db import connection as database
 
-from gateway import health
 from gateway.clock import now
+from gateway.monitoring import health
 from phone_numbers import connection, onboarding, sync, tasks, tokens
 from phone_numbers.actors import Actor
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode

@@ -13,8 +13,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.timesince import timesince
 
-from gateway import health
 from gateway.database import partitions
+from gateway.monitoring import health
 from tenants.models import Tenant
 
 KEPT_SECONDS = 60

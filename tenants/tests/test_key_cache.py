@@ -9,8 +9,8 @@ import redis
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from gateway import health
 from gateway.clock import now
+from gateway.monitoring import health
 from tenants import api_keys, key_cache
 from tenants.models import ApiKey, Tenant
 from tests.fixtures import Api, assert_error

@@ -23,10 +23,10 @@ from gateway.database.statements import Statements, id_range, run, uuids
 from webhooks.delivery import monitoring
 from webhooks.delivery.busy_endpoints import BUSY
 from webhooks.delivery.room import Room
-from webhooks.delivery.signed_request import Target, UnreadableSecret, target
-from webhooks.delivery.wake_up import Fresh
 from webhooks.events import envelope
 from webhooks.events.envelope import Envelope
+from webhooks.signed_request import Target, UnreadableSecret, target
+from webhooks.wake_up import Fresh
 
 log = structlog.get_logger(__name__)
 

@@ -17,10 +17,11 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 
-from gateway import ids, metrics
+from gateway import ids
 from gateway.clock import isoformat_of
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import LoopConnection, Statements
+from gateway.monitoring import metrics
 from gateway.outbound.client import Outbound
 from webhooks.delivery.claim import Claimed, claiming, claiming_fresh, giving_back
 from webhooks.delivery.listener import Listener
@@ -28,8 +29,8 @@ from webhooks.delivery.record import Outcome
 from webhooks.delivery.recorder import Recorder
 from webhooks.delivery.retry import Decision, decide
 from webhooks.delivery.room import RESERVE, Room
-from webhooks.delivery.signed_request import delivery_headers, log_entry
-from webhooks.delivery.wake_up import Fresh
+from webhooks.signed_request import delivery_headers, log_entry
+from webhooks.wake_up import Fresh
 
 Result = TypeVar("Result")
 

@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from gateway import metrics
+from gateway.monitoring import metrics
 from gateway.valkey import VALKEY_UNAVAILABLE, valkey
-from webhooks.delivery import monitoring, wake_up
-from webhooks.delivery.wake_up import Fresh, named_in
+from webhooks import wake_up
+from webhooks.delivery import monitoring
+from webhooks.wake_up import Fresh, named_in
 
 log = structlog.get_logger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import connection
 
-from gateway import health, metrics
 from gateway.clock import isoformat, now
-from gateway.metrics import Counter, Histogram
+from gateway.monitoring import health, metrics
+from gateway.monitoring.metrics import Counter, Histogram
 from gateway.valkey import VALKEY_UNAVAILABLE, valkey
 from webhooks.delivery.busy_endpoints import BUSY
 from webhooks.models import Endpoint

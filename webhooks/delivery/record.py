@@ -21,7 +21,7 @@ from webhooks import endpoints
 from webhooks.delivery import circuit_breaker
 from webhooks.delivery.circuit_breaker import Figures, Result
 from webhooks.delivery.retry import Decision
-from webhooks.delivery.signed_request import KEPT_ATTEMPTS
+from webhooks.signed_request import KEPT_ATTEMPTS
 
 log = structlog.get_logger(__name__)
 

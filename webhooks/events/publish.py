@@ -18,10 +18,10 @@ from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import Statements, run
 from gateway.database.transactions import leave_database
 from gateway.threads.group_commit import Together
-from webhooks.delivery import wake_up
-from webhooks.delivery.wake_up import Fresh
+from webhooks import wake_up
 from webhooks.events.members import COLUMNS, NewEvent
 from webhooks.events.wanted import WANTED
+from webhooks.wake_up import Fresh
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """docs/webhooks.md names every error, state and metric; tests/test_webhook_samples.py runs its samples."""
 
-from gateway import metrics
+from gateway.monitoring import metrics
 from tests.pages import page
 from webhooks.models import Delivery, Endpoint
 from webhooks.replay import STATUSES

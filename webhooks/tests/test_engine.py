@@ -28,7 +28,8 @@ from gateway.outbound.client import Outbound
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
-from webhooks.delivery import dispatcher, wake_up
+from webhooks import wake_up
+from webhooks.delivery import dispatcher
 from webhooks.delivery.claim import claim
 from webhooks.delivery.room import Room
 from webhooks.models import Delivery, Endpoint
@@ -215,9 +216,9 @@ def test_without_valkey_beat_and_the_database_are_enough(
 
     for module in (
         "webhooks.delivery.listener",
-        "webhooks.delivery.wake_up",
+        "webhooks.wake_up",
         "webhooks.delivery.monitoring",
-        "gateway.metrics",
+        "gateway.monitoring.metrics",
     ):
         monkeypatch.setattr(f"{module}.valkey", unreachable)
     publish_one(tenant)

@@ -10,13 +10,13 @@ from gateway.clock import now
 from gateway.database.statements import run
 from gateway.outbound.answer import Answer
 from tenants.models import Tenant
-from webhooks.delivery import signed_request
+from webhooks import signed_request
 from webhooks.delivery.claim import Claimed, claim, claiming, giving_back
 from webhooks.delivery.record import Outcome, record
 from webhooks.delivery.retry import Decision
 from webhooks.delivery.room import Room
-from webhooks.delivery.signing import key_of
 from webhooks.models import Delivery, Endpoint
+from webhooks.signing import key_of
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)

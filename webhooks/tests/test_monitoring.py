@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 from django.test import Client
 
-from gateway import metrics
 from gateway.clock import now
+from gateway.monitoring import metrics
 from tenants.models import OutboundMail, Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver

@@ -14,10 +14,10 @@ from webhooks import replay
 from webhooks.delivery import dispatcher
 from webhooks.delivery.claim import Claim, claiming
 from webhooks.delivery.room import Room
-from webhooks.delivery.signed_request import log_entry
-from webhooks.delivery.signing import new_secret
 from webhooks.events import retention
 from webhooks.models import Delivery, Endpoint, ReplayChunk, RetentionMove
+from webhooks.signed_request import log_entry
+from webhooks.signing import new_secret
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -11,13 +11,14 @@ from gateway import ids
 from gateway.database.statements import run
 from tenants.models import Tenant
 from tests.receiver import Receiver
-from webhooks.delivery import dispatcher, wake_up
+from webhooks import wake_up
+from webhooks.delivery import dispatcher
 from webhooks.delivery.claim import claim, claiming_fresh
 from webhooks.delivery.listener import Listener
 from webhooks.delivery.room import Room
-from webhooks.delivery.wake_up import LOOK, Fresh, named_in
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
+from webhooks.wake_up import LOOK, Fresh, named_in
 
 
 def some(count: int) -> list[Fresh]:

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from billing.accounting import COLUMNS, rows
-from billing.periods import Period
+from billing.pricing.periods import Period
 
 
 class Command(BaseCommand):

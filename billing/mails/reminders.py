@@ -5,8 +5,8 @@ from uuid import UUID
 
 from django.db import transaction
 
-from billing import mails
 from billing.isolation import each
+from billing.mails import messages
 from billing.models import Invoice
 from billing.restriction import RESTRICTED_AFTER
 
@@ -34,7 +34,7 @@ def _send(invoice_id: UUID, at: datetime) -> bool:
             return False
         invoice.reminders_sent = due
         invoice.save(update_fields=["reminders_sent"])
-        mails.payment_due(
+        messages.payment_due(
             invoice, restricted_in_days=max(0, (invoice.overdue_since + RESTRICTED_AFTER - at).days)
         )
     return True

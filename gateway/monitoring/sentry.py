@@ -4,7 +4,7 @@ from typing import Any
 
 from django.conf import settings
 
-from gateway.logs import redact
+from gateway.monitoring.logs import redact
 
 _REQUEST_MEMBERS = ("method", "url")
 

@@ -14,8 +14,8 @@ from gateway import ids
 from gateway.api.errors import Conflict
 from gateway.encryption import decrypt
 from gateway.outbound.client import Answer
-from webhooks.delivery.signing import key_of, signature
 from webhooks.models import Endpoint
+from webhooks.signing import key_of, signature
 
 KEPT_ATTEMPTS = 20
 EXCERPT_CHARACTERS = 500

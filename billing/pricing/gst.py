@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from billing.money import rounded_share
-from billing.plan import GST_PERCENT, Charge
+from billing.pricing.money import rounded_share
+from billing.pricing.plan import GST_PERCENT, Charge
 from tenants.signup.tax_ids import STATES
 
 SupplyType = Literal["intra_state", "inter_state", "export"]

@@ -6,12 +6,13 @@ the month ends. Each tenant is on its own: trouble with one stops no other.
 
 from datetime import datetime, timedelta
 
-from billing import mails, overview, profiles
+from billing import overview, profiles
 from billing.isolation import each
-from billing.mail_once import mail_once
+from billing.mails import messages
+from billing.mails.mail_once import mail_once
 from billing.models import Invoice, Mandate
-from billing.money import rupees
-from billing.periods import Period, ist_date
+from billing.pricing.money import rupees
+from billing.pricing.periods import Period, ist_date
 from tenants.models import Tenant
 
 TRIAL_DAYS = (7, 1)
@@ -29,7 +30,11 @@ def send_receipts(at: datetime) -> int:
     def send(invoice: Invoice) -> bool:
         key = f"{invoice.number} {invoice.paid_at:%Y-%m-%d}"
         return mail_once(
-            tenant_id=invoice.tenant_id, kind="receipt", key=key, at=at, queue=lambda: mails.receipt(invoice)
+            tenant_id=invoice.tenant_id,
+            kind="receipt",
+            key=key,
+            at=at,
+            queue=lambda: messages.receipt(invoice),
         )
 
     return each(paid.select_related("tenant").order_by("id"), send, step="receipts")
@@ -61,7 +66,7 @@ def _trial_ends(tenant: Tenant, at: datetime) -> bool:
         kind="trial_ends",
         key=f"{ist_date(ends)} {days}",
         at=at,
-        queue=lambda: mails.trial_ends(tenant, ends),
+        queue=lambda: messages.trial_ends(tenant, ends),
     )
 
 
@@ -78,7 +83,7 @@ def _mandate_expires(tenant: Tenant, at: datetime) -> bool:
         kind="mandate_expires",
         key=f"{mandate.public_id} {days}",
         at=at,
-        queue=lambda: mails.mandate_expires(mandate, expires),
+        queue=lambda: messages.mandate_expires(mandate, expires),
     )
 
 
@@ -95,7 +100,7 @@ def _above_limit(tenant: Tenant, period: Period, at: datetime) -> bool:
         kind="above_limit",
         key=str(period),
         at=at,
-        queue=lambda: mails.above_limit(
+        queue=lambda: messages.above_limit(
             tenant, total=rupees(charge.total_paise), limit=rupees(mandate.max_amount_paise)
         ),
     )
@@ -114,7 +119,7 @@ def _profile_incomplete(tenant: Tenant, period: Period, at: datetime) -> bool:
         kind="profile_incomplete",
         key=str(period),
         at=at,
-        queue=lambda: mails.profile_incomplete(tenant, missing, waits=profiles.lacks_state(profile)),
+        queue=lambda: messages.profile_incomplete(tenant, missing, waits=profiles.lacks_state(profile)),
     )
 
 

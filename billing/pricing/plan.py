@@ -6,7 +6,7 @@ Prices are whole rupees, so half of the tax is a whole number of paise and nothi
 from dataclasses import dataclass
 from typing import Any
 
-from billing.money import rounded_share
+from billing.pricing.money import rounded_share
 
 CODE = "per_number_monthly"
 CURRENCY = "INR"

@@ -12,8 +12,8 @@ from gateway.api.authentication import scope_of
 from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
 from gateway.api.viewsets import ResourceViewSet
 from webhooks import endpoint_health
+from webhooks.event_serializers import EventOut, OneEventOut
 from webhooks.events import envelope, search
-from webhooks.events.serializers import EventOut, OneEventOut
 from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Event
 from webhooks.serializers import DeliveryOut

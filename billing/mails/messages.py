@@ -9,8 +9,8 @@ from typing import Any
 
 from billing import pay_links, profiles
 from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt
-from billing.money import rupees
-from billing.periods import Period, ist_date
+from billing.pricing.money import rupees
+from billing.pricing.periods import Period, ist_date
 from tenants import mail
 from tenants.models import Tenant
 
