@@ -9,10 +9,9 @@ from datetime import datetime
 
 import structlog
 
-from billing import restriction, snapshots
+from billing import early_warnings, reminders, restriction, snapshots
 from billing.invoices import issuing, mailing
 from billing.isolation import SomeFailed
-from billing.mails import early_warnings, reminders
 from billing.payments import charging, mandates, notices, refunds
 
 log = structlog.get_logger(__name__)

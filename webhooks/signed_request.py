@@ -17,7 +17,6 @@ from gateway.outbound.client import Answer
 from webhooks.models import Endpoint
 from webhooks.signing import key_of, signature
 
-KEPT_ATTEMPTS = 20
 EXCERPT_CHARACTERS = 500
 
 

@@ -17,6 +17,9 @@ from email.utils import parsedate_to_datetime
 from gateway.http1 import AnswerTooLargeError, BrokenOffError
 from gateway.outbound.urls import InvalidUrlError
 
+READ_LIMIT = 16 * 1024
+"""Bytes of a customer's answer that are read."""
+
 _MAX_RETRY_AFTER = 30 * 86400.0
 
 

@@ -23,7 +23,7 @@ from asgiref.sync import async_to_sync
 
 from gateway.database.transactions import leave_database
 from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
-from gateway.outbound.answer import Answer, Attempt, StaleError, UnknownNameError
+from gateway.outbound.answer import READ_LIMIT, Answer, Attempt, StaleError, UnknownNameError
 from gateway.outbound.connection import HttpConnection
 from gateway.outbound.dns import AddressInfo, Names, Resolve
 from gateway.outbound.public_addresses import is_public
@@ -34,7 +34,6 @@ __all__ = ["Answer", "InvalidUrlError", "Outbound", "get_once", "post_once", "va
 # One delivery attempt: seconds, seconds, bytes.
 CONNECT_TIMEOUT = 5.0
 TOTAL_TIMEOUT = 15.0
-READ_LIMIT = 16 * 1024
 
 _NEXT_ADDRESS_AFTER = 0.25
 """Seconds until a name's next address is tried beside the one that does not answer (RFC 8305)."""

@@ -8,7 +8,8 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
 
 import orjson
 import structlog
@@ -29,9 +30,6 @@ from messaging.pacing import Pacer
 from phone_numbers import tokens
 from phone_numbers.lookup import Sender
 
-if TYPE_CHECKING:
-    from messaging.batches.runner import Runner
-
 log = structlog.get_logger(__name__)
 
 CLAIM_SECONDS = 0.25
@@ -51,11 +49,29 @@ RETRY_SECONDS = 0.5
 Value = TypeVar("Value")
 
 
+class ProcessResources(Protocol):
+    """What the batches of one process share."""
+
+    slots: asyncio.Semaphore
+    """One for each message that the process may have under way."""
+    turns: ThreadPoolExecutor
+    """Threads that wait for Valkey."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the process is asked to end."""
+        ...
+
+    async def in_database(self, lane: int, call: Callable[..., Value], *values: Any) -> Value:
+        """Run a call in the lane's database thread."""
+        ...
+
+
 class BatchRun:
     """One batch under its lease, from the first claim to its end."""
 
-    def __init__(self, runner: "Runner", channel: AsyncPool, held: Held) -> None:
-        self.runner, self.channel, self.held = runner, channel, held
+    def __init__(self, process: ProcessResources, channel: AsyncPool, held: Held) -> None:
+        self.process, self.channel, self.held = process, channel, held
         self.pacer = Pacer(phone_number_id=held.phone_number_id, rate=held.rate_per_sec)
         self.room = asyncio.Semaphore(min(int(held.rate_per_sec * UNDER_WAY_SECONDS), MOST_UNDER_WAY))
         self.lane = held.id.int
@@ -122,7 +138,7 @@ class BatchRun:
             upcoming.cancel()
 
     async def _take(self) -> list[Item]:
-        self.given_back = self.given_back or self.runner.stopping
+        self.given_back = self.given_back or self.process.stopping
         if self.given_back:
             return []
         await self._look_at_number()
@@ -142,13 +158,13 @@ class BatchRun:
             await self._token_answer()
             if self.number.connection_state != sending.CONNECTED:
                 self.given_back = True
-            if self.given_back or self.runner.stopping:
+            if self.given_back or self.process.stopping:
                 self.unsent += items[place:]
                 return
             if (wait := await self._next_turn() - time.monotonic()) > 0:
                 await asyncio.sleep(wait)
             await self.room.acquire()
-            await self.runner.slots.acquire()
+            await self.process.slots.acquire()
             await self._until_ours()
             task = asyncio.create_task(self._send(item))
             self.sends.add(task)
@@ -164,12 +180,12 @@ class BatchRun:
         return self.turns.popleft()
 
     def _ask_for_turns(self) -> asyncio.Future[list[float]]:
-        return asyncio.get_running_loop().run_in_executor(self.runner.turns, self.pacer.turns)
+        return asyncio.get_running_loop().run_in_executor(self.process.turns, self.pacer.turns)
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self.sends.discard(task)
         self.room.release()
-        self.runner.slots.release()
+        self.process.slots.release()
         if not task.cancelled() and (error := task.exception()) is not None:
             # Without a result the item stays claimed; the batch's next holder reports it as unknown.
             log.error("batch_send_crashed", exc_info=error)
@@ -268,7 +284,7 @@ class BatchRun:
         """A call of the database, tried until the database takes it."""
         while True:
             try:
-                return await self.runner.in_database(self.lane, call, *values)
+                return await self.process.in_database(self.lane, call, *values)
             except DATABASE_UNAVAILABLE as error:
                 log.warning("batch_waits_for_database", error=type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)

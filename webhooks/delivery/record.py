@@ -21,7 +21,6 @@ from webhooks import endpoints
 from webhooks.delivery import circuit_breaker
 from webhooks.delivery.circuit_breaker import Figures, Result
 from webhooks.delivery.retry import Decision
-from webhooks.signed_request import KEPT_ATTEMPTS
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +42,9 @@ class Outcome:
     def last_error(self) -> str | None:
         return self.answer.error if self.answer else self.error
 
+
+KEPT_ATTEMPTS = 20
+"""Attempts that a delivery's log keeps, the newest."""
 
 # Primary keys, partitions pruned by the ids; the log keeps its newest entries.
 _DELIVERIES = """
