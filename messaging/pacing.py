@@ -12,7 +12,7 @@ from collections import Counter
 import structlog
 
 from gateway import token_bucket
-from gateway.threads.debounce import Coalesced
+from gateway.threads.debounce import Debounced
 from gateway.valkey import VALKEY_UNAVAILABLE
 
 log = structlog.get_logger(__name__)
@@ -70,7 +70,7 @@ def count_collected() -> None:
             log.warning("pace_unavailable", error=type(error).__name__)
 
 
-_count = Coalesced(count_collected, seconds=COUNTED_WITHIN_SECONDS)
+_count = Debounced(count_collected, seconds=COUNTED_WITHIN_SECONDS)
 
 
 class Pacer:

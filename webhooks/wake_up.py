@@ -15,7 +15,7 @@ import structlog
 
 from gateway.database import transactions
 from gateway.task_queue import enqueue
-from gateway.threads.debounce import Coalesced
+from gateway.threads.debounce import Debounced
 from gateway.valkey import VALKEY_UNAVAILABLE, valkey
 
 log = structlog.get_logger(__name__)
@@ -140,4 +140,4 @@ def _send(signals: Sequence[bytes]) -> None:
         enqueue("webhooks.tasks.deliver_due", expires=5)
 
 
-_debounced = Coalesced(_send_unsent, seconds=WAKE_SECONDS)
+_debounced = Debounced(_send_unsent, seconds=WAKE_SECONDS)

@@ -1,10 +1,9 @@
-"""The one door to the outside for everything that goes to an address a customer chose.
+"""Outbound HTTP client: every request to an address that a customer chose goes through it.
 
-Webhook deliveries (thousands a second, from the dispatcher), verify pings, single replays and website checks
-come through here. What it promises: connections only to public addresses, judged when the socket is opened,
-so a name that changes its address gains nothing; a deadline that covers everything from the resolution of
-the name to the last byte of the answer; bounded memory, whatever the other side sends; and an `Answer` for
-whatever the other side does, never an exception.
+Callers are webhook deliveries (thousands a second, from the dispatcher), verify pings, single replays and website
+checks. It connects to public addresses only. The address is judged when the socket is opened, so a name that changes
+its address gains nothing. One deadline covers everything from the DNS look-up to the last byte of the answer. Memory
+is bounded whatever the receiver sends. Whatever the receiver does, the result is an `Answer`, never an exception.
 """
 
 import asyncio

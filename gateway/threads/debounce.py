@@ -1,4 +1,4 @@
-"""Work that many threads ask for and one does for all of them, outside of their requests."""
+"""Debounce: however often it is asked, a background thread runs the work at most once per interval."""
 
 import os
 import threading
@@ -9,12 +9,12 @@ import structlog
 log = structlog.get_logger(__name__)
 
 
-class Coalesced:
-    """Does `work` soon after it is asked for: at once, or `seconds` after it was last done.
+class Debounced:
+    """Runs `work` soon after `ask`: at once, or `seconds` after it last ran.
 
-    However often it is asked meanwhile, it is done once, and always begins after the last asking. It runs in a thread
-    of its own, so a slow Valkey holds up nobody who asks. What is asked for in a process that ends is lost: for work
-    that something else makes good.
+    However often it is asked in between, it runs once, and always begins after the last `ask`. The thread is its own,
+    so a slow Valkey delays no caller. Best effort: what was asked is lost when the process exits, so something else
+    must repeat the work.
     """
 
     def __init__(self, work: Callable[[], None], *, seconds: float) -> None:
@@ -36,7 +36,7 @@ class Coalesced:
         """The thread of this process: a forked one has none."""
         with self._starting:
             if self._process != os.getpid():
-                threading.Thread(target=self._run, name="coalesced", daemon=True).start()
+                threading.Thread(target=self._run, name="debounce", daemon=True).start()
                 self._process = os.getpid()
 
     def _run(self) -> None:
@@ -46,5 +46,5 @@ class Coalesced:
             try:
                 self._work()
             except Exception:
-                log.exception("coalesced_work_failed")
+                log.exception("debounced_work_failed")
             self._never.wait(self._seconds)

@@ -1,4 +1,4 @@
-"""Work that costs little more for many than for one: threads that come at the same time have it done together."""
+"""Group commit: items of concurrent threads are written in one call by one of those threads."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 class _Waiting(Generic[Item, Result]):
-    """An item, and the thread that waits for its result or for its turn to work."""
+    """An item, and the thread that waits for its result or for its turn to write."""
 
     def __init__(self, item: Item) -> None:
         self.item = item
@@ -26,12 +26,12 @@ class _Waiting(Generic[Item, Result]):
         self._woken.release()
 
 
-class Together(Generic[Item, Result]):
-    """Does `work` for one thread at a time, for all items that have gathered since the last time.
+class GroupCommit(Generic[Item, Result]):
+    """Calls `work` in one thread at a time, with every item that arrived since the last call.
 
-    A thread that finds nobody at work does its own item at once, so nothing waits when little is asked for. `work`
-    gets the items in their order, at most `most` by their `size`, and gives a result for each. An error of `common` is
-    everybody's who waits; any other may be the fault of one item, and then each of the group is done alone.
+    A thread that finds no other at work writes its own item at once, so a lone item never waits. `work` gets the items
+    in their order, at most `most` by their `size`, and returns a result for each. An exception of type `common` fails
+    everyone waiting. Any other exception: each item of the group is retried alone.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The circuit breaker of an endpoint: pure, from figures and results to figures (decision "Webhooks to customers").
+"""Circuit breaker of an endpoint. Pure functions: (counters, results) → counters (decision "Webhooks to customers").
 
 Opens at 10 consecutive failures, or when half of at least 20 attempts in 5 minutes failed; waits 30 s doubling to
 15 min; then one delivery probes, and success closes it.

@@ -17,7 +17,7 @@ from gateway import ids
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import Statements, run
 from gateway.database.transactions import leave_database
-from gateway.threads.group_commit import Together
+from gateway.threads.group_commit import GroupCommit
 from webhooks import wake_up
 from webhooks.events.members import COLUMNS, NewEvent
 from webhooks.events.wanted import WANTED
@@ -183,6 +183,6 @@ class _Bodies:
         return {"start": start, "length": len(body)}
 
 
-_together: Together[Publication, list[UUID]] = Together(
+_together: GroupCommit[Publication, list[UUID]] = GroupCommit(
     _write, size=lambda publication: len(publication.events), most=MOST_TOGETHER, common=DATABASE_UNAVAILABLE
 )

@@ -1,8 +1,8 @@
-"""Coalesced work: seldom, never too early, and never left undone."""
+"""Debounced work runs seldom, never too early, and is never left undone."""
 
 import threading
 
-from gateway.threads.debounce import Coalesced
+from gateway.threads.debounce import Debounced
 
 DEADLINE = 10.0
 
@@ -18,7 +18,7 @@ def test_many_threads_ask_and_the_last_asking_is_seen() -> None:
         if written == 8 * 200:
             all_seen.set()
 
-    coalesced = Coalesced(work, seconds=0.005)
+    coalesced = Debounced(work, seconds=0.005)
 
     def ask() -> None:
         nonlocal written
@@ -45,7 +45,7 @@ def test_asked_while_it_works_it_works_again() -> None:
         working.set()
         go_on.wait(DEADLINE)
 
-    coalesced = Coalesced(work, seconds=0.0)
+    coalesced = Debounced(work, seconds=0.0)
     coalesced.ask()
     assert working.wait(DEADLINE)
     coalesced.ask()
@@ -60,7 +60,7 @@ def test_whoever_asks_does_not_wait_for_the_work() -> None:
         go_on.wait(DEADLINE)
         done.set()
 
-    Coalesced(work, seconds=0.0).ask()
+    Debounced(work, seconds=0.0).ask()
     assert not done.is_set()
     go_on.set()
     assert done.wait(DEADLINE)

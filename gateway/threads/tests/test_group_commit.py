@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.threads.group_commit import Together
+from gateway.threads.group_commit import GroupCommit
 
 DEADLINE = 10.0
 
@@ -35,8 +35,8 @@ class Work:
         return [item * 2 for item in items]
 
 
-def together(work: Work, most: int = 100) -> Together[int, int]:
-    return Together(work, size=lambda item: 1, most=most, common=(AwayError,))
+def together(work: Work, most: int = 100) -> GroupCommit[int, int]:
+    return GroupCommit(work, size=lambda item: 1, most=most, common=(AwayError,))
 
 
 def in_threads(
@@ -57,7 +57,9 @@ def in_threads(
     return threads, came
 
 
-def at_work(work: Work, most: int = 100) -> tuple[Together[int, int], list[threading.Thread], dict[int, Any]]:
+def at_work(
+    work: Work, most: int = 100
+) -> tuple[GroupCommit[int, int], list[threading.Thread], dict[int, Any]]:
     """A thread that stands in the middle of the work for 1, so that others must wait."""
     shared = together(work, most)
     threads, came = in_threads(shared.do, [1])
@@ -65,7 +67,7 @@ def at_work(work: Work, most: int = 100) -> tuple[Together[int, int], list[threa
     return shared, threads, came
 
 
-def wait_for(shared: Together[int, int], count: int) -> None:
+def wait_for(shared: GroupCommit[int, int], count: int) -> None:
     """Until so many items have gathered."""
     deadline = threading.Event()
     for _ in range(int(DEADLINE * 1000)):
