@@ -9,9 +9,11 @@ from django.conf import settings as django_settings
 from django.db import connection
 from pytest_django import Settings
 
+from edge import notifications
 from edge.tests.doors import DjangoDoor, Door, EdgeDoor
 from messaging.media import known
 from messaging.models import KeptNotification
+from messaging.notifications.intake import Intake
 from messaging.tests.incoming import events_of, notification, number_of, signature_of, text_change
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
@@ -103,6 +105,8 @@ class TestNotifications:
         body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
         connection.close()
         with monkeypatch.context() as stopped:
+            # The edge keeps its connections, so it gets an intake that has none yet.
+            stopped.setattr(notifications, "_intake", Intake())
             stopped.setitem(connection.settings_dict, "HOST", "/nonexistent")
             answer = post(door, body)
             assert_error(answer, 503, "service_unavailable")

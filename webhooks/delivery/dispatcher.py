@@ -162,8 +162,9 @@ class _Dispatcher:
                 self.claimed.put_nowait((delivery, endpoint, tenant))
             if deliveries:
                 idle_since = time.monotonic()
-                # Let them reach the network before the next claim competes for the processor.
-                await asyncio.sleep(0)
+                if not _stopping.is_set():
+                    # Let them reach the network before the next claim competes for the processor.
+                    await asyncio.sleep(0)
                 continue
             if not was_idle:
                 idle_since = time.monotonic()
