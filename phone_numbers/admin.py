@@ -9,13 +9,14 @@ from unfold.forms import BaseDialogForm
 from phone_numbers import leaving
 from phone_numbers.actors import Actor
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.staff.read_only_admin import ReadOnlyAdmin, action, dialog, display, tenant_link
+from tenants.staff.dialogs import action, dialog, redirect_dialog
+from tenants.staff.read_only_admin import TenantRowsAdmin, display
 
 STATE_LABELS = {"connected": "success", "pending": "warning", "disconnected": "danger"}
 
 
 @admin.register(BusinessAccount)
-class BusinessAccountAdmin(ReadOnlyAdmin):
+class BusinessAccountAdmin(TenantRowsAdmin):
     list_display = (
         "waba_id",
         "name",
@@ -27,10 +28,8 @@ class BusinessAccountAdmin(ReadOnlyAdmin):
         "synced_at",
     )
     list_filter = ("environment", "subscribed")
-    list_select_related = ("tenant",)
     search_fields = ("=waba_id", "name", "=tenant__id", "tenant__name")
     search_help_text = "waba_id, name, tenant id or name"
-    ordering = ("-id",)
     fields = (
         "id",
         "waba_id",
@@ -47,10 +46,6 @@ class BusinessAccountAdmin(ReadOnlyAdmin):
     readonly_fields = ("owner",)
 
     actions_detail = ["release"]
-
-    @display(description="Tenant")
-    def owner(self, account: BusinessAccount) -> str:
-        return tenant_link(account.tenant_id, account.tenant.name)
 
     def has_release_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return bool(request.user.has_perm("numbers.delete_businessaccount"))
@@ -72,11 +67,11 @@ class BusinessAccountAdmin(ReadOnlyAdmin):
         if account is not None:
             leaving.release_account(account, actor=Actor(user_id=request.user.pk))
             messages.success(request, f"Account {account.waba_id} is released.")
-        return HttpResponse(headers={"HX-Redirect": reverse("admin:numbers_businessaccount_changelist")})
+        return redirect_dialog(reverse("admin:numbers_businessaccount_changelist"))
 
 
 @admin.register(PhoneNumber)
-class PhoneNumberAdmin(ReadOnlyAdmin):
+class PhoneNumberAdmin(TenantRowsAdmin):
     list_display = (
         "display_phone_number",
         "phone_number_id",
@@ -88,10 +83,8 @@ class PhoneNumberAdmin(ReadOnlyAdmin):
         "last_event_at",
     )
     list_filter = ("connection_state", "connection_detail", "environment", "quality_rating")
-    list_select_related = ("tenant",)
     search_fields = ("=phone_number_id", "digits", "=tenant__id", "tenant__name", "=account__waba_id")
     search_help_text = "Number, phone_number_id, waba_id, tenant id or name"
-    ordering = ("-id",)
     fields = (
         "id",
         "phone_number_id",
@@ -117,10 +110,6 @@ class PhoneNumberAdmin(ReadOnlyAdmin):
 
     actions_detail = ["release"]
 
-    @display(description="Tenant")
-    def owner(self, number: PhoneNumber) -> str:
-        return tenant_link(number.tenant_id, number.tenant.name)
-
     def has_release_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return bool(request.user.has_perm("numbers.delete_phonenumber"))
 
@@ -141,7 +130,7 @@ class PhoneNumberAdmin(ReadOnlyAdmin):
         if number is not None:
             leaving.release_number(number, actor=Actor(user_id=request.user.pk))
             messages.success(request, f"Number {number.phone_number_id} is released.")
-        return HttpResponse(headers={"HX-Redirect": reverse("admin:numbers_phonenumber_changelist")})
+        return redirect_dialog(reverse("admin:numbers_phonenumber_changelist"))
 
     @display(description="State", label=STATE_LABELS)
     def state(self, number: PhoneNumber) -> str:

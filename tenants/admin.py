@@ -9,7 +9,6 @@ from django.contrib.auth.models import Group
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
 from unfold.admin import ModelAdmin
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
@@ -23,15 +22,8 @@ from gateway.api.errors import Conflict
 from tenants import api_keys, audit, platform_apps
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
 from tenants.staff import approval_admin as approval_admin
-from tenants.staff.read_only_admin import (
-    HistoryAdmin,
-    ReadOnlyAdmin,
-    action,
-    dialog,
-    display,
-    redirect_dialog,
-    tenant_link,
-)
+from tenants.staff.dialogs import action, change_url, dialog, redirect_dialog
+from tenants.staff.read_only_admin import HistoryAdmin, ReadOnlyAdmin, display, tenant_link
 
 
 class AppKeyForm(BaseDialogForm):  # type: ignore[misc]
@@ -155,7 +147,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             new = api_keys.rotate(keys=app_keys, key_id=UUID(object_id), actor_user_id=request.user.pk)
         except Conflict as error:
             messages.error(request, error.text)
-            return redirect_dialog(reverse("admin:tenants_apikey_change", args=[object_id]))
+            return redirect_dialog(change_url(ApiKey, object_id))
         return _shown_once(request, new)
 
     @action(
@@ -172,7 +164,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             keys=ApiKey.objects.all(), key_id=UUID(object_id), actor_user_id=request.user.pk
         )
         messages.success(request, f"The key {key.prefix}… is revoked.")
-        return redirect_dialog(reverse("admin:tenants_apikey_change", args=[object_id]))
+        return redirect_dialog(change_url(ApiKey, object_id))
 
     @display(description="Owner")
     def owner(self, key: ApiKey) -> str:

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from gateway import ids
-from tenants.staff.read_only_admin import HistoryAdmin, Period, ReadOnlyAdmin, display, tenant_link
+from tenants.staff.read_only_admin import HistoryAdmin, Period, TenantRowsAdmin, display
 from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
 
@@ -17,7 +17,7 @@ DELIVERY_LABELS = {"delivered": "success", "pending": "info", "failed": "warning
 
 
 @admin.register(Endpoint)
-class EndpointAdmin(ReadOnlyAdmin):
+class EndpointAdmin(TenantRowsAdmin):
     list_display = (
         "url",
         "owner",
@@ -29,10 +29,8 @@ class EndpointAdmin(ReadOnlyAdmin):
         "created_at",
     )
     list_filter = ("status", "environment")
-    list_select_related = ("tenant",)
     search_fields = ("url", "=id", "=tenant__id", "tenant__name")
     search_help_text = "URL, endpoint id, tenant id or name"
-    ordering = ("-id",)
     fields = (
         "id",
         "owner",
@@ -52,10 +50,6 @@ class EndpointAdmin(ReadOnlyAdmin):
         "created_at",
     )
     readonly_fields = ("owner", "shown_status")
-
-    @display(description="Tenant")
-    def owner(self, endpoint: Endpoint) -> str:
-        return tenant_link(endpoint.tenant_id, endpoint.tenant.name)
 
     @display(description="Status", label=ENDPOINT_LABELS)
     def shown_status(self, endpoint: Endpoint) -> str:

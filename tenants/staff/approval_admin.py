@@ -9,7 +9,6 @@ from typing import Any, cast
 from django import forms
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.timesince import timesince
 from unfold.enums import ActionVariant
@@ -20,7 +19,8 @@ from gateway.api.errors import Conflict
 from tenants import approval
 from tenants.models import AuditEntry, SignUp, Tenant, User
 from tenants.signup import email_domains, tax_ids
-from tenants.staff.read_only_admin import ReadOnlyAdmin, action, dialog, display, redirect_dialog
+from tenants.staff.dialogs import action, change_url, dialog, redirect_dialog
+from tenants.staff.read_only_admin import ReadOnlyAdmin, display
 
 STATUS_LABELS = {
     "active": "success",
@@ -283,9 +283,9 @@ def _decide(
         tenant = decide(tenant_id=object_id, actor_user_id=request.user.pk, **arguments)
     except Conflict as error:
         messages.error(request, f"Another person decided before you. {error.text}")
-        return redirect_dialog(reverse("admin:tenants_tenant_change", args=[object_id]))
+        return redirect_dialog(change_url(Tenant, object_id))
     messages.success(request, f"{tenant.name} is {done}.")
     waiting = Tenant.objects.filter(status=Tenant.Status.PENDING_APPROVAL).order_by("id").first()
     if done in {"approved", "rejected"} and waiting is not None:
-        return redirect_dialog(reverse("admin:tenants_tenant_change", args=[waiting.pk]))
-    return redirect_dialog(reverse("admin:tenants_tenant_change", args=[tenant.pk]))
+        return redirect_dialog(change_url(Tenant, waiting.pk))
+    return redirect_dialog(change_url(Tenant, tenant.pk))

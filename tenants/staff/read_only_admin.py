@@ -11,12 +11,11 @@ from uuid import UUID
 
 from django.contrib.admin import SimpleListFilter
 from django.db.models import Model, OuterRef, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from unfold import decorators
 from unfold.admin import ModelAdmin
-from unfold.forms import BaseDialogForm
 from unfold.paginator import InfinitePaginator
 
 from gateway import ids
@@ -29,21 +28,6 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 def display(**options: Any) -> Callable[[Method], Method]:
     """The theme's `display`, typed: `description`, `label` (value → colour), `ordering`."""
     return cast("Callable[[Method], Method]", decorators.display(**options))
-
-
-def action(**options: Any) -> Callable[[Method], Method]:
-    """The theme's `action`, typed: `description`, `permissions`, `icon`, `variant`, `dialog`."""
-    return cast("Callable[[Method], Method]", decorators.action(**options))
-
-
-def dialog(title: str, description: str, submit: str, form: type[BaseDialogForm] | None = None) -> Any:
-    """The theme's dialog in front of an action."""
-    return {"title": title, "description": description, "form_submit_text": submit, "form_class": form}
-
-
-def redirect_dialog(url: str) -> HttpResponse:
-    """The answer to a dialog's form that leads the whole page to an address."""
-    return HttpResponse(headers={"HX-Redirect": url})
 
 
 def tenant_link(tenant_id: UUID | None, name: str | None = None) -> str:
@@ -72,6 +56,19 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
+
+
+class TenantRowsAdmin(ReadOnlyAdmin):
+    """A table whose rows belong to a tenant each."""
+
+    list_select_related = ("tenant",)
+    ordering = ("-pk",)
+    search_fields: tuple[str, ...] = ("=tenant__id", "tenant__name")
+    search_help_text = "Tenant id or name"
+
+    @display(description="Tenant")
+    def owner(self, row: Any) -> str:
+        return tenant_link(row.tenant_id, row.tenant.name)
 
 
 class Period(SimpleListFilter):

@@ -1,0 +1,69 @@
+"""Staff admin of billing profiles and monthly snapshots, with the switch of a special economic zone."""
+
+from uuid import UUID
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from unfold.forms import BaseDialogForm
+
+from billing import profiles
+from billing.models import BillingProfile, BillingSnapshot
+from billing.pricing.money import rupees
+from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog
+from tenants.staff.read_only_admin import TenantRowsAdmin, display
+
+
+@admin.register(BillingProfile)
+class BillingProfileAdmin(TenantRowsAdmin):
+    list_display = ("legal_name", "owner", "tax_id", "state_code", "is_sez")
+    list_filter = ("is_sez", "state_code", "tax_id_type")
+    search_fields = ("legal_name", "tax_id", "=tenant__id", "tenant__name")
+    actions_detail = ("switch_sez",)
+    fields = (
+        "owner",
+        "legal_name",
+        "tax_id",
+        "tax_id_type",
+        "address",
+        "city",
+        "pin",
+        "state_code",
+        "phone",
+        "country",
+        "is_sez",
+    )
+    readonly_fields = ("owner",)
+
+    def has_switch_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("billing.change_billingprofile")
+
+    @action(
+        description="Switch special economic zone",
+        permissions=["switch"],
+        icon="swap_horiz",
+        dialog=dialog(
+            "Switch?", "A buyer in such a zone is charged IGST from its next invoice on.", "Switch"
+        ),
+    )
+    def switch_sez(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        profile = BillingProfile.objects.get(pk=UUID(object_id))
+        attempted(
+            request,
+            lambda: profiles.change(
+                tenant_id=profile.pk, changes={"is_sez": not profile.is_sez}, actor_user_id=request.user.pk
+            ),
+            done=lambda changed: "In a special economic zone." if changed.is_sez else "In no such zone.",
+        )
+        return redirect_dialog(change_url(BillingProfile, object_id))
+
+
+@admin.register(BillingSnapshot)
+class BillingSnapshotAdmin(TenantRowsAdmin):
+    list_display = ("period", "owner", "active_numbers", "total", "taken_at")
+    list_filter = ("period",)
+    fields = ("period", "owner", "active_numbers", "numbers", "terms", "total", "taken_at")
+    readonly_fields = ("owner", "total")
+
+    @display(description="Total")
+    def total(self, snapshot: BillingSnapshot) -> str:
+        return rupees(snapshot.total_paise)

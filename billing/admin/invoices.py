@@ -1,0 +1,235 @@
+"""Staff admin of invoices and credit notes, with the actions that correct or settle an invoice by hand."""
+
+from uuid import UUID
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from unfold.enums import ActionVariant
+from unfold.forms import BaseDialogForm
+from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
+
+from billing.admin.amounts import AmountForm, rupees_field
+from billing.invoices import credit_notes, replacing
+from billing.models import CreditNote, Invoice
+from billing.payments import bank_transfers
+from billing.pricing.money import rupees
+from gateway.clock import now
+from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog
+from tenants.staff.read_only_admin import ReadOnlyAdmin, TenantRowsAdmin, display
+
+INVOICE_LABELS = {
+    "open": "info",
+    "processing": "info",
+    "failed": "danger",
+    "paid": "success",
+    "void": "warning",
+}
+
+
+class ReasonForm(BaseDialogForm):  # type: ignore[misc]
+    reason = forms.CharField(
+        label="Reason (on the credit note)",
+        max_length=500,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+    )
+
+
+class CreditForm(ReasonForm, AmountForm):
+    amount = rupees_field("Amount in rupees, with GST")
+
+
+class TransferForm(AmountForm):
+    reference = forms.CharField(
+        label="The bank's reference (UTR)", max_length=64, widget=UnfoldAdminTextInputWidget
+    )
+
+
+class TdsForm(AmountForm):
+    certificate = forms.CharField(
+        label="Certificate number (Form 16A)", max_length=64, widget=UnfoldAdminTextInputWidget
+    )
+
+
+@admin.register(Invoice)
+class InvoiceAdmin(TenantRowsAdmin):
+    list_display = ("number", "owner", "period", "shown_status", "total", "due", "issued_at", "due_at")
+    list_filter = ("status", "period", "supply_type")
+    search_fields = ("number", "=tenant__id", "tenant__name")
+    search_help_text = "Invoice number, tenant id or name"
+    actions_detail = ("credit", "replace", "payment", "tds")
+    fields = (
+        "number",
+        "owner",
+        "period",
+        "shown_status",
+        "issued_at",
+        "due_at",
+        "paid_at",
+        "overdue_since",
+        "active_numbers",
+        "total",
+        "paid",
+        "credited",
+        "due",
+        "surplus",
+        "place_of_supply",
+        "supply_type",
+        "endorsement",
+        "replaces",
+        "buyer",
+        "seller",
+        "reminders_sent",
+        "retries_started",
+        "irn",
+        "ack_no",
+        "ack_at",
+    )
+    readonly_fields = ("owner", "shown_status", "total", "paid", "credited", "due", "surplus")
+
+    @display(description="Status", label=INVOICE_LABELS, ordering="status")
+    def shown_status(self, invoice: Invoice) -> tuple[str, str]:
+        return invoice.status, invoice.get_status_display()
+
+    @display(description="Total", ordering="total_paise")
+    def total(self, invoice: Invoice) -> str:
+        return rupees(invoice.total_paise)
+
+    @display(description="Paid")
+    def paid(self, invoice: Invoice) -> str:
+        return rupees(invoice.amount_paid_paise)
+
+    @display(description="Credited")
+    def credited(self, invoice: Invoice) -> str:
+        return rupees(invoice.credited_paise)
+
+    @display(description="Due")
+    def due(self, invoice: Invoice) -> str:
+        return rupees(invoice.amount_due_paise)
+
+    @display(description="To be paid back")
+    def surplus(self, invoice: Invoice) -> str:
+        return rupees(invoice.surplus_paise)
+
+    def has_credit_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("billing.add_creditnote")
+
+    @action(
+        description="Issue a credit note",
+        permissions=["credit"],
+        icon="undo",
+        variant=ActionVariant.WARNING,
+        dialog=dialog(
+            "Issue a credit note?",
+            "It corrects this invoice and cannot be taken back. A live payment link is ended first.",
+            "Issue",
+            CreditForm,
+        ),
+    )
+    def credit(self, request: HttpRequest, form: CreditForm, object_id: str) -> HttpResponse:
+        attempted(
+            request,
+            lambda: credit_notes.issue(
+                invoice_id=UUID(object_id),
+                total_paise=form.amount_paise,
+                reason=form.cleaned_data["reason"],
+                at=now(),
+                actor_user_id=request.user.pk,
+            ),
+            done=lambda note: f"Credit note {note.number} is issued.",
+        )
+        return redirect_dialog(change_url(Invoice, object_id))
+
+    def has_replace_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("billing.add_creditnote")
+
+    @action(
+        description="Replace this invoice",
+        permissions=["replace"],
+        icon="find_replace",
+        variant=ActionVariant.WARNING,
+        dialog=dialog(
+            "Replace this invoice?",
+            "For a wrong buyer: correct the billing profile first. A credit note of everything that is left is issued,"
+            " and a new invoice for the same month. What was paid counts for the new one.",
+            "Replace",
+            ReasonForm,
+        ),
+    )
+    def replace(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        new = attempted(
+            request,
+            lambda: replacing.replace(
+                invoice_id=UUID(object_id),
+                reason=form.cleaned_data["reason"],
+                at=now(),
+                actor_user_id=request.user.pk,
+            ),
+            done=lambda new: f"Invoice {new.number} replaces it.",
+        )
+        return redirect_dialog(change_url(Invoice, new.pk if new else object_id))
+
+    def has_payment_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("billing.add_paymentattempt")
+
+    @action(
+        description="Record a bank transfer",
+        permissions=["payment"],
+        icon="account_balance",
+        variant=ActionVariant.SUCCESS,
+        dialog=dialog(
+            "Record a bank transfer?", "Money that reached the bank account directly.", "Record", TransferForm
+        ),
+    )
+    def payment(self, request: HttpRequest, form: TransferForm, object_id: str) -> HttpResponse:
+        attempted(
+            request,
+            lambda: bank_transfers.record(
+                invoice_id=UUID(object_id),
+                amount_paise=form.amount_paise,
+                reference=form.cleaned_data["reference"],
+                at=now(),
+                actor_user_id=request.user.pk,
+            ),
+            done=lambda recorded: "The bank transfer is recorded.",
+        )
+        return redirect_dialog(change_url(Invoice, object_id))
+
+    @action(
+        description="Record tax deducted at source",
+        permissions=["payment"],
+        icon="receipt",
+        dialog=dialog(
+            "Record tax deducted at source?",
+            "What the buyer kept for the tax office (section 194J), with the number of its certificate (Form 16A).",
+            "Record",
+            TdsForm,
+        ),
+    )
+    def tds(self, request: HttpRequest, form: TdsForm, object_id: str) -> HttpResponse:
+        attempted(
+            request,
+            lambda: bank_transfers.record_tds(
+                invoice_id=UUID(object_id),
+                amount_paise=form.amount_paise,
+                certificate=form.cleaned_data["certificate"],
+                at=now(),
+                actor_user_id=request.user.pk,
+            ),
+            done=lambda recorded: f"{rupees(recorded.amount_paise)} of tax deducted at source is recorded.",
+        )
+        return redirect_dialog(change_url(Invoice, object_id))
+
+
+@admin.register(CreditNote)
+class CreditNoteAdmin(ReadOnlyAdmin):
+    list_display = ("number", "invoice", "total", "reason", "issued_at")
+    list_select_related = ("invoice",)
+    search_fields = ("number", "invoice__number")
+    ordering = ("-id",)
+    fields = ("number", "invoice", "total", "taxable_paise", "tax_paise", "reason", "issued_at", "issued_by")
+    readonly_fields = ("total",)
+
+    @display(description="Total")
+    def total(self, note: CreditNote) -> str:
+        return rupees(note.total_paise)

@@ -1,0 +1,139 @@
+"""Staff admin of mandates, payments, refunds and the provider's notices, with the action that pays money back."""
+
+from uuid import UUID
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from unfold.enums import ActionVariant
+
+from billing.admin.amounts import AmountForm
+from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund
+from billing.payments import refunds
+from billing.pricing.money import rupees
+from gateway.clock import now
+from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog
+from tenants.staff.read_only_admin import ReadOnlyAdmin, TenantRowsAdmin, display
+
+REFUND_LABELS = {"processed": "success", "failed": "danger", "unknown": "warning"}
+ATTEMPT_LABELS = {"captured": "success", "failed": "danger", "unknown": "warning"}
+
+
+@admin.register(Mandate)
+class MandateAdmin(TenantRowsAdmin):
+    list_display = ("__str__", "owner", "method", "status", "cap", "instrument", "created_at")
+    list_filter = ("status", "method")
+    fields = ("owner", "method", "status", "cap", "instrument", "replaces", "expires_at", "created_at")
+    readonly_fields = ("owner", "cap", "created_at")
+
+    @display(description="Limit")
+    def cap(self, mandate: Mandate) -> str:
+        return rupees(mandate.max_amount_paise)
+
+
+@admin.register(PaymentAttempt)
+class PaymentAttemptAdmin(ReadOnlyAdmin):
+    list_display = ("__str__", "invoice", "kind", "shown_status", "amount", "created_at", "completed_at")
+    list_filter = ("status", "kind")
+    list_select_related = ("invoice",)
+    search_fields = ("invoice__number", "=provider_order_id", "=provider_payment_id", "=provider_link_id")
+    ordering = ("-id",)
+    fields = (
+        "invoice",
+        "kind",
+        "shown_status",
+        "amount",
+        "refunded",
+        "provider",
+        "mandate",
+        "receipt",
+        "provider_order_id",
+        "provider_link_id",
+        "provider_payment_id",
+        "scheduled_for",
+        "next_check_at",
+        "created_at",
+        "completed_at",
+        "error",
+    )
+    actions_detail = ("refund",)
+    readonly_fields = ("shown_status", "amount", "refunded")
+
+    def has_refund_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("billing.add_refund")
+
+    @action(
+        description="Pay back",
+        permissions=["refund"],
+        icon="currency_rupee",
+        variant=ActionVariant.WARNING,
+        dialog=dialog(
+            "Pay back?",
+            "The provider returns the money to where it came from. At most the invoice's surplus can be paid back.",
+            "Pay back",
+            AmountForm,
+        ),
+    )
+    def refund(self, request: HttpRequest, form: AmountForm, object_id: str) -> HttpResponse:
+        attempted(
+            request,
+            lambda: refunds.pay_back(
+                attempt_id=UUID(object_id),
+                amount_paise=form.amount_paise,
+                at=now(),
+                actor_user_id=request.user.pk,
+            ),
+            done=lambda refund: (
+                f"The refund of {rupees(refund.amount_paise)} is {refund.get_status_display().lower()}."
+            ),
+        )
+        return redirect_dialog(change_url(PaymentAttempt, object_id))
+
+    @display(description="Paid back")
+    def refunded(self, attempt: PaymentAttempt) -> str:
+        return rupees(attempt.refunded_paise)
+
+    @display(description="Status", label=ATTEMPT_LABELS, ordering="status")
+    def shown_status(self, attempt: PaymentAttempt) -> tuple[str, str]:
+        return attempt.status, attempt.get_status_display()
+
+    @display(description="Amount")
+    def amount(self, attempt: PaymentAttempt) -> str:
+        return rupees(attempt.amount_paise)
+
+
+@admin.register(Refund)
+class RefundAdmin(ReadOnlyAdmin):
+    list_display = ("__str__", "attempt", "amount", "shown_status", "created_at", "completed_at")
+    list_filter = ("status",)
+    list_select_related = ("attempt",)
+    search_fields = ("attempt__invoice__number", "=provider_refund_id")
+    ordering = ("-id",)
+    fields = (
+        "attempt",
+        "amount",
+        "shown_status",
+        "receipt",
+        "provider_refund_id",
+        "created_at",
+        "completed_at",
+        "requested_by",
+        "error",
+    )
+    readonly_fields = ("amount", "shown_status")
+
+    @display(description="Amount")
+    def amount(self, refund: Refund) -> str:
+        return rupees(refund.amount_paise)
+
+    @display(description="Status", label=REFUND_LABELS, ordering="status")
+    def shown_status(self, refund: Refund) -> tuple[str, str]:
+        return refund.status, refund.get_status_display()
+
+
+@admin.register(ProviderEvent)
+class ProviderEventAdmin(ReadOnlyAdmin):
+    list_display = ("type", "event_id", "provider", "received_at", "processed_at")
+    list_filter = ("type",)
+    search_fields = ("=event_id",)
+    ordering = ("-id",)
+    fields = ("provider", "event_id", "type", "received_at", "processed_at")
