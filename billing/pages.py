@@ -15,6 +15,8 @@ from billing.payments import charging
 from billing.payments.provider import ProviderRefused, ProviderUnreachable
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
+from gateway.api import in_flight
+from gateway.api.errors import TooManyInFlight
 from gateway.clock import now
 
 _PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not settings.PRODUCTION else []
@@ -33,10 +35,11 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
     problem = None
     if request.method == "POST":
         try:
-            attempt = charging.pay_now(invoice=invoice, at=now())
+            with in_flight.upstream.held(invoice.tenant_id):
+                attempt = charging.pay_now(invoice=invoice, at=now())
             response = HttpResponse(status=303)
             response["Location"] = attempt.payment_url or ""
-        except (charging.InvoiceNotPayable, ProviderRefused, ProviderUnreachable) as error:
+        except (TooManyInFlight, charging.InvoiceNotPayable, ProviderRefused, ProviderUnreachable) as error:
             problem = error.text
         else:
             return response

@@ -108,6 +108,7 @@ class NumbersView(UpstreamCallsView):
         tags=["Numbers"],
         responses=NumberHealthOut,
     )
+    @waits_for_upstream
     def health(self, request: Request, phone_number_id: str) -> Response:
         return Response(NumberHealthOut(health.read(_number(request, phone_number_id))).data)
 
@@ -118,6 +119,7 @@ class NumbersView(UpstreamCallsView):
         tags=["Numbers"],
         responses={200: ReleasedNumberOut},
     )
+    @waits_for_upstream
     def destroy(self, request: Request, phone_number_id: str) -> Response:
         leaving.release_number(_number(request, phone_number_id), actor=Actor.of(request))
         return Response(ReleasedNumberOut({"phone_number_id": phone_number_id, "released": True}).data)

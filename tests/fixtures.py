@@ -15,6 +15,7 @@ from gateway.upstream.blocking_pool import blocking_pool
 from messaging.notifications import routing
 from tenants import api_keys, console_sessions, key_cache, platform_apps
 from tenants.models import ApiKey, PlatformApp, Tenant, User
+from tests import uncounted_calls
 from tests.contract import assert_in_contract
 
 # Tests make many people: a slow hash would only slow them down.
@@ -103,6 +104,13 @@ def _no_open_connection() -> Iterator[None]:
     """The kept connections to the upstream are closed at the end."""
     yield
     blocking_pool().close()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _every_call_to_others_is_counted() -> Iterator[None]:
+    """A view that waits for somebody else outside of a bulkhead fails the test that finds it."""
+    with uncounted_calls.refused():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,11 @@ from billing import pay_links, profiles
 from billing.billing_run import run
 from billing.invoices import invoice_page
 from billing.models import BillingProfile, Invoice
+from billing.payment_models import PaymentAttempt
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import answer, deliver
+from gateway.api import in_flight
+from gateway.api.in_flight import Bulkhead
 from gateway.clock import now
 from tenants.models import AuditEntry, SignUp, Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
@@ -344,6 +347,16 @@ def test_the_mailed_page_leads_to_the_provider(provider: RunningSimulator, invoi
     assert answered.status_code == 303
     assert answered["Location"].startswith(provider.url)
     assert browser.get(path + "x").status_code == 404
+
+
+def test_the_mailed_page_says_when_the_provider_keeps_too_many_waiting(
+    provider: RunningSimulator, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_flight, "upstream", Bulkhead(per_number=1, per_tenant=0, crowded=1, in_all=1))
+    answered = Client().post(pay_links.url_of(invoice).partition("127.0.0.1:8000")[2])
+    assert answered.status_code == 409
+    assert "Too many calls" in answered.content.decode()
+    assert not PaymentAttempt.objects.filter(kind="manual").exists()
 
 
 def test_staff_see_every_tenant_also_while_billing_is_off(

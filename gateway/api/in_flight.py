@@ -105,8 +105,11 @@ def _bounded(
 
 
 def _number(request: Request, kwargs: Mapping[str, Any]) -> str | None:
-    """The number that a call concerns: of the path, the query or a JSON body; as its caller writes it."""
-    named = kwargs.get("phone_number_id") or request.query_params.get("from")
+    """The number that a call concerns: of the path, the query or a JSON body; as its caller writes it.
+
+    A node of the Graph API counts like a number, also when it is an account or a template.
+    """
+    named = kwargs.get("phone_number_id") or kwargs.get("node") or request.query_params.get("from")
     if named is None and request.method == "POST" and "json" in (request.content_type or ""):
         # Before REST framework reads it as a stream: some views want the bytes.
         _ = request._request.body

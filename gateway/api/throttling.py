@@ -145,7 +145,8 @@ class TenantRateThrottle(BaseThrottle):
     """Answers 429 `rate_limited` with Retry-After; every answer carries RateLimit-Limit/-Remaining/-Reset."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        if isinstance(request.user, Caller):
+        # One HTTP request is one call, also when a view hands it on to another.
+        if isinstance(request.user, Caller) and not hasattr(request._request, "rate_limit_headers"):
             admission = admit(request.user)
             request._request.rate_limit_headers = admission.headers  # type: ignore[attr-defined]
             admission.check()

@@ -118,12 +118,16 @@ WAITING = {
         "POST /v1/templates/sync",
         "POST /v1/templates/media-handle",
         "GET /v1/templates/library",
+        "GET /v1/templates/{template_id}",
         "POST /v1/templates/{template_id}",
         "DELETE /v1/templates/{template_id}",
         "POST /v1/numbers/embedded-signup",
         "POST /v1/numbers/connect",
         "POST /v1/numbers/migrate",
         "GET /v1/numbers/{phone_number_id}",
+        "DELETE /v1/numbers/{phone_number_id}",
+        "GET /v1/numbers/{phone_number_id}/health",
+        "DELETE /v1/accounts/{waba_id}",
         "POST /v1/numbers/{phone_number_id}/register",
         "POST /v1/numbers/{phone_number_id}/deregister",
         "POST /v1/numbers/{phone_number_id}/two-step",
@@ -159,7 +163,7 @@ def test_each_route_that_waits_for_others_is_bounded(
     for name in ("endpoint_id", "invoice_id"):
         path = path.replace(f"{{{name}}}", str(uuid4()))
     path = path.replace("{delivery_id}", "dlv_01M7YEEJAWES2SRDJ545XNFWAW").replace("{media_id}", "1")
-    path = path.replace("{template_id}", "1").replace("{phone_number_id}", "1")
+    path = path.replace("{template_id}", "1").replace("{phone_number_id}", "1").replace("{waba_id}", "1")
     body = None if method == "GET" else {"from": "1"}
     ask = api.request if route not in FORMS else lambda _, *of: api.client.post(*of, headers=api.headers)
     assert_error(ask(method, path, body), 429, "too_many_in_flight")

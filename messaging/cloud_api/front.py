@@ -12,11 +12,15 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.urls import resolve
 from django.views.decorators.csrf import csrf_exempt
+from rest_framework.request import Request
 
+from gateway.api.authentication import TenantCaller
 from gateway.api.bodies import limited_by
 from gateway.api.errors import ServiceError, error_response
+from gateway.api.throttling import TenantRateThrottle
 from messaging.cloud_api.errors import INVALID, UNKNOWN_PATH, in_graph_form, refusal
 from messaging.cloud_api.nodes import DebugTokenView, NodeView, SubscribedAppsView
+from tenants.authentication import BearerAuthentication
 
 _OPERATIONS = {
     "register": "register",
@@ -36,6 +40,8 @@ def graph(
     """A call at a path of the Graph API."""
     _take_credential(request)
     try:
+        if node != "oauth":
+            _admit(request)
         response = _dispatch(request, node, edge)
     except ServiceError as error:
         response = error_response(error, request)
@@ -68,6 +74,13 @@ def _take_credential(request: HttpRequest) -> None:
         request.META["HTTP_AUTHORIZATION"] = f"Bearer {key}"
         # `headers` is computed once.
         request.__dict__.pop("headers", None)
+
+
+def _admit(request: HttpRequest) -> None:
+    """Judge the caller by its headers, before anything reads the body: credentials, standing, rate."""
+    judged = Request(request, authenticators=[BearerAuthentication()])
+    TenantCaller().has_permission(judged, None)
+    TenantRateThrottle().allow_request(judged, None)
 
 
 def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponseBase:

@@ -65,13 +65,13 @@ class NodeView(GraphView):
     """Everything below the tenant's own ids that `/v1` has no operation for."""
 
     def get(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
-        return self._call(request, node, edge)
+        return self._call(request, node=node, edge=edge)
 
     def post(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
-        return self._call(request, node, edge)
+        return self._call(request, node=node, edge=edge)
 
     def delete(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
-        return self._call(request, node, edge)
+        return self._call(request, node=node, edge=edge)
 
     @waits_for_upstream
     def _call(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
@@ -111,6 +111,7 @@ class SubscribedAppsView(GraphView):
         app = {"id": platform(account.environment).app_id, "name": settings.SERVICE_NAME}
         return _json({"data": [{"whatsapp_business_api_data": app}] if account.subscribed else []})
 
+    @waits_for_upstream
     def post(self, request: Request, waba_id: str) -> HttpResponse:
         account = _account(request, waba_id)
         if "override_callback_uri" in object_of(request):

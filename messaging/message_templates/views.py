@@ -86,6 +86,7 @@ class TemplatesView(UpstreamCallsView):
         tags=["Templates"],
         responses={200: VERBATIM},
     )
+    @waits_for_upstream
     def retrieve(self, request: Request, template_id: str) -> HttpResponseBase:
         return passed_through(operations.get(_template(request, template_id)))
 

@@ -9,7 +9,8 @@ from django.test import Client
 from django.urls import resolve
 from pytest_django import Settings
 
-from gateway.api import bodies
+from gateway.api import bodies, in_flight
+from gateway.api.in_flight import Bulkhead
 from messaging.models import IdempotencyRecord
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import BusinessAccount, PhoneNumber
@@ -66,6 +67,67 @@ class TestCredentials:
     ) -> None:
         Tenant.objects.filter(pk=tenant.pk).update(status=status)
         error_of(api.post(f"/v25.0/{number.phone_number_id}/messages", TEXT), 403, code)
+
+
+class TestAdmission:
+    """Callers are judged by their headers: nobody holds a thread or memory with a body before that."""
+
+    @pytest.mark.parametrize("edge", ["messages", "media", "register", "subscribed_apps", "anything"])
+    @pytest.mark.parametrize("content_type", ["application/json", "multipart/form-data; boundary=b"])
+    @pytest.mark.parametrize("refused", ["unknown_key", "suspended", "rate"])
+    def test_a_refused_callers_body_is_never_read(
+        self,
+        api: Api,
+        tenant: Tenant,
+        number: PhoneNumber,
+        settings: Settings,
+        edge: str,
+        content_type: str,
+        refused: str,
+    ) -> None:
+        headers, status, code = api.headers, 403, 131031
+        if refused == "unknown_key":
+            headers, status, code = {"Authorization": f"Bearer wb_live_{'x' * 40}"}, 401, 190
+        elif refused == "suspended":
+            Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+        else:
+            settings.API_RATE_BURST, settings.API_RATE_PER_SECOND = 1, 0.001
+            status, code = 429, 130429
+            api.get(f"/v25.0/{number.phone_number_id}/subscribed_apps")
+        unread: Any = {"wsgi.input": UnreadableBody(), "CONTENT_LENGTH": "60000"}
+        path = f"/v25.0/{number.phone_number_id}/{edge}"
+        answer = Client().post(path, b"", content_type=content_type, headers=headers, **unread)
+        error_of(answer, status, code)
+
+    def test_a_call_of_the_front_is_one_call(self, api: Api, number: PhoneNumber) -> None:
+        path = f"/v25.0/{number.phone_number_id}/messages"
+        left = [int(api.post(path, TEXT)["RateLimit-Remaining"]) for _ in range(2)]
+        assert left[0] - left[1] <= 1, "handing on to /v1 is not a second call"
+
+    @pytest.mark.parametrize(
+        ("method", "edge"),
+        [("POST", "messages"), ("POST", "media"), ("GET", "settings"), ("POST", "subscribed_apps")],
+    )
+    def test_calls_that_wait_for_the_upstream_are_bounded(
+        self, api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch, method: str, edge: str
+    ) -> None:
+        full = Bulkhead(per_number=0, per_tenant=9, crowded=9, in_all=9)
+        if edge in {"media", "subscribed_apps"}:
+            full = Bulkhead(per_number=9, per_tenant=0, crowded=9, in_all=9)
+        monkeypatch.setattr(in_flight, "upstream", full)
+        node = number.account.waba_id if edge == "subscribed_apps" else number.phone_number_id
+        answer = api.request(method, f"/v25.0/{node}/{edge}", TEXT if edge == "messages" else None)
+        error = error_of(answer, 429, 130429)
+        assert (error["error_data"]["gateway_code"], answer["Retry-After"]) == ("too_many_in_flight", "1")
+
+
+class UnreadableBody:
+    """A body that nobody may read."""
+
+    def read(self, *_: Any) -> bytes:
+        raise AssertionError("the body was read before its caller was judged")
+
+    readline = read
 
 
 class TestMessages:

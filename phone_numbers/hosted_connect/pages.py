@@ -17,7 +17,8 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_POST, require_safe
 from rest_framework.exceptions import ParseError
 
-from gateway.api.errors import Conflict, MetaUnreachable
+from gateway.api import in_flight
+from gateway.api.errors import Conflict, MetaUnreachable, TooManyInFlight
 from gateway.api.json import parse_object
 from gateway.upstream.client import UpstreamUnreachable, platform
 from phone_numbers.graph_calls import Refused
@@ -88,10 +89,11 @@ def connect_answer(request: HttpRequest, token: str) -> JsonResponse:
     if session.tenant.status != Tenant.Status.ACTIVE:
         return JsonResponse({"error": "unavailable"}, status=403)
     try:
-        session = _apply(session, given)
+        with in_flight.upstream.held(session.tenant_id):
+            session = _apply(session, given)
     except Conflict:
         return JsonResponse({"retry": True}, status=409)
-    except (MetaUnreachable, UpstreamUnreachable, Refused) as error:
+    except (TooManyInFlight, MetaUnreachable, UpstreamUnreachable, Refused) as error:
         log.warning("connect_session_put_off", session=session.public_id, error=type(error).__name__)
         return JsonResponse({"retry": True}, status=503)
     if session.shown_status == ConnectSession.EXPIRED:

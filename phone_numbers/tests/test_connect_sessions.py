@@ -10,7 +10,9 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.api import in_flight
 from gateway.api.errors import Conflict
+from gateway.api.in_flight import Bulkhead
 from gateway.clock import now
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.return_urls import problem_of, with_result
@@ -326,3 +328,14 @@ def test_two_answers_at_once_are_worked_on_one_after_the_other(
     assert set(outcomes) <= {"connected", "conflict"}
     assert BusinessAccount.objects.count() == 1
     assert simulator.calls(account.phone_number_id).count("POST register") == 1
+
+
+@pytest.mark.django_db
+def test_sign_ups_of_one_tenant_hold_a_bounded_number_of_threads(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = Browser(make(api))
+    monkeypatch.setattr(in_flight, "upstream", Bulkhead(per_number=1, per_tenant=0, crowded=1, in_all=1))
+    answer = browser.answer(code="code", waba_id="1029384756", phone_number_id=None)
+    assert (answer.status_code, answer.json()) == (503, {"retry": True})
+    assert ConnectSession.objects.get().status == ConnectSession.Status.OPEN

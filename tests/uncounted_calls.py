@@ -1,0 +1,70 @@
+"""Calls to others that no bulkhead counts: a request that waits for a network outside of one fails its test."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.core.signals import request_finished, request_started
+
+from gateway.api.in_flight import Bulkhead, Counted
+from gateway.database import transactions
+
+EXEMPT_CALLERS = {"tenants.mail", "webhooks.events.publish"}
+"""Mail to a developer's console; a wait for the database, which is nobody's network."""
+EXEMPT_PATHS = ("/admin/",)
+"""Staff are few, and known."""
+
+
+class UncountedCall(AssertionError):
+    """A view called the upstream, an endpoint or the payment provider without `gateway.api.in_flight`."""
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """Raise UncountedCall where a request of a test is about to wait for a network outside of a bulkhead."""
+    here = threading.local()
+    assert_no_transaction = transactions.assert_no_transaction
+    enter, leave = Bulkhead.enter, Bulkhead.leave
+
+    def begin(environ: dict[str, Any] | None = None, **_: Any) -> None:
+        here.path, here.counted = (environ or {}).get("PATH_INFO"), 0
+
+    def end(**_: Any) -> None:
+        here.path = None
+
+    @wraps(enter)
+    def counted_enter(self: Bulkhead, tenant_id: UUID, number: str | None = None) -> Counted:
+        counted = enter(self, tenant_id, number)
+        here.counted = getattr(here, "counted", 0) + 1
+        return counted
+
+    @wraps(leave)
+    def counted_leave(self: Bulkhead, counted: Counted) -> None:
+        leave(self, counted)
+        here.counted = getattr(here, "counted", 0) - 1
+
+    def judged() -> None:
+        assert_no_transaction()
+        path = getattr(here, "path", None)
+        if path is None or here.counted > 0 or path.startswith(EXEMPT_PATHS):
+            return
+        caller = sys._getframe(2).f_globals["__name__"]
+        if caller not in EXEMPT_CALLERS:
+            raise UncountedCall(f"{path} waits for a network in {caller}: count it (gateway.api.in_flight)")
+
+    request_started.connect(begin)
+    request_finished.connect(end)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(transactions, "assert_no_transaction", judged)
+            patch.setattr(Bulkhead, "enter", counted_enter)
+            patch.setattr(Bulkhead, "leave", counted_leave)
+            yield
+    finally:
+        request_started.disconnect(begin)
+        request_finished.disconnect(end)
