@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from cryptography.fernet import InvalidToken
 from django.contrib import admin
 from django.contrib.admin import SimpleListFilter
 from django.db.models import QuerySet
@@ -9,6 +10,7 @@ from django.http import HttpRequest
 
 from gateway import ids
 from tenants.staff.read_only_admin import HistoryAdmin, Period, TenantRowsAdmin, display
+from webhooks import custom_headers
 from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
 
@@ -38,6 +40,13 @@ class EndpointAdmin(TenantRowsAdmin):
         "url",
         "description",
         "event_types",
+        "waba_ids",
+        "phone_number_ids",
+        "statuses",
+        "uid",
+        "metadata",
+        "header_names",
+        "timeout_seconds",
         "shown_status",
         "verified_at",
         "secret_prefix",
@@ -49,7 +58,14 @@ class EndpointAdmin(TenantRowsAdmin):
         "disabled_at",
         "created_at",
     )
-    readonly_fields = ("owner", "shown_status")
+    readonly_fields = ("owner", "shown_status", "header_names")
+
+    @display(description="Headers")
+    def header_names(self, endpoint: Endpoint) -> str:
+        try:
+            return ", ".join(custom_headers.unpacked(endpoint.headers))
+        except InvalidToken:
+            return "cannot be read: no key of ENCRYPTION_KEYS opens them"
 
     @display(description="Status", label=ENDPOINT_LABELS)
     def shown_status(self, endpoint: Endpoint) -> str:

@@ -6,17 +6,19 @@ as it was when it was pinged (decision "Webhooks to customers").
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from cryptography.fernet import InvalidToken
 from django.db import IntegrityError, transaction
 
 from gateway.api.errors import Conflict, InvalidRequest, NotFound, WebhookVerifyFailed
 from gateway.clock import now
 from tenants import audit, checklist, mail
 from tenants.models import ApiKey, Tenant
-from webhooks import signals, signed_request, verify_ping, wake_up
+from webhooks import custom_headers, signals, signed_request, verify_ping, wake_up
 from webhooks.models import Endpoint
 from webhooks.signing import new_secret, shown_prefix
 from webhooks.verify_ping import Ping
@@ -24,7 +26,18 @@ from webhooks.verify_ping import Ping
 MOST_ENDPOINTS = 20
 """Of a tenant, in each environment."""
 
-SETTABLE = ("url", "description", "event_types", "waba_ids", "phone_number_ids", "uid", "metadata")
+SETTABLE = (
+    "url",
+    "description",
+    "event_types",
+    "waba_ids",
+    "phone_number_ids",
+    "statuses",
+    "uid",
+    "metadata",
+    "headers",
+    "timeout_seconds",
+)
 """Columns that a caller gives at creation and may change."""
 
 ACTIVE, PAUSED, DISABLED = Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED, Endpoint.Status.DISABLED
@@ -57,12 +70,13 @@ def create(
 ) -> Endpoint:
     """A new endpoint, with the caller's secret or a random one, verified by a ping unless it shall stay pending.
 
-    `given` are values of `SETTABLE` columns, the url among them.
+    `given` are values of `SETTABLE` columns, the url among them, `headers` as a mapping.
 
     Raises InvalidRequest when the tenant has 20 already, WebhookVerifyFailed (with the id and the secret in its
     details) when the ping fails: the endpoint exists then and stays pending.
     """
     secret = secret or new_secret()
+    given = _with_headers(given, None)
     with _uid_of_its_own(), transaction.atomic():
         Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
         if Endpoint.objects.for_environment(tenant_id, environment).count() >= MOST_ENDPOINTS:
@@ -116,13 +130,17 @@ def change(*, tenant_id: UUID, environment: str, endpoint_id: UUID, changes: dic
     url, status = changes.get("url", seen.url), changes.get("status")
     is_pinged = url != seen.url or (status == ACTIVE and not _is_verified(seen))
     if is_pinged:
-        verify_ping.passed(seen, url=url)
+        as_wanted = copy(seen)
+        _set(as_wanted, changes)
+        verify_ping.passed(as_wanted)
     with _uid_of_its_own(), transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
         is_as_seen = _standing(endpoint) == _standing(seen)
-        for field in SETTABLE:
-            if field in changes:
-                setattr(endpoint, field, changes[field])
+        _set(endpoint, changes)
+        if "headers" in changes and endpoint.secret_unreadable_since is not None:
+            # New headers may be what was missing: the next claim finds out.
+            endpoint.secret_unreadable_since = endpoint.circuit_open_until = None
+            wake_up.after_commit()
         if is_pinged:
             if endpoint.url != url:
                 raise Conflict("The endpoint's url changed while it was being verified.")
@@ -211,6 +229,39 @@ def _uid_of_its_own() -> Iterator[None]:
         if "endpoint_once_per_uid" in str(error):
             raise InvalidRequest.of(uid="Another endpoint has this uid already.") from None
         raise
+
+
+def _set(endpoint: Endpoint, changes: dict[str, Any]) -> None:
+    """Give an endpoint the values of `SETTABLE` columns that a change names."""
+    if "headers" in changes:
+        stored = None if changes["headers"] is None else _stored_headers(endpoint)
+        changes = _with_headers(changes, stored)
+    for field in SETTABLE:
+        if field in changes:
+            setattr(endpoint, field, changes[field])
+
+
+def _stored_headers(endpoint: Endpoint) -> str | None:
+    """The headers that masks may stand for; none when no key opens them."""
+    try:
+        return endpoint.headers
+    except InvalidToken:
+        return None
+
+
+def _with_headers(given: dict[str, Any], stored: str | None) -> dict[str, Any]:
+    """The values with `headers` as the column holds them. Raises InvalidRequest."""
+    if not given.get("headers"):
+        return {**given, "headers": None} if "headers" in given else given
+    try:
+        headers = custom_headers.merged(given["headers"], stored)
+    except KeyError as error:
+        raise InvalidRequest.of(
+            headers=f"No value of `{error.args[0]}` is stored that the mask could keep."
+        ) from None
+    if problem := custom_headers.problem(headers):
+        raise InvalidRequest.of(headers=problem)
+    return {**given, "headers": custom_headers.packed(headers)}
 
 
 def _is_verified(endpoint: Endpoint) -> bool:

@@ -43,12 +43,14 @@ def send(endpoint: Endpoint, *, event_type: str) -> Sent:
         "test": True,
     }
     body = orjson.dumps(event)
+    target = signed_request.target_of(endpoint, at=at)
     headers = signed_request.headers(
-        keys=signed_request.target_of(endpoint, at=at).keys,
+        keys=target.keys,
         message_id=public_id,
         timestamp=int(at.timestamp()),
         body=body,
         event_type=event_type,
+        custom=target.headers,
     )
     answer = post_once(
         endpoint.url,

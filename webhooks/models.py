@@ -59,6 +59,12 @@ class Endpoint(models.Model):
     waba_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
     phone_number_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
     """The accounts and numbers whose events it gets; null is all, also events of no account or number."""
+    statuses = ArrayField(models.CharField(max_length=20), null=True, blank=True)
+    """Which `message.status` events it gets; null is all. Events of other types are not concerned."""
+    headers = EncryptedTextField(purpose="webhook_headers", null=True, blank=True)
+    """JSON of the caller's headers, sent with every request to it (`custom_headers.py`)."""
+    timeout_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
+    """For one delivery attempt in all; null is 15."""
     uid = models.CharField(max_length=255, null=True, blank=True)
     metadata = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
     """The caller's own id and notes; never sent."""

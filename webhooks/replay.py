@@ -91,6 +91,7 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
             body=body,
         ),
         allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
+        total_timeout=target.timeout,
     )
     return Outcome(
         replay.id,

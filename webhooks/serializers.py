@@ -3,32 +3,38 @@
 from datetime import datetime
 from typing import Any
 
+from cryptography.fernet import InvalidToken
 from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from gateway import ids
 from gateway.outbound.client import InvalidUrlError, validate_url
-from webhooks import endpoint_health, example_event, replay
+from webhooks import custom_headers, endpoint_health, example_event, replay
 from webhooks.endpoint_health import Hold
-from webhooks.events.types import ALL, EVENT_TYPES
+from webhooks.events.types import ALL, EVENT_TYPES, STATUSES
 from webhooks.models import Delivery, Endpoint
 from webhooks.signing import is_secret
 
 MOST_IDS = 500
 MOST_METADATA, LONGEST_NAME = 50, 40
+LONGEST_TIMEOUT = 30
 
 
-class EventTypesField(serializers.ListField):
-    """A list of event types, or of `*` for all; each once, in the caller's order."""
+class EachOnceField(serializers.ListField):
+    """A list without repetitions, in the caller's order."""
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        return list(dict.fromkeys(super().to_internal_value(data)))
+
+
+class EventTypesField(EachOnceField):
+    """Event types, or `*` for all."""
 
     child = serializers.ChoiceField(choices=[ALL, *EVENT_TYPES])
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(allow_empty=False, max_length=len(EVENT_TYPES) + 1, **kwargs)
-
-    def to_internal_value(self, data: Any) -> list[str]:
-        return list(dict.fromkeys(super().to_internal_value(data)))
 
 
 class UrlField(serializers.CharField):
@@ -57,16 +63,24 @@ class SecretField(serializers.CharField):
         return secret
 
 
-class IdsField(serializers.ListField):
-    """Ids of accounts or numbers, each once; null for all."""
+class IdsField(EachOnceField):
+    """Ids of accounts or numbers; null for all."""
 
     child = serializers.RegexField(r"\A[0-9]{1,64}\Z")
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(required=False, allow_null=True, allow_empty=False, max_length=MOST_IDS, **kwargs)
 
-    def to_internal_value(self, data: Any) -> list[str]:
-        return list(dict.fromkeys(super().to_internal_value(data)))
+
+class StatusesField(EachOnceField):
+    """Statuses of messages; null for all."""
+
+    child = serializers.ChoiceField(choices=STATUSES)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            required=False, allow_null=True, allow_empty=False, max_length=len(STATUSES), **kwargs
+        )
 
 
 class MetadataField(serializers.DictField):
@@ -83,11 +97,22 @@ class MetadataField(serializers.DictField):
         return metadata
 
 
+class HeadersField(serializers.DictField):
+    """Headers of the caller's, sent with every request to the endpoint; their values are never shown again."""
+
+    child = serializers.CharField(max_length=custom_headers.MOST_BYTES)
+
+
 class EndpointSettings(serializers.Serializer[dict[str, Any]]):
     """What is the same at creation and in a change."""
 
     waba_ids = IdsField()
     phone_number_ids = IdsField()
+    statuses = StatusesField()
+    headers = HeadersField(required=False, allow_null=True)
+    timeout_seconds = serializers.IntegerField(
+        required=False, allow_null=True, min_value=1, max_value=LONGEST_TIMEOUT
+    )
     uid = serializers.CharField(required=False, allow_null=True, max_length=255)
     metadata = MetadataField(required=False)
 
@@ -161,6 +186,7 @@ class QueuedOut(serializers.Serializer[dict[str, Any]]):
 
 class EndpointOut(serializers.ModelSerializer[Endpoint]):
     metadata = serializers.DictField(child=serializers.CharField())
+    headers = serializers.SerializerMethodField()
 
     class Meta:
         model = Endpoint
@@ -172,8 +198,11 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
             "event_types",
             "waba_ids",
             "phone_number_ids",
+            "statuses",
             "uid",
             "metadata",
+            "headers",
+            "timeout_seconds",
             "status",
             "verified_at",
             "secret_prefix",
@@ -181,6 +210,13 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
             "last_success_at",
             "consecutive_failures",
         ]
+
+    def get_headers(self, endpoint: Endpoint) -> dict[str, str]:
+        """The names, each with a mask for its value; none when no key opens them."""
+        try:
+            return dict.fromkeys(custom_headers.unpacked(endpoint.headers), custom_headers.MASK)
+        except InvalidToken:
+            return {}
 
 
 class EndpointReasonOut(serializers.Serializer[endpoint_health.Reason]):
@@ -229,7 +265,11 @@ class NewEndpointOut(EndpointOut):
     """With the secret: the answer of create alone."""
 
     class Meta(EndpointOut.Meta):
-        fields = [*EndpointOut.Meta.fields[:11], "secret", *EndpointOut.Meta.fields[11:]]
+        fields = [
+            name
+            for shown in EndpointOut.Meta.fields
+            for name in (("secret", shown) if shown == "secret_prefix" else (shown,))
+        ]
 
 
 class RotatedSecretOut(serializers.ModelSerializer[Endpoint]):

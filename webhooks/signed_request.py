@@ -1,6 +1,6 @@
 """One attempt at a delivery: sign, address, post. Used by the dispatcher, by single replays and by the ping."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +13,8 @@ from django.conf import settings
 from gateway import ids
 from gateway.api.errors import Conflict
 from gateway.encryption import decrypt
-from gateway.outbound.client import Answer
+from gateway.outbound.client import TOTAL_TIMEOUT, Answer
+from webhooks import custom_headers
 from webhooks.models import Endpoint
 from webhooks.signing import key_of, signature
 
@@ -21,19 +22,27 @@ EXCERPT_CHARACTERS = 500
 
 
 class UnreadableSecret(Conflict):
-    """No key of ENCRYPTION_KEYS opens an endpoint's signing secret: nothing can be signed until it has a new one."""
+    """No key of ENCRYPTION_KEYS opens an endpoint's signing secret or its headers: nothing can be sent until it has
+    new ones."""
 
-    message = "The endpoint's signing secret cannot be read."
-    hint = "Give it a new one: POST /v1/webhooks/{endpoint_id}/rotate-secret."
+    message = "The endpoint's signing secret or its headers cannot be read."
+    hint = (
+        "Give it new ones: POST /v1/webhooks/{endpoint_id}/rotate-secret, and its `headers` again with "
+        "PATCH /v1/webhooks/{endpoint_id}."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a delivery goes and which keys sign it: the newest, and the one before during an overlap."""
+    """Where a delivery goes, and how. The keys that sign it are the newest, and the one before during an overlap."""
 
     endpoint_id: UUID
     url: str
     keys: tuple[bytes, ...] = field(repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """The caller's own."""
+    timeout: float = TOTAL_TIMEOUT
+    """Seconds for one attempt in all."""
 
 
 def target(
@@ -43,9 +52,14 @@ def target(
     secret: str,
     previous_secret: str | None,
     previous_expires_at: datetime | None,
+    headers: str | None,
+    timeout_seconds: int | None,
     at: datetime,
 ) -> Target:
-    """The target of an endpoint's row as the database has it: secrets are ciphertexts. Raises `UnreadableSecret`."""
+    """The target of an endpoint's row as the database has it: secrets and headers are ciphertexts.
+
+    Raises `UnreadableSecret`.
+    """
     overlaps = previous_expires_at is not None and previous_expires_at > at
     return Target(
         endpoint_id,
@@ -56,6 +70,8 @@ def target(
                 decrypt(previous_secret, purpose="webhook_secret") if previous_secret and overlaps else None
             ),
         ),
+        _headers(lambda: custom_headers.decrypted(headers)),
+        timeout_seconds or TOTAL_TIMEOUT,
     )
 
 
@@ -67,6 +83,8 @@ def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
         endpoint.id,
         endpoint.url,
         _keys(lambda: endpoint.secret, lambda: endpoint.previous_secret if overlaps else None),
+        _headers(lambda: custom_headers.unpacked(endpoint.headers).items()),
+        endpoint.timeout_seconds or TOTAL_TIMEOUT,
     )
 
 
@@ -91,11 +109,26 @@ def _keys(newest: Callable[[], str], previous: Callable[[], str | None]) -> tupl
     return tuple(keys)
 
 
+def _headers(stored: Callable[[], Iterable[tuple[str, str]]]) -> tuple[tuple[str, str], ...]:
+    """The caller's headers. A receiver that asks for a credential would refuse what comes without them."""
+    try:
+        return tuple(stored())
+    except InvalidToken:
+        raise UnreadableSecret from None
+
+
 def headers(
-    *, keys: tuple[bytes, ...], message_id: str, timestamp: int, body: bytes, event_type: str
+    *,
+    keys: tuple[bytes, ...],
+    message_id: str,
+    timestamp: int,
+    body: bytes,
+    event_type: str,
+    custom: Iterable[tuple[str, str]] = (),
 ) -> dict[str, str]:
     """The headers of every signed POST; `timestamp` is this attempt's, in epoch seconds."""
     return {
+        **dict(custom),
         "Content-Type": "application/json",
         "User-Agent": f"{settings.SERVICE_NAME}/{settings.API_VERSION}",
         "webhook-id": message_id,
@@ -123,6 +156,7 @@ def delivery_headers(
             timestamp=timestamp,
             body=body,
             event_type=event_type,
+            custom=to.headers,
         ),
         "X-Service-Delivery": ids.encode(ids.DELIVERY, delivery_id),
         "X-Service-Attempt": str(attempt),

@@ -28,9 +28,9 @@ class Ping:
     body_excerpt: str
 
 
-def passed(endpoint: Endpoint, *, url: str | None = None) -> Ping:
-    """Ping an endpoint, or the `url` that it shall get. Raises WebhookVerifyFailed when the ping does not pass."""
-    answer = ping(endpoint, url=url)
+def passed(endpoint: Endpoint) -> Ping:
+    """Ping an endpoint. Raises WebhookVerifyFailed when the ping does not pass."""
+    answer = ping(endpoint)
     if not answer.passed:
         raise WebhookVerifyFailed(
             details={
@@ -43,19 +43,21 @@ def passed(endpoint: Endpoint, *, url: str | None = None) -> Ping:
     return answer
 
 
-def ping(endpoint: Endpoint, *, url: str | None = None) -> Ping:
+def ping(endpoint: Endpoint) -> Ping:
     """POST a signed challenge. It passes with a 2xx that carries the challenge as text or as JSON, within 5 seconds."""
     challenge = secrets.token_urlsafe(24)
     body = orjson.dumps({"type": PING_TYPE, "challenge": challenge})
+    target = signed_request.target_of(endpoint, at=now())
     answer = post_once(
-        url or endpoint.url,
+        target.url,
         body,
         signed_request.headers(
-            keys=signed_request.target_of(endpoint, at=now()).keys,
+            keys=target.keys,
             message_id=ids.encode("ping_", ids.uuid7()),
             timestamp=int(now().timestamp()),
             body=body,
             event_type=PING_TYPE,
+            custom=target.headers,
         ),
         allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
         total_timeout=settings.WEBHOOK_VERIFY_TIMEOUT_MS / 1000,

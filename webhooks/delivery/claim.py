@@ -40,7 +40,7 @@ _READY = (
     BUSY
     + """
 SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id,
-       e.url, e.secret, e.previous_secret, e.previous_secret_expires_at,
+       e.url, e.secret, e.previous_secret, e.previous_secret_expires_at, e.headers, e.timeout_seconds,
        e.secret_unreadable_since IS NOT NULL, now()
 FROM busy
 LEFT JOIN webhooks_endpoint e ON e.id = busy.endpoint_id
@@ -87,7 +87,8 @@ WHERE d.id = ANY(%(ids)s::uuid[]) AND d.id BETWEEN %(first)s AND %(last)s
   AND t.id = d.tenant_id AND t.status = 'active'
   AND e.id = d.event_id AND e.id BETWEEN %(first)s AND %(last)s
 RETURNING d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type, d.attempts, now(),
-    p.url, p.secret, p.previous_secret, p.previous_secret_expires_at, p.secret_unreadable_since IS NOT NULL,
+    p.url, p.secret, p.previous_secret, p.previous_secret_expires_at, p.headers, p.timeout_seconds,
+    p.secret_unreadable_since IS NOT NULL,
     {envelope.READ}
 """  # noqa: S608 - only column names are formatted in
 
@@ -158,7 +159,7 @@ class Claim(NamedTuple):
 
 
 class _Busy(NamedTuple):
-    """A row of `_READY`: an endpoint that has open deliveries; secrets are ciphertexts."""
+    """A row of `_READY`: an endpoint that has open deliveries; secrets and headers are ciphertexts."""
 
     endpoint_id: UUID
     is_deleted: bool
@@ -168,6 +169,8 @@ class _Busy(NamedTuple):
     secret: str
     previous_secret: str | None
     previous_expires_at: datetime | None
+    headers: str | None
+    timeout_seconds: int | None
     is_unreadable: bool
     """Whether the secret could not be read the last time."""
     at: datetime
@@ -180,6 +183,8 @@ class _Busy(NamedTuple):
             secret=self.secret,
             previous_secret=self.previous_secret,
             previous_expires_at=self.previous_expires_at,
+            headers=self.headers,
+            timeout_seconds=self.timeout_seconds,
             at=self.at,
         )
 
@@ -271,7 +276,16 @@ def claiming_fresh(fresh: Sequence[Fresh]) -> Statements[list[Claimed]]:
     for columns in rows:
         row = _Leased(*columns[:_LEASED_COLUMNS])
         leased.append(row)
-        url, secret, previous_secret, previous_expires_at, is_unreadable, *event = columns[_LEASED_COLUMNS:]
+        (
+            url,
+            secret,
+            previous_secret,
+            previous_expires_at,
+            headers,
+            timeout_seconds,
+            is_unreadable,
+            *event,
+        ) = columns[_LEASED_COLUMNS:]
         events[row.event_id] = event
         endpoints[row.endpoint_id] = _Busy(
             endpoint_id=row.endpoint_id,
@@ -282,6 +296,8 @@ def claiming_fresh(fresh: Sequence[Fresh]) -> Statements[list[Claimed]]:
             secret=secret,
             previous_secret=previous_secret,
             previous_expires_at=previous_expires_at,
+            headers=headers,
+            timeout_seconds=timeout_seconds,
             is_unreadable=is_unreadable,
             at=row.at,
         )

@@ -22,7 +22,7 @@ from gateway.clock import isoformat_of
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import LoopConnection, Statements
 from gateway.monitoring import metrics
-from gateway.outbound.client import Outbound
+from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
 from webhooks.delivery.claim import Claimed, claiming, claiming_fresh, giving_back
 from webhooks.delivery.listener import Listener
 from webhooks.delivery.record import Outcome
@@ -270,7 +270,7 @@ class _Dispatcher:
             delivery, endpoint, tenant = await self.claimed.get()
             try:
                 # One that waited too long for its sender is left to its lease, which could end while it is under way.
-                if time.monotonic() - delivery.claimed_monotonic < self.longest_wait:
+                if time.monotonic() - delivery.claimed_monotonic < self._longest_wait(delivery):
                     self.recorder.add(await self._deliver(delivery, endpoint))
             except Exception:
                 # The lease runs out and the delivery is claimed again: an error here must not end the others.
@@ -283,6 +283,10 @@ class _Dispatcher:
                 tenant.taken -= 1
                 self.freed.set()
                 self.claimed.task_done()
+
+    def _longest_wait(self, delivery: Claimed) -> float:
+        """Seconds that a delivery may wait for its sender and still end within its lease."""
+        return self.longest_wait - max(0.0, delivery.target.timeout - TOTAL_TIMEOUT)
 
     async def _deliver(self, delivery: Claimed, endpoint: _Share) -> Outcome:
         size = delivery.size
@@ -319,6 +323,7 @@ class _Dispatcher:
                 timestamp=int(timestamp),
                 body=body,
             ),
+            total_timeout=delivery.target.timeout,
         )
         if answer.ok and answer.ms < SLOW_MS:
             endpoint.cap = min(endpoint.cap + 1, self.capacity - self.capacity // RESERVE)

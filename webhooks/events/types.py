@@ -23,3 +23,6 @@ EVENT_TYPES = (
     "meta.other",
 )
 ALL = "*"
+
+STATUSES = ("sent", "delivered", "read", "played", "failed", "deleted")
+"""What a `message.status` event tells of a message (upstream fact 3.5)."""

@@ -1,5 +1,6 @@
 """From publish to the customer's server: signed, byte for byte, retried, isolated, fenced."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from gateway import ids
 from gateway.clock import now
 from tenants.models import Tenant
 from tests.fixtures import Api
-from tests.receiver import Receiver
+from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish
@@ -213,3 +214,26 @@ def test_publish_outside_a_transaction_is_refused(tenant: Tenant) -> None:
             tenant_id=tenant.id,
             events=[NewEvent(type="meta.other", environment="live", dedupe_key="k", data=orjson.dumps({}))],
         )
+
+
+@pytest.mark.parametrize(("timeout_seconds", "error"), [(1, "timeout"), (None, None)])
+def test_an_attempt_ends_with_the_endpoints_own_time_out(
+    api: Api,
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    timeout_seconds: int | None,
+    error: str | None,
+) -> None:
+    async def slowly(_: Received) -> web.Response:
+        await asyncio.sleep(1.3)
+        return web.Response(text="ok")
+
+    api.patch(f"/v1/webhooks/{endpoint['id']}", {"timeout_seconds": timeout_seconds})
+    receiver.answer = slowly
+    publish_one(tenant)
+    dispatcher.run()
+    (delivery,) = Delivery.objects.all()
+    assert delivery.last_error == error
+    replayed = api.post(f"/v1/webhook-deliveries/{delivery.public_id}/replay").json()
+    assert (replayed["last_response_ms"] < 1300) is (error is not None)

@@ -61,17 +61,49 @@ def test_events_of_the_chosen_accounts_and_numbers_are_delivered_and_replayed_as
     assert answer.json()["count"] == len(expected), "those from before the endpoint"
 
 
+@pytest.mark.parametrize(
+    ("statuses", "wanted"),
+    [
+        (None, "sent delivered read failed:49152 text"),
+        (["read", "failed"], "read failed:49152 text"),
+        (["sent"], "sent text"),
+    ],
+)
+def test_only_the_chosen_statuses_are_delivered_and_replayed_as_missed(
+    api: Api, tenant: Tenant, receiver: Receiver, statuses: list[str] | None, wanted: str
+) -> None:
+    def publish(wamid: str) -> set[str]:
+        for status in ("sent", "delivered", "read", "failed:49152"):
+            publish_one(tenant, f"status:{wamid}:{status}", type="message.status", wamid=wamid)
+        publish_one(tenant, f"msg:{wamid}", wamid=wamid)
+        return {f"msg:{wamid}" if name == "text" else f"status:{wamid}:{name}" for name in wanted.split()}
+
+    publish("wamid.before")
+    endpoint = make(api, receiver, statuses=statuses)
+    assert endpoint["statuses"] == statuses
+    expected = publish("wamid.with:colon=")
+    keys = dict(Event.objects.values_list("id", "dedupe_key"))
+    assert {keys[row.event_id] for row in Delivery.objects.all()} == expected
+    hour = timedelta(hours=1)
+    range_ = {"from": isoformat(now() - hour), "to": isoformat(now() + hour)}
+    path = f"/v1/webhooks/{endpoint['id']}/replay"
+    answer = api.post(path, {**range_, "status": ["missed"], "preview": True})
+    assert answer.json()["count"] == len(expected), "those from before the endpoint"
+
+
 def test_settings_are_shown_and_changed(api: Api, receiver: Receiver) -> None:
     given = {
         "waba_ids": ["1"],
         "phone_number_ids": ["10", "20"],
+        "statuses": ["read", "failed"],
+        "timeout_seconds": 30,
         "uid": "shop-17",
         "metadata": {"team": "orders", "note": ""},
     }
     endpoint = make(api, receiver, **{**given, "phone_number_ids": ["10", "20", "10"]})
     assert {name: endpoint[name] for name in given} == given
     path = f"/v1/webhooks/{endpoint['id']}"
-    new: dict[str, Any] = {"waba_ids": None, "phone_number_ids": None, "uid": None, "metadata": {}}
+    new: dict[str, Any] = {**dict.fromkeys(given), "metadata": {}}
     changed = api.patch(path, new).json()
     assert {name: changed[name] for name in given} == new
     assert len(receiver.pings) == 1
@@ -84,6 +116,11 @@ def test_settings_are_shown_and_changed(api: Api, receiver: Receiver) -> None:
         ({"waba_ids": "1"}, "waba_ids"),
         ({"phone_number_ids": ["+91"]}, "phone_number_ids"),
         ({"phone_number_ids": [str(n) for n in range(501)]}, "phone_number_ids"),
+        ({"statuses": []}, "statuses"),
+        ({"statuses": ["red"]}, "statuses"),
+        ({"timeout_seconds": 0}, "timeout_seconds"),
+        ({"timeout_seconds": 31}, "timeout_seconds"),
+        ({"timeout_seconds": 1.5}, "timeout_seconds"),
         ({"uid": ""}, "uid"),
         ({"uid": "x" * 256}, "uid"),
         ({"metadata": []}, "metadata"),

@@ -27,8 +27,8 @@ from webhooks.tests.delivering import publish_one
 pytestmark = pytest.mark.django_db(transaction=True)
 
 FIELDS = [
-    "id", "environment", "url", "description", "event_types", "waba_ids", "phone_number_ids", "uid",
-    "metadata", "status", "verified_at", "secret_prefix",
+    "id", "environment", "url", "description", "event_types", "waba_ids", "phone_number_ids", "statuses", "uid",
+    "metadata", "headers", "timeout_seconds", "status", "verified_at", "secret_prefix",
     "previous_secret_expires_at", "last_success_at", "consecutive_failures",
 ]  # fmt: skip
 
@@ -52,7 +52,8 @@ class TestCreate:
         answer = api.post("/v1/webhooks", {"url": receiver.url, "description": "shop"})
         assert answer.status_code == 201
         body = answer.json()
-        assert list(body) == [*FIELDS[:11], "secret", *FIELDS[11:]]
+        at = FIELDS.index("secret_prefix")
+        assert list(body) == [*FIELDS[:at], "secret", *FIELDS[at:]]
         assert body["secret"].startswith("whsec_")
         assert body["secret"].startswith(body["secret_prefix"])
         assert (body["status"], body["event_types"], body["description"]) == ("active", ["*"], "shop")
