@@ -244,9 +244,10 @@ def _set(endpoint: Endpoint, changes: dict[str, Any]) -> None:
 def _stored_headers(endpoint: Endpoint) -> str | None:
     """The headers that masks may stand for; none when no key opens them."""
     try:
-        return endpoint.headers
+        stored: str | None = endpoint.headers
     except InvalidToken:
         return None
+    return stored
 
 
 def _with_headers(given: dict[str, Any], stored: str | None) -> dict[str, Any]:
