@@ -12,8 +12,9 @@ import structlog
 from edge import health, messages, notifications
 from edge.request import ClientGone, Receive, Request, Scope, Send
 from gateway import ids
-from gateway.api import timing
+from gateway.api import finished, timing
 from gateway.api.errors import MethodNotAllowed, NotFound, as_service_error, error_reply
+from gateway.api.finished import FinishedCall
 from gateway.api.middleware import check_version, service_headers
 from gateway.api.reply import Reply
 
@@ -38,7 +39,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         return
     started = perf_counter()
     timing.start()
-    request = Request(scope, receive, ids.encode(ids.REQUEST, ids.uuid7()))
+    request = Request(scope, receive, ids.uuid7())
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(request_id=request.request_id)
     try:
@@ -90,10 +91,24 @@ async def _send(reply: Reply, request: Request, started: float, send: Send) -> N
         lines.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": reply.status, "headers": lines})
     await send({"type": "http.response.body", "body": reply.body})
+    route = request.path if request.path in ROUTES else None
+    if request.caller is not None:
+        finished.tell(
+            FinishedCall(
+                request_id=request.request_uuid,
+                caller=request.caller,
+                method=request.method,
+                route=route,
+                status=reply.status,
+                error_code=finished.error_code_of(reply.status, reply.body),
+                own_ms=own_ms,
+                upstream_ms=meta_ms,
+            )
+        )
     log.info(
         "request",
         method=request.method,
-        route=request.path if request.path in ROUTES else None,
+        route=route,
         status=reply.status,
         wb_ms=own_ms,
         meta_ms=meta_ms,

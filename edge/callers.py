@@ -20,6 +20,7 @@ async def admitted_caller(request: Request) -> Caller:
     caller = recalled_caller_for(token) or await _threads.run(caller_for, token, chosen)
     if caller is None:
         raise await _threads.run(refusal, token)
+    request.caller = caller
     check_tenant_caller(caller, chosen)
     admission = throttling.admit_at_once(caller)
     if admission is None:

@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
+from uuid import UUID
 
 from django.http import QueryDict
 
+from gateway import ids
+from gateway.api.authentication import Caller
 from gateway.api.errors import PayloadTooLarge, RequestTimeout, ServiceUnavailable
 
 Scope = MutableMapping[str, Any]
@@ -52,19 +55,24 @@ class Request:
         "_receive",
         "admission_headers",
         "body_is_read",
+        "caller",
         "headers",
         "method",
         "path",
         "query_string",
         "request_id",
+        "request_uuid",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, request_id: str) -> None:
+    def __init__(self, scope: Scope, receive: Receive, request_uuid: UUID) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query_string: bytes = scope["query_string"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.request_id = request_id
+        self.request_uuid = request_uuid
+        self.request_id = ids.encode(ids.REQUEST, request_uuid)
+        self.caller: Caller | None = None
+        """Who calls, once the headers were judged; also of a request that is then refused."""
         self.admission_headers: Mapping[str, str] = {}
         self.body_is_read = not (
             self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers

@@ -101,6 +101,8 @@ BATCH_LEASE_SECONDS: float = env.float("BATCH_LEASE_SECONDS", 15.0)
 # --- Keeping ------------------------------------------------------------------------------------------
 EVENT_METADATA_DAYS: int = env.int("EVENT_METADATA_DAYS", 730)
 UNROUTED_DAYS: int = env.int("UNROUTED_DAYS", 30)
+REQUEST_LOG_DAYS: int = env.int("REQUEST_LOG_DAYS", 7)
+"""How long the lines of the request log are kept; 0: there is no request log."""
 
 # --- The service's own API ------------------------------------------------------------------------------
 API_RATE_PER_SECOND: float = env.float("API_RATE_PER_SECOND", 200.0)
@@ -185,6 +187,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "gateway",
+    "gateway.request_log.apps.RequestLogConfig",
     "tenants",
     "webhooks",
     "phone_numbers",

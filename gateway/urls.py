@@ -23,6 +23,7 @@ urlpatterns = [
     path("v1/health/live", LiveView.as_view(), name="health-live"),
     path("v1/health/ready", ReadyView.as_view(), name="health-ready"),
     path("v1/", include("webhooks.urls")),
+    path("v1/", include("gateway.request_log.urls")),
     path("v1/", include("phone_numbers.urls")),
     path("v1/", include("tenants.urls")),
     path("v1/", include("billing.urls")),

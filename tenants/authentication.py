@@ -26,15 +26,21 @@ def caller_for(token: str, chosen_tenant: str | None) -> Caller | None:
     if facts is None or not facts.usable:
         return None
     api_keys.note_used(facts.id)
-    environment: Environment = "test" if facts.environment == "test" else "live"
     if facts.tenant_id is not None:
         tenant = key_cache.tenant_by_id(facts.tenant_id)
-        return Caller("tenant_key", environment, tenant=tenant, key_id=facts.id) if tenant else None
+        return _tenant_caller(token, facts, tenant) if tenant else None
     chosen = _uuid(chosen_tenant)
     tenant = key_cache.tenant_by_id(chosen) if chosen else None
     if tenant is not None and not _may_act_on(facts, tenant):
         tenant = None
-    return Caller("app_key", environment, tenant=tenant, app_id=facts.app_id, key_id=facts.id)
+    return Caller(
+        "app_key",
+        _environment(facts),
+        tenant=tenant,
+        app_id=facts.app_id,
+        key_id=facts.id,
+        key_prefix=_prefix(token),
+    )
 
 
 def recalled_caller_for(token: str) -> Caller | None:
@@ -45,8 +51,21 @@ def recalled_caller_for(token: str) -> Caller | None:
     facts, tenant = recalled
     if not facts.usable or api_keys.must_note_use(facts.id):
         return None
-    environment: Environment = "test" if facts.environment == "test" else "live"
-    return Caller("tenant_key", environment, tenant=tenant, key_id=facts.id)
+    return _tenant_caller(token, facts, tenant)
+
+
+def _tenant_caller(token: str, facts: key_cache.KeyFacts, tenant: TenantFacts) -> Caller:
+    return Caller(
+        "tenant_key", _environment(facts), tenant=tenant, key_id=facts.id, key_prefix=_prefix(token)
+    )
+
+
+def _environment(facts: key_cache.KeyFacts) -> Environment:
+    return "test" if facts.environment == "test" else "live"
+
+
+def _prefix(key: str) -> str:
+    return key[: api_keys.PREFIX_CHARACTERS]
 
 
 class BearerAuthentication(BearerTokens):

@@ -269,6 +269,7 @@ class PartitionsThroughOut(serializers.Serializer[Any]):
     events = serializers.DateTimeField(allow_null=True)
     event_payloads = serializers.DateTimeField(allow_null=True)
     webhook_deliveries = serializers.DateTimeField(allow_null=True)
+    api_requests = serializers.DateTimeField(allow_null=True)
 
 
 class TokensHealthOut(serializers.Serializer[Any]):

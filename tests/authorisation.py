@@ -17,6 +17,7 @@ from billing.models import BillingProfile, BillingSnapshot, Invoice
 from gateway import ids as public_ids
 from gateway.api.authentication import AppCaller, ConsoleCaller, StaffCaller, TenantCaller
 from gateway.clock import now
+from gateway.request_log.models import ApiRequest
 from messaging.message_templates import mirror
 from messaging.models import Batch
 from phone_numbers.hosted_connect import sessions
@@ -175,6 +176,19 @@ def _credit_note(world: World) -> Ids:
     return {"credit_note_id": note.public_id}
 
 
+def _request_id(world: World) -> Ids:
+    request = ApiRequest.objects.create(
+        id=public_ids.uuid7(),
+        tenant_id=world.tenant.id,
+        environment="live",
+        method="GET",
+        status=200,
+        own_ms=1.0,
+        upstream_ms=0.0,
+    )
+    return {"request_id": request.public_id}
+
+
 PIN = {"pin": "123456"}
 
 ROWS: dict[str, Row] = {
@@ -226,6 +240,8 @@ ROWS: dict[str, Row] = {
     "POST /v1/webhooks/{endpoint_id}/replay": Row(
         _endpoint, {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
     ),
+    "GET /v1/requests": Row(),
+    "GET /v1/requests/{request_id}": Row(_request_id),
     "GET /v1/events": Row(),
     "GET /v1/events/{event_id}": Row(_event_id),
     "GET /v1/webhook-deliveries": Row(),

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.http import HttpResponseBase
 from django.test import Client, TestCase
 
-from gateway.api import throttling
+from gateway.api import finished, throttling
 from gateway.upstream.blocking_pool import blocking_pool
 from messaging.notifications import routing
 from tenants import api_keys, console_sessions, key_cache, platform_apps
@@ -20,6 +20,9 @@ from tests.contract import assert_in_contract
 
 # Tests make many people: a slow hash would only slow them down.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+# The request log writes from a thread of its own, outside of a test's transaction: its own tests let it listen.
+finished.forget_listeners()
 
 
 class Api:

@@ -47,6 +47,8 @@ class Caller:
     tenant: TenantFacts | None = None
     app_id: UUID | None = None
     key_id: UUID | None = None
+    key_prefix: str | None = None
+    """The key's first characters, as lists of keys show them."""
     user_id: int | None = None
     is_authenticated: bool = True
 

@@ -12,8 +12,10 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from gateway import ids
-from gateway.api import bodies, timing
+from gateway.api import bodies, finished, timing
+from gateway.api.authentication import Caller
 from gateway.api.errors import InvalidRequest, NotFound, ServiceError, error_response
+from gateway.api.finished import FinishedCall
 
 log = structlog.get_logger("gateway.request")
 
@@ -26,7 +28,8 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
     def middleware(request: HttpRequest) -> HttpResponseBase:
         started = perf_counter()
         timing.start()
-        request_id = ids.encode(ids.REQUEST, ids.uuid7())
+        request_uuid = ids.uuid7()
+        request_id = ids.encode(ids.REQUEST, request_uuid)
         request.request_id = request_id  # type: ignore[attr-defined]
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id)
@@ -49,11 +52,35 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
             wb_ms=own_ms,
             meta_ms=meta_ms,
         )
+        # A page's user is looked up when somebody asks for it: nobody does here.
+        caller = getattr(request, "user", None)
+        if type(caller) is Caller:
+            finished.tell(
+                FinishedCall(
+                    request_id=request_uuid,
+                    caller=caller,
+                    method=str(request.method),
+                    route=_route_of(request),
+                    status=response.status_code,
+                    error_code=finished.error_code_of(
+                        response.status_code, getattr(response, "content", b"")
+                    ),
+                    own_ms=own_ms,
+                    upstream_ms=meta_ms,
+                )
+            )
         return response
 
     # Django calls it when it has found the view, before any other middleware looks at the body.
     middleware.process_view = _bound_body  # type: ignore[attr-defined]
     return middleware
+
+
+def _route_of(request: HttpRequest) -> str | None:
+    """The pattern of the request's path; a view whose URL is a regular expression names its own."""
+    match = request.resolver_match
+    own: str | None = getattr(request, "route_template", None)
+    return own or (finished.template_of(match.route) if match else None)
 
 
 def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> HttpResponseBase | None:

@@ -33,18 +33,28 @@ class PartitionedTable:
     """
 
     name: str
-    interval: Literal["month", "week"]
+    interval: Literal["month", "week", "day"]
     key: Literal["id", "date"]
     ahead_days: int
     keep_days: Callable[[], int]
 
     def start_of(self, day: date) -> date:
         """The first day of the partition that holds a day."""
-        return day.replace(day=1) if self.interval == "month" else day - timedelta(days=day.weekday())
+        match self.interval:
+            case "month":
+                return day.replace(day=1)
+            case "week":
+                return day - timedelta(days=day.weekday())
+        return day
 
     def after(self, start: date) -> date:
         """The first day of the following partition."""
-        return self.start_of(start + timedelta(days=32)) if self.interval == "month" else start + timedelta(7)
+        match self.interval:
+            case "month":
+                return self.start_of(start + timedelta(days=32))
+            case "week":
+                return start + timedelta(days=7)
+        return start + timedelta(days=1)
 
     def bound(self, day: date) -> str:
         """The partition bound for the beginning of a day, as text."""

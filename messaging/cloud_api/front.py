@@ -29,6 +29,19 @@ _OPERATIONS = {
     "verify_code": "verify-code",
 }
 """Edges of a number that are operations of `/v1/numbers/{id}`."""
+KNOWN_EDGES = frozenset(
+    {
+        *_OPERATIONS,
+        "content",
+        "media",
+        "message_templates",
+        "messages",
+        "phone_numbers",
+        "subscribed_apps",
+        "whatsapp_business_profile",
+    }
+)
+"""Edges that the request log names; a caller may write anything in their place."""
 _JSON = re.compile(r"application/(?:[\w.]+\+)?json", re.IGNORECASE)
 
 
@@ -39,6 +52,7 @@ def graph(
 ) -> HttpResponseBase:
     """A call at a path of the Graph API."""
     _take_credential(request)
+    request.route_template = _template(edge, version)  # type: ignore[attr-defined]
     try:
         if node != "oauth":
             _admit(request)
@@ -46,6 +60,12 @@ def graph(
     except ServiceError as error:
         response = error_response(error, request)
     return in_graph_form(response, request, version=version or settings.META_GRAPH_VERSION)
+
+
+def _template(edge: str | None, version: str | None) -> str:
+    """The pattern of a Graph path for the request log: without the id, and with an edge's name where it is known."""
+    named = edge if edge in KNOWN_EDGES else "{edge}"
+    return ("/{version}" if version else "") + "/{node}" + (f"/{named}" if edge else "")
 
 
 @limited_by("MAX_MEDIA_REQUEST_BYTES")

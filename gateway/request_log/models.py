@@ -1,0 +1,54 @@
+"""Rows of the request log: one for each call of the API that acted on a tenant. Written by `recorder.py` alone."""
+
+from datetime import datetime
+from typing import ClassVar, Self
+from uuid import UUID
+
+from django.db import models
+
+from gateway import ids
+
+
+class RequestRows(models.QuerySet["ApiRequest"]):
+    """Calls that acted on a tenant in one of its environments."""
+
+    def for_environment(self, tenant_id: UUID, environment: str) -> Self:
+        """A tenant's own calls of one environment."""
+        return self.filter(tenant_id=tenant_id, environment=environment)
+
+
+class ApiRequest(models.Model):
+    """A finished call. Its id is the request's own (`X-Service-Request-Id`). Partitioned by day of its id."""
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    tenant_id = models.UUIDField()
+    environment = models.CharField(max_length=4)
+    method = models.CharField(max_length=16)
+    route = models.CharField(max_length=200, null=True)
+    """The pattern of the path, without the ids in it; null for a path that no route has."""
+    status = models.PositiveSmallIntegerField()
+    error_code = models.CharField(max_length=64, null=True)
+    key_prefix = models.CharField(max_length=16, null=True)
+    """The first characters of the API key; null for a console token."""
+    own_ms = models.FloatField()
+    upstream_ms = models.FloatField()
+
+    objects = RequestRows.as_manager()
+
+    class Meta:
+        db_table = "api_requests"
+        indexes: ClassVar = [
+            models.Index(fields=["tenant_id", "environment", "-id"], name="request_by_tenant")
+        ]
+
+    def __str__(self) -> str:
+        return self.public_id
+
+    @property
+    def public_id(self) -> str:
+        return ids.encode(ids.REQUEST, self.id)
+
+    @property
+    def created_at(self) -> datetime:
+        """When the call arrived: exactly the millisecond in the id."""
+        return ids.created_at(self.id)

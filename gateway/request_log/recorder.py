@@ -1,0 +1,127 @@
+"""Recorder of the request log: a bounded buffer, written in groups by a background thread.
+
+No call ever waits for it. What the buffer cannot take (the database is away, one tenant floods it) is dropped and
+counted. A crash loses the last second.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from uuid import UUID
+
+import orjson
+import structlog
+from django.conf import settings
+from django.db import connection
+
+from gateway.api.finished import FinishedCall
+from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.statements import bulk_cursor
+from gateway.monitoring import metrics
+from gateway.threads.debounce import Debounced
+
+log = structlog.get_logger(__name__)
+
+WRITE_SECONDS = 1.0
+MOST_WAITING = 20_000
+MOST_OF_ONE_TENANT = 4_000
+"""Of the buffer: beyond ten times its rate limit, a tenant that hammers at refusals loses lines of its own alone."""
+GROUP = 500
+LONGEST_METHOD = 16
+
+unlogged = metrics.Counter("gateway_requests_unlogged_total", "Calls that the request log could not take.")
+
+# The log may lose its last second anyway, so its commit does not wait for the disk.
+_INSERT = """
+INSERT INTO api_requests (id, tenant_id, environment, method, route, status, error_code, key_prefix, own_ms,
+                          upstream_ms)
+SELECT r.* FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unhurried, json_to_recordset(%s::json) AS r (
+    id uuid, tenant_id uuid, environment text, method text, route text, status int, error_code text, key_prefix text,
+    own_ms float8, upstream_ms float8
+)
+"""
+
+
+class Buffer:
+    """Calls that wait to be written, for any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: list[FinishedCall] = []
+        self._of_tenant: Counter[UUID] = Counter()
+
+    def add(self, call: FinishedCall, tenant_id: UUID) -> bool:
+        """Keep a call for the writer; False when there is no room for it."""
+        with self._lock:
+            if len(self._calls) >= MOST_WAITING or self._of_tenant[tenant_id] >= MOST_OF_ONE_TENANT:
+                return False
+            self._of_tenant[tenant_id] += 1
+            self._calls.append(call)
+            return True
+
+    def take(self) -> list[FinishedCall]:
+        """All that wait, oldest first."""
+        with self._lock:
+            calls, self._calls = self._calls, []
+            self._of_tenant.clear()
+            return calls
+
+
+_buffer = Buffer()
+
+
+def record(call: FinishedCall) -> None:
+    """Have a call written within about a second, unless the log is off."""
+    tenant = call.caller.tenant
+    if not settings.REQUEST_LOG_DAYS or tenant is None:
+        return
+    if _buffer.add(call, tenant.id):
+        _writer.ask()
+    else:
+        unlogged.add()
+
+
+def write() -> None:
+    """Write what waits. What the database does not take is dropped and counted."""
+    calls = _buffer.take()
+    written = 0
+    try:
+        for start in range(0, len(calls), GROUP):
+            group = calls[start : start + GROUP]
+            _insert(group)
+            written += len(group)
+    except DATABASE_UNAVAILABLE as error:
+        log.warning("request_log_unavailable", error=type(error).__name__, dropped=len(calls) - written)
+    finally:
+        if written < len(calls):
+            unlogged.add(len(calls) - written)
+        metrics.flush()
+
+
+def _insert(calls: Sequence[FinishedCall]) -> None:
+    try:
+        with bulk_cursor() as cursor:
+            cursor.execute(_INSERT, [orjson.dumps([_row(call) for call in calls]).decode()])
+    finally:
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+def _row(call: FinishedCall) -> dict[str, object]:
+    caller = call.caller
+    assert caller.tenant is not None  # noqa: S101 - `record` keeps calls on tenants alone
+    return {
+        "id": call.request_id,
+        "tenant_id": caller.tenant.id,
+        "environment": caller.effective_environment,
+        "method": call.method[:LONGEST_METHOD],
+        "route": call.route,
+        "status": call.status,
+        "error_code": call.error_code,
+        "key_prefix": caller.key_prefix,
+        "own_ms": call.own_ms,
+        "upstream_ms": call.upstream_ms,
+    }
+
+
+_writer = Debounced(write, seconds=WRITE_SECONDS)

@@ -1,0 +1,7 @@
+"""The partitioned table of the request log: one partition a day, dropped when `REQUEST_LOG_DAYS` are over."""
+
+from django.conf import settings
+
+from gateway.database.partitions import PartitionedTable, register
+
+REQUESTS = register(PartitionedTable("api_requests", "day", "id", 7, lambda: settings.REQUEST_LOG_DAYS))

@@ -1,0 +1,18 @@
+"""A request log that listens, written when a test says so."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gateway.api import finished
+from gateway.request_log import recorder
+
+
+@pytest.fixture
+def write(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Let the log listen; call the result to write what it heard, on the test's own connection."""
+    monkeypatch.setattr(recorder._writer, "ask", lambda: None)
+    finished.register(recorder.record)
+    yield recorder.write
+    finished.forget_listeners()
+    recorder._buffer.take()
