@@ -24,6 +24,7 @@ NAMES = (
     "isolation",
     "growth",
     "send",
+    "request_log",
     "batch",
     "media",
     "parse",

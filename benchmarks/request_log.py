@@ -1,0 +1,58 @@
+"""What the request log costs: the same sends at two edges in turns, one with the log and one without.
+
+Only CPU is compared: the rounds last about as long as the log gathers its lines.
+"""
+
+from benchmarks import send
+from benchmarks.harness import Harness, cursor
+from benchmarks.results import Result, percentiles
+from benchmarks.seed import business
+
+CONCURRENCY = 32
+COUNT = 16_000
+MOST = 0.05
+"""Of the CPU of a send at the edge and in Postgres."""
+
+
+def run(harness: Harness) -> list[Result]:
+    """Sends with and without the log; every logged send must be a line of it."""
+    upstream = harness.bare_upstream()
+    each = business()
+    common = {"META_GRAPH_URL": upstream, "API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
+    without = harness.edge(name="without log", REQUEST_LOG_DAYS="0", **common)
+    with_log = harness.edge(name="with log", **common)
+    bare, logged = harness.in_turns(
+        f"{without}/v1/messages",
+        f"{with_log}/v1/messages",
+        lambda number: [send._message(each) for _ in range(number)],
+        count=COUNT,
+        concurrency=CONCURRENCY,
+    )
+    cpu, floor = logged.cpu_per(COUNT), bare.cpu_per(COUNT)
+    # Postgres writes the lines partly in the other side's rounds: both sides' Postgres is compared in the docs alone.
+    own, floor_own = cpu["with log"], floor["without log"]
+    result = Result(
+        "sends with the request log",
+        COUNT,
+        COUNT / logged.seconds,
+        unit="messages",
+        percentiles=percentiles(logged.load.milliseconds),
+        cpu=cpu,
+        floor=COUNT / bare.seconds,
+        target=f"≤ {MOST:.0%} more CPU of the edge",
+    )
+    result.expect(logged.load.statuses == {200: COUNT}, f"the edge answered {logged.load.statuses}")
+    result.expect(own <= floor_own * (1 + MOST), f"{own:.0f} µs of the edge beside {floor_own:.0f}")
+    expected = COUNT + COUNT // 5
+    harness.wait_until(lambda: _lines() == expected, f"{_lines()} lines of {expected} sends", seconds=10)
+    bare_result = Result(
+        "sends without it", COUNT, COUNT / bare.seconds, unit="messages", cpu=floor,
+        percentiles=percentiles(bare.load.milliseconds),
+    )  # fmt: skip
+    return [bare_result, result]
+
+
+def _lines() -> int:
+    with cursor() as database:
+        database.execute("SELECT count(*) FROM api_requests")
+        return int(database.fetchone()[0])
