@@ -5,8 +5,8 @@ Both doors (Django's middleware and the edge) tell the same facts. Bodies, paths
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 from uuid import UUID
 
 import orjson
@@ -18,8 +18,7 @@ _PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
 _CODE = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedCall:
+class FinishedCall(NamedTuple):
     """A call of the API that has its answer. `route` is the pattern, None for a path that no route has."""
 
     request_id: UUID
