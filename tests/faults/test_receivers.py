@@ -41,9 +41,9 @@ import re, sys
 from pathlib import Path
 import django
 django.setup()
-from gateway.outbound.client import Outbound
+from webhooks import signed_request
 from webhooks.delivery import dispatcher
-Outbound.post.__kwdefaults__["total_timeout"] = float(sys.argv[1])
+signed_request.TOTAL_TIMEOUT = float(sys.argv[1])
 dispatcher.LINGER_SECONDS = 0.2
 def largest():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])

@@ -24,11 +24,10 @@ from gateway.celery import app as celery_app
 from gateway.clock import now
 from gateway.outbound import dns
 from gateway.outbound.answer import UnknownNameError
-from gateway.outbound.client import Outbound
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
-from webhooks import wake_up
+from webhooks import signed_request, wake_up
 from webhooks.delivery import dispatcher
 from webhooks.delivery.claim import claim
 from webhooks.delivery.room import Room
@@ -291,9 +290,7 @@ def test_a_misbehaving_receiver_gets_its_word_and_costs_little(
     error: str | None,
 ) -> None:
     if answer is _drip:
-        defaults = Outbound.post.__kwdefaults__
-        assert defaults is not None
-        monkeypatch.setitem(defaults, "total_timeout", 0.3)
+        monkeypatch.setattr(signed_request, "TOTAL_TIMEOUT", 0.3)
     receiver.answer = answer
     publish_one(tenant)
     dispatcher.run()
