@@ -380,22 +380,16 @@ SPECTACULAR_SETTINGS = {
         "`X-Service-Version`; errors add `X-Service-Error-Source`. Pin the version with "
         f"`X-Service-Version: {API_VERSION}`."
     ),
-    "ENUM_NAME_OVERRIDES": {
-        "EventTypeEnum": "webhooks.events.types.EVENT_TYPES",
-        "TenantStatusEnum": "tenants.models.Tenant.Status",
-        "EndpointStatusEnum": "webhooks.models.Endpoint.Status",
-        "DeliveryStatusEnum": "webhooks.models.Delivery.Status",
-        "InvoiceStatusEnum": "billing.models.Invoice.Status",
-        "MandateStatusEnum": "billing.payment_models.Mandate.Status",
-        "PaymentAttemptStatusEnum": "billing.payment_models.PaymentAttempt.Status",
-        "BatchStatusEnum": "messaging.models.Batch.Status",
-        "BatchItemStatusEnum": "messaging.models.BatchItem.Status",
-        "HealthEnum": [("ok", "ok"), ("error", "error")],
-    },
+    "CONTACT": {"name": "Support"},
+    "SERVERS": [{"url": "/", "description": "The host that serves this document."}],
+    # No drf_spectacular.hooks.postprocess_schema_enums: an enumeration stays where it is used, so that no generator
+    # makes two constants of one name. Those that deserve a name get it in gateway.api.openapi_names.
     "POSTPROCESSING_HOOKS": [
-        "drf_spectacular.hooks.postprocess_schema_enums",
         "gateway.api.openapi.any_json",
+        "gateway.upstream.contract.bodies.typed_bodies",
+        "webhooks.events.contract.typed_events",
         "gateway.api.openapi.shared_parts",
+        "gateway.api.openapi_names.good_names",
     ],
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -14,7 +14,7 @@ from django.urls import Resolver404, resolve
 import gateway.urls as _everything  # noqa: F401 - what its modules define is compared with the docs
 from gateway import checks
 from gateway.api import pagination
-from gateway.api.errors import ServiceError
+from gateway.api.errors import error_kinds
 from gateway.local_run import supervisor
 from gateway.monitoring import health, metrics
 from gateway.upstream.notifications.normalise import FIELDS
@@ -35,10 +35,6 @@ LOG_WORDS = {"level", "error", "event", "request", "status", "wb_ms", "meta_ms"}
 PROGRAMS = {"gateway.wsgi", "edge", "worker", "beat", "simulator"}
 
 
-def every_subclass(of: type[ServiceError]) -> set[type[ServiceError]]:
-    return {of}.union(*(every_subclass(sub) for sub in of.__subclasses__()))
-
-
 def rows(name: str, heading: str) -> list[list[str]]:
     """The cells of the first table under a heading, without its head."""
     under = re.split(rf"^#+ {re.escape(heading)}\n", page(name), flags=re.MULTILINE)[1]
@@ -49,11 +45,11 @@ def rows(name: str, heading: str) -> list[list[str]]:
 def test_every_error_code_is_documented_with_its_status_cause_and_fix() -> None:
     table = rows("docs/errors.md", "Codes of the service")
     documented = {(status, code.strip("`")) for status, code, *_ in table}
-    defined = {(str(error.status), error.code) for error in every_subclass(ServiceError)}
+    defined = {(str(error.status), error.code) for error in error_kinds()}
     assert defined - documented == set(), "raised but not in docs/errors.md"
     assert documented - defined == set(), "in docs/errors.md but never raised"
     assert [row for row in table if len(row) != 6 or not all(row)] == []
-    repeats = {(str(error.status), error.code): error.repeat for error in every_subclass(ServiceError)}
+    repeats = {(str(error.status), error.code): error.repeat for error in error_kinds()}
     assert {(status, code.strip("`")): again for status, code, _, _, again, _ in table} == repeats
 
 

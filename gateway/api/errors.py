@@ -266,6 +266,11 @@ class ServiceUnavailable(ServiceError):
         super().__init__(message, headers={"Retry-After": "1"})
 
 
+def error_kinds(kind: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:
+    """Every error class of the service that is loaded, with those that narrow it."""
+    return [kind, *(found for narrower in kind.__subclasses__() for found in error_kinds(narrower))]
+
+
 def error_reply(error: ServiceError, request_id: str | None) -> Reply:
     """The service error body with its headers (specification 7)."""
     body = {

@@ -1,17 +1,21 @@
 """The OpenAPI document: what drf-spectacular cannot see in the views, added in one place.
 
 Every operation gets the bearer scheme, X-Service-Tenant for platform keys, the service's headers and the error
-answers of specification 7; operations that call the upstream get its errors as well. Served at `/v1/openapi.json`,
+answers of (specification 7); operations that call the upstream get its errors as well. Other hooks of the document:
+`openapi_names.py`, `gateway/upstream/contract/bodies.py`, `webhooks/events/contract.py`. Served at `/v1/openapi.json`,
 committed as `docs/openapi.json`, compared by a test.
 """
 
 from typing import Any, Literal
 
+from django.conf import settings
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
+from rest_framework.serializers import FileField
 
 from gateway.api.authentication import TENANT_HEADER
+from gateway.api.errors import error_kinds
 from gateway.api.pagination import NewestFirst
 
 UPSTREAM_TAGS = frozenset({"Numbers", "Messages", "Media", "Templates"})
@@ -47,8 +51,8 @@ _SERVICE_ERROR = {
             "type": "object",
             "required": ["code", "message", "details", "hint", "doc_url"],
             "properties": {
-                "code": {"type": "string"},
-                "message": {"type": "string"},
+                "code": {"$ref": "#/components/schemas/ErrorCode"},
+                "message": {"type": "string", "description": "What is wrong."},
                 "details": {"type": ["object", "null"], "additionalProperties": True},
                 "hint": {"type": "string", "description": "What to do."},
                 "doc_url": {
@@ -123,6 +127,12 @@ class ServiceSchema(AutoSchema):
             )
         return parameters
 
+    def _map_serializer_field(self, field: Any, direction: Any, bypass_extensions: bool = False) -> Any:
+        """A file is its bytes: the service takes no address in its place."""
+        if isinstance(field, FileField):
+            return {"type": "string", "format": "binary"}
+        return super()._map_serializer_field(field, direction, bypass_extensions)  # type: ignore[no-untyped-call]
+
     def is_page(self) -> bool:
         return getattr(self.view, "action", None) == "list" and self.get_operation_id() not in UNPAGED_LISTS
 
@@ -138,6 +148,11 @@ class ServiceSchema(AutoSchema):
         if self.method in {"POST", "PUT", "PATCH", "DELETE"}:
             statuses |= {"401", "403", "409", "415", "422", "429", "503"}
         upstream = bool(UPSTREAM_TAGS.intersection(self.get_tags()))
+        codes = sorted({kind.code for kind in error_kinds()})
+        self._component(
+            "ErrorCode",
+            {"type": "string", "enum": codes, "description": "Each is explained at /errors#code."},
+        )
         service_error = self._component("ServiceError", _SERVICE_ERROR)
         body: dict[str, Any] = service_error.ref
         if "Billing" in self.get_tags():
@@ -206,8 +221,16 @@ _HEADERS: dict[str, dict[str, Any]] = {
         "description": "Seconds after which a repeat can succeed.",
         "schema": {"type": "integer", "minimum": 0},
     },
+    "RateLimit-Limit": {
+        "description": "Calls that the tenant's bucket holds.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
     "RateLimit-Remaining": {
         "description": "Calls left in the tenant's bucket.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "RateLimit-Reset": {
+        "description": "Seconds until the bucket is full again.",
         "schema": {"type": "integer", "minimum": 0},
     },
     "Idempotent-Replayed": {
@@ -224,10 +247,13 @@ def shared_parts(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     errors: dict[str, Any] = components.setdefault("responses", {})
     for operations in result["paths"].values():
         for operation in operations.values():
+            operation.setdefault("security", [])
             for status, answer in operation["responses"].items():
                 _add_headers(operation, status, answer)
                 if (name := _ERROR_NAMES.get(status)) and answer.get("description") in _ERROR_DESCRIPTIONS:
-                    if "anyOf" in answer["content"]["application/json"]["schema"]:
+                    body = answer["content"]["application/json"]
+                    body["example"] = _example_of(status)
+                    if "anyOf" in body["schema"]:
                         name += "OrUpstream"
                     errors[name] = answer
                     operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
@@ -235,12 +261,29 @@ def shared_parts(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     return result
 
 
+def _example_of(status: str) -> dict[str, Any]:
+    """The body of the first error with this status (of 4XX and 5XX: the first of that hundred)."""
+    kinds = sorted(error_kinds(), key=lambda kind: (kind.status, kind.code))
+    kind = next(kind for kind in kinds if str(kind.status).startswith(status.rstrip("X")))
+    return {
+        "source": settings.SERVICE_NAME,
+        "error": {
+            "code": kind.code,
+            "message": kind.message,
+            "details": None,
+            "hint": kind.hint,
+            "doc_url": f"https://gateway.example/errors#{kind.code}",
+        },
+        "request_id": "req_01M6AYX330E008000000000001",
+    }
+
+
 def _add_headers(operation: dict[str, Any], status: str, answer: dict[str, Any]) -> None:
     names = ["X-Service-Request-Id", "Server-Timing"]
     if not status.startswith("2"):
         names.append("X-Service-Error-Source")
     elif "429" in operation["responses"]:
-        names.append("RateLimit-Remaining")
+        names += ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"]
     if status in {"429", "503"}:
         names.append("Retry-After")
     if status.startswith("2") and any(

@@ -1,0 +1,107 @@
+"""Names of the OpenAPI document as client generators need them: schemas, enumerations, tags.
+
+A postprocessing hook of drf-spectacular, and the last one. The Python classes say `In` and `Out`; the document says
+what the author of a client expects: `ApiKey` and `ApiKeyRequest`. `NewApiKey` beside `ApiKey` would not compile in Go,
+where that is the name of the constructor: it is `CreatedApiKey`.
+"""
+
+import re
+from typing import Any
+
+Json = dict[str, Any]
+
+RENAMED = {
+    "NumberOut": "PhoneNumber",
+    "RefreshedNumberOut": "RefreshedPhoneNumber",
+    "EventOut": "EventSummary",
+    "OneEventOut": "EventWithDeliveries",
+}
+"""Names that the rules would make clash: `Number` is a class of Java and JavaScript, `Event` the delivered one."""
+RULES = (
+    (r"Paginated(\w+?)(?:Out)?List", r"\1List"),
+    (r"Patched(\w+)In", r"\1Request"),
+    (r"New(\w+)Out", r"Created\1"),
+    (r"(\w+)Out", r"\1"),
+    (r"(\w+)In", r"\1Request"),
+)
+TAGS = {
+    "API keys": "Keys of one business.",
+    "Admin": "For staff of the service, with a console session token.",
+    "Billing": "The plan, invoices and payments of one business.",
+    "Connect sessions": "Hosted links on which a customer connects a business account.",
+    "Console sessions": "Tokens of people, for the console.",
+    "Events": "The log of everything that happened.",
+    "Health": "Whether the service is well. No credentials.",
+    "Media": "Files for messages and from messages.",
+    "Messages": "Single messages and batches of them.",
+    "Numbers": "Phone numbers: connection, registration, profile.",
+    "Templates": "Message templates and their approval.",
+    "Tenant": "The business that the key belongs to.",
+    "Tenants": "The businesses of a platform, with a platform key.",
+    "Webhooks": "Endpoints that receive events, their deliveries and replays.",
+}
+"""What each group of operations is for. A tag without an entry is described by its own name."""
+
+
+def good_names(result: Json, **_: Any) -> Json:
+    """Postprocessing: rename the schemas, refer to named enumerations, describe the tags."""
+    schemas: Json = result["components"]["schemas"]
+    names = _names(set(schemas))
+    enumerations = {name: schemas.pop(name) for name in list(schemas) if "enum" in schemas[name]}
+    named = {tuple(schema["enum"]): names[name] for name, schema in enumerations.items()}
+    result = _rewritten(result, names, named)
+    renamed = {
+        names[name]: schema for name, schema in (result["components"]["schemas"] | enumerations).items()
+    }
+    result["components"]["schemas"] = dict(sorted(renamed.items()))
+    used = {
+        tag for path in result["paths"].values() for operation in path.values() for tag in operation["tags"]
+    }
+    result["tags"] = [{"name": tag, "description": TAGS.get(tag, f"{tag}.")} for tag in sorted(used)]
+    return result
+
+
+def _names(former: set[str]) -> dict[str, str]:
+    """The new name of each schema; one that another schema has already is left as it was."""
+    names: dict[str, str] = {}
+    for name in sorted(former):
+        new = RENAMED.get(name) or _by_rule(name)
+        names[name] = name if new in former or new in names.values() else new
+    return names
+
+
+def _by_rule(name: str) -> str:
+    for pattern, replacement in RULES:
+        if re.fullmatch(pattern, name):
+            return re.sub(pattern, replacement, name)
+    return name
+
+
+def _rewritten(node: Any, names: dict[str, str], named: dict[tuple[Any, ...], str]) -> Any:
+    if isinstance(node, list):
+        return [_rewritten(part, names, named) for part in node]
+    if not isinstance(node, dict):
+        return node
+    if "x-spec-enum-id" in node or isinstance(node.get("enum"), list):
+        node = _enumeration(node, named)
+    made = {name: _rewritten(part, names, named) for name, part in node.items()}
+    reference = made.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/components/schemas/"):
+        name = reference.rpartition("/")[2]
+        made["$ref"] = f"#/components/schemas/{names.get(name, name)}"
+    return made
+
+
+def _enumeration(schema: Json, named: dict[tuple[Any, ...], str]) -> Json:
+    """An enumeration without what drf-spectacular adds, or a reference to the one that has a name."""
+    schema = {name: value for name, value in schema.items() if name != "x-spec-enum-id"}
+    values = schema["enum"]
+    if (known := named.get(tuple(values))) is not None:
+        return {"$ref": f"#/components/schemas/{known}"}
+    if "null" in schema.get("type", "") and None not in values:
+        schema["enum"] = [*values, None]
+    # drf-spectacular lists the values with their labels in the description; the values say as much.
+    lines = schema.get("description", "").splitlines()
+    description = "\n".join(line for line in lines if not line.startswith("* `")).strip()
+    schema.pop("description", None)
+    return {**schema, "description": description} if description else schema

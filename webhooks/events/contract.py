@@ -1,0 +1,116 @@
+"""The events that customers receive, for the OpenAPI document: a schema and a webhook of each event type.
+
+A postprocessing hook of drf-spectacular. A schema is the envelope with its `type` and the `data` of that type, as
+`data.yaml` describes it; the examples are those of docs/events.md. A new event type appears by itself.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gateway.upstream.contract.bodies import JSON_BODY, discriminated, opened, reference
+from webhooks.events.types import EVENT_TYPES
+
+Json = dict[str, Any]
+
+ENVELOPE = "EnvelopeOut"
+"""The component of `webhooks.event_serializers.EnvelopeOut`, which the schemas of the event types replace."""
+PING = "VerifyPing"
+HEADERS = {
+    "webhook-id": "The event's id, the same at every attempt and replay.",
+    "webhook-timestamp": "Seconds since 1970, of this attempt.",
+    "webhook-signature": "`v1,<base64>` for each secret in force, separated by spaces.",
+}
+
+
+def schema_name(event_type: str) -> str:
+    """`message.inbound` → `MessageInboundEvent`."""
+    return "".join(word.capitalize() for word in event_type.replace("_", ".").split(".")) + "Event"
+
+
+@cache
+def _source() -> tuple[Json, Json]:
+    """What `data.yaml` says, and an example of each event type."""
+    folder = Path(__file__).parent
+    return yaml.safe_load((folder / "data.yaml").read_text()), json.loads(
+        (folder / "examples.json").read_text()
+    )
+
+
+def typed_events(result: Json, **_: Any) -> Json:
+    """Postprocessing: the section `webhooks`, and the union `Event` in the place of the untyped envelope."""
+    source, examples = _source()
+    components: Json = result["components"]["schemas"]
+    envelope = components.pop(ENVELOPE)
+    components.update({name: opened(schema) for name, schema in source["schemas"].items()})
+    names = {event_type: schema_name(event_type) for event_type in EVENT_TYPES}
+    webhooks: Json = {}
+    for event_type, name in names.items():
+        components[name] = _event(envelope, event_type, source["data"].get(event_type))
+        webhooks[event_type] = _webhook(event_type, name, examples.get(event_type))
+    components["Event"] = discriminated(names, "An event as it is delivered; `type` says what `data` holds.")
+    components["EventType"] = {"type": "string", "enum": list(EVENT_TYPES)}
+    components[PING] = {
+        "description": 'Answer 2xx with the challenge, as plain text or as `{"challenge": "…"}`.',
+        "type": "object",
+        "required": ["type", "challenge"],
+        "properties": {
+            "type": {"type": "string", "const": "webhook.verify"},
+            "challenge": {"type": "string"},
+        },
+        "additionalProperties": True,
+    }
+    webhooks["webhook.verify"] = _webhook(
+        "webhook.verify", PING, {"type": "webhook.verify", "challenge": "chl"}
+    )
+    components["OneEventOut"]["properties"]["event"] = {"oneOf": [reference("Event"), {"type": "null"}]}
+    result["webhooks"] = webhooks
+    return result
+
+
+def _event(envelope: Json, event_type: str, data: str | None) -> Json:
+    properties = dict(envelope["properties"])
+    properties["type"] = {"type": "string", "const": event_type}
+    properties["data"] = reference(data) if data else {"type": "object", "additionalProperties": True}
+    return {
+        "description": f"The event `{event_type}`.",
+        "type": "object",
+        "required": list(envelope["required"]),
+        "properties": properties,
+        "additionalProperties": True,
+    }
+
+
+def _webhook(event_type: str, name: str, example: Json | None) -> Json:
+    body: Json = {"schema": reference(name)}
+    if example is not None:
+        body["examples"] = {"example": {"summary": f"A `{event_type}`", "value": example}}
+    return {
+        "post": {
+            "operationId": "on_" + event_type.replace(".", "_"),
+            "summary": f"Receive `{event_type}`",
+            "description": "Sent to every active endpoint that asks for this type, signed (Standard Webhooks).",
+            "tags": ["Webhooks"],
+            "security": [],
+            "parameters": [
+                {
+                    "in": "header",
+                    "name": header,
+                    "required": True,
+                    "schema": {"type": "string"},
+                    "description": description,
+                }
+                for header, description in HEADERS.items()
+            ],
+            "requestBody": {"required": True, "content": {JSON_BODY: body}},
+            "responses": {
+                "2XX": {"description": "Taken. Every other answer is a failure, and the event comes again."},
+                "4XX": {
+                    "description": "Refused: the event comes again, except after 410, which stops the endpoint."
+                },
+            },
+        }
+    }
