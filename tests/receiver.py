@@ -20,6 +20,7 @@ class Received:
     headers: dict[str, str]
     body: bytes
     at: float
+    query: dict[str, str] = field(default_factory=dict)
 
     @property
     def json(self) -> Any:
@@ -27,6 +28,13 @@ class Received:
 
 
 Answering = Callable[[Received], web.StreamResponse | Awaitable[web.StreamResponse]]
+
+
+def _challenge(request: Received) -> web.StreamResponse:
+    """A passed ping, or a passed handshake of the upstream's form."""
+    if "hub.challenge" in request.query:
+        return web.Response(text=request.query["hub.challenge"])
+    return web.json_response({"challenge": request.json["challenge"]})
 
 
 @dataclass
@@ -37,12 +45,14 @@ class Receiver:
     received: list[Received] = field(default_factory=list)
     pings: list[Received] = field(default_factory=list)
     answer: Answering = lambda request: web.Response(text="ok")
-    ping_answer: Answering = lambda request: web.json_response({"challenge": request.json["challenge"]})
+    ping_answer: Answering = lambda request: _challenge(request)
     arrived: threading.Condition = field(default_factory=threading.Condition)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        got = Received(request.path, dict(request.headers), await request.read(), time.monotonic())
-        is_ping = got.headers.get("X-Service-Event-Type") == "webhook.verify"
+        got = Received(
+            request.path, dict(request.headers), await request.read(), time.monotonic(), dict(request.query)
+        )
+        is_ping = request.method == "GET" or got.headers.get("X-Service-Event-Type") == "webhook.verify"
         with self.arrived:
             (self.pings if is_ping else self.received).append(got)
             self.arrived.notify_all()

@@ -38,6 +38,7 @@ class EndpointAdmin(TenantRowsAdmin):
         "owner",
         "environment",
         "url",
+        "format",
         "description",
         "event_types",
         "waba_ids",

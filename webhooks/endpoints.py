@@ -37,6 +37,7 @@ SETTABLE = (
     "metadata",
     "headers",
     "timeout_seconds",
+    "verify_token",
 )
 """Columns that a caller gives at creation and may change."""
 
@@ -70,12 +71,13 @@ def create(
 ) -> Endpoint:
     """A new endpoint, with the caller's secret or a random one, verified by a ping unless it shall stay pending.
 
-    `given` are values of `SETTABLE` columns, the url among them, `headers` as a mapping.
+    `given` are values of `SETTABLE` columns, the url among them, `headers` as a mapping; and the `format`.
 
     Raises InvalidRequest when the tenant has 20 already, WebhookVerifyFailed (with the id and the secret in its
     details) when the ping fails: the endpoint exists then and stays pending.
     """
     secret = secret or new_secret()
+    _require_format(given.get("format", Endpoint.Format.ENVELOPE), given, is_new=True)
     given = _with_headers(given, None)
     with _uid_of_its_own(), transaction.atomic():
         Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
@@ -121,14 +123,17 @@ def verify(endpoint: Endpoint) -> Ping:
 
 
 def change(*, tenant_id: UUID, environment: str, endpoint_id: UUID, changes: dict[str, Any]) -> Endpoint:
-    """Change an endpoint. A new url is pinged first and taken only when it passes; so is `active` without a pass.
+    """Change an endpoint. A new url or verify token is taken only after a passed ping; so is `active` without a pass.
 
     Raises WebhookVerifyFailed when the ping fails, NotFound, and Conflict when the endpoint changed during the ping in
     a way that forbids what was asked. Nothing is changed then.
     """
     seen = find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+    if changes.pop("format", seen.format) != seen.format:
+        raise InvalidRequest.of(format="An endpoint keeps its format: make another one.")
+    _require_format(seen.format, changes)
     url, status = changes.get("url", seen.url), changes.get("status")
-    is_pinged = url != seen.url or (status == ACTIVE and not _is_verified(seen))
+    is_pinged = url != seen.url or "verify_token" in changes or (status == ACTIVE and not _is_verified(seen))
     if is_pinged:
         as_wanted = copy(seen)
         _set(as_wanted, changes)
@@ -263,6 +268,14 @@ def _with_headers(given: dict[str, Any], stored: str | None) -> dict[str, Any]:
     if problem := custom_headers.problem(headers):
         raise InvalidRequest.of(headers=problem)
     return {**given, "headers": custom_headers.packed(headers)}
+
+
+def _require_format(format_: str, given: dict[str, Any], *, is_new: bool = False) -> None:
+    """Raise InvalidRequest where the verify token and the format do not go together."""
+    if format_ != Endpoint.Format.META and given.get("verify_token") is not None:
+        raise InvalidRequest.of(verify_token="Only endpoints with `format: meta` have one.")
+    if format_ == Endpoint.Format.META and not given.get("verify_token", not is_new):
+        raise InvalidRequest.of(verify_token="Required: the handshake shows it to the receiver.")
 
 
 def _is_verified(endpoint: Endpoint) -> bool:

@@ -9,9 +9,11 @@ import orjson
 from django.conf import settings
 
 from gateway import ids
+from gateway.api.errors import InvalidRequest
 from gateway.clock import isoformat, now
 from gateway.outbound.client import post_once
-from webhooks import signed_request
+from webhooks import signed_request, upstream_form
+from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint
 from webhooks.verify_ping import EXCERPT_CHARACTERS
 
@@ -42,10 +44,13 @@ def send(endpoint: Endpoint, *, event_type: str) -> Sent:
         "dedupe_key": f"test:{public_id}",
         "test": True,
     }
-    body = orjson.dumps(event)
     target = signed_request.target_of(endpoint, at=at)
+    if target.hub_key is not None:
+        event = _in_upstream_form(event)
+    body = orjson.dumps(event)
     headers = signed_request.headers(
         keys=target.keys,
+        hub_key=target.hub_key,
         message_id=public_id,
         timestamp=int(at.timestamp()),
         body=body,
@@ -67,6 +72,17 @@ def send(endpoint: Endpoint, *, event_type: str) -> Sent:
         error=answer.error,
         body_excerpt=answer.body.decode("utf-8", "replace")[:EXCERPT_CHARACTERS],
     )
+
+
+def _in_upstream_form(event: dict[str, Any]) -> dict[str, Any]:
+    """An example as the upstream's notification. Raises InvalidRequest for an event of the service itself."""
+    if event["raw_path"] is None:
+        raise InvalidRequest.of(event_type="Endpoints with `format: meta` get the upstream's events alone.")
+    bodies = {name: orjson.dumps(event[name]) for name in ("data", "raw")}
+    head = {name: value for name, value in event.items() if name not in {"data", "raw", "raw_path", "test"}}
+    stored = Envelope(id=event["id"], head=orjson.dumps(head), raw_path=event["raw_path"], **bodies)
+    notification: dict[str, Any] = orjson.loads(upstream_form.notification(stored))
+    return notification
 
 
 @lru_cache(maxsize=1)

@@ -50,10 +50,20 @@ class Endpoint(models.Model):
         PAUSED = "paused"
         DISABLED = "disabled"
 
+    class Format(models.TextChoices):
+        ENVELOPE = "envelope"
+        META = "meta"
+
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="endpoints")
     environment = _environment()
     url = models.CharField(max_length=2048)
+    format = models.CharField(
+        max_length=8, choices=Format.choices, default=Format.ENVELOPE, db_default=Format.ENVELOPE
+    )
+    """Form of the bodies: the service's envelope, or the upstream's notification. Never changes."""
+    verify_token = EncryptedTextField(purpose="webhook_verify_token", null=True, blank=True)
+    """What the handshake of the upstream's form shows to the receiver."""
     description = models.CharField(max_length=500, default="", blank=True)
     event_types = ArrayField(models.CharField(max_length=40))
     waba_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)

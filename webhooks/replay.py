@@ -76,8 +76,9 @@ def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> 
 
 
 def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> Outcome:
-    at, body = now(), event.body()
+    at = now()
     target = signed_request.target_of(endpoint, at=at)
+    body = signed_request.body_of(event, target)
     answer = post_once(
         endpoint.url,
         body,

@@ -115,6 +115,8 @@ class EndpointSettings(serializers.Serializer[dict[str, Any]]):
     )
     uid = serializers.CharField(required=False, allow_null=True, max_length=255)
     metadata = MetadataField(required=False)
+    format = serializers.ChoiceField(required=False, choices=Endpoint.Format.choices)
+    verify_token = serializers.CharField(required=False, max_length=255)
 
 
 class EndpointIn(EndpointSettings):
@@ -194,6 +196,7 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
             "id",
             "environment",
             "url",
+            "format",
             "description",
             "event_types",
             "waba_ids",

@@ -14,9 +14,10 @@ from gateway import ids
 from gateway.api.errors import Conflict
 from gateway.encryption import decrypt
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer
-from webhooks import custom_headers
+from webhooks import custom_headers, upstream_form
+from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint
-from webhooks.signing import key_of, signature
+from webhooks.signing import hub_signature, key_of, signature
 
 EXCERPT_CHARACTERS = 500
 
@@ -39,6 +40,8 @@ class Target:
     endpoint_id: UUID
     url: str
     keys: tuple[bytes, ...] = field(repr=False)
+    hub_key: bytes | None = field(default=None, repr=False)
+    """The newest secret's text, which signs as the upstream does; None where bodies are envelopes."""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The caller's own."""
     timeout: float = TOTAL_TIMEOUT
@@ -49,6 +52,7 @@ def target(
     *,
     endpoint_id: UUID,
     url: str,
+    format_: str,
     secret: str,
     previous_secret: str | None,
     previous_expires_at: datetime | None,
@@ -61,16 +65,13 @@ def target(
     Raises `UnreadableSecret`.
     """
     overlaps = previous_expires_at is not None and previous_expires_at > at
-    return Target(
+    return _target(
         endpoint_id,
         url,
-        _keys(
-            lambda: decrypt(secret, purpose="webhook_secret"),
-            lambda: (
-                decrypt(previous_secret, purpose="webhook_secret") if previous_secret and overlaps else None
-            ),
-        ),
-        _headers(lambda: custom_headers.decrypted(headers)),
+        format_,
+        lambda: decrypt(secret, purpose="webhook_secret"),
+        lambda: decrypt(previous_secret, purpose="webhook_secret") if previous_secret and overlaps else None,
+        lambda: custom_headers.decrypted(headers),
         timeout_seconds or TOTAL_TIMEOUT,
     )
 
@@ -79,11 +80,13 @@ def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
     """The target of an endpoint that was read through its model. Raises `UnreadableSecret`."""
     until = endpoint.previous_secret_expires_at
     overlaps = until is not None and until > at
-    return Target(
+    return _target(
         endpoint.id,
         endpoint.url,
-        _keys(lambda: endpoint.secret, lambda: endpoint.previous_secret if overlaps else None),
-        _headers(lambda: custom_headers.unpacked(endpoint.headers).items()),
+        endpoint.format,
+        lambda: endpoint.secret,
+        lambda: endpoint.previous_secret if overlaps else None,
+        lambda: custom_headers.unpacked(endpoint.headers).items(),
         endpoint.timeout_seconds or TOTAL_TIMEOUT,
     )
 
@@ -97,16 +100,36 @@ def is_readable(endpoint: Endpoint) -> bool:
     return True
 
 
-def _keys(newest: Callable[[], str], previous: Callable[[], str | None]) -> tuple[bytes, ...]:
-    """The HMAC keys in force. A previous secret that cannot be read is left out: the newest one signs alone."""
+def _target(
+    endpoint_id: UUID,
+    url: str,
+    format_: str,
+    newest: Callable[[], str],
+    previous: Callable[[], str | None],
+    custom: Callable[[], Iterable[tuple[str, str]]],
+    timeout: float,
+) -> Target:
+    """A target with the keys in force. A previous secret that cannot be read is left out: the newest signs alone."""
     try:
-        keys = [key_of(newest())]
+        secret = newest()
+        keys = [key_of(secret)]
     except (InvalidToken, ValueError):
         raise UnreadableSecret from None
     with suppress(InvalidToken, ValueError):
-        if secret := previous():
-            keys.append(key_of(secret))
-    return tuple(keys)
+        if former := previous():
+            keys.append(key_of(former))
+    hub_key = secret.encode() if format_ == Endpoint.Format.META else None
+    return Target(endpoint_id, url, tuple(keys), hub_key, _headers(custom), timeout)
+
+
+def body_of(event: Envelope, to: Target) -> bytes:
+    """What is sent of an event: its envelope, or the notification that the upstream would send."""
+    return event.body() if to.hub_key is None else upstream_form.notification(event)
+
+
+def user_agent() -> str:
+    """How the service names itself to receivers."""
+    return f"{settings.SERVICE_NAME}/{settings.API_VERSION}"
 
 
 def _headers(stored: Callable[[], Iterable[tuple[str, str]]]) -> tuple[tuple[str, str], ...]:
@@ -125,12 +148,14 @@ def headers(
     body: bytes,
     event_type: str,
     custom: Iterable[tuple[str, str]] = (),
+    hub_key: bytes | None = None,
 ) -> dict[str, str]:
     """The headers of every signed POST; `timestamp` is this attempt's, in epoch seconds."""
     return {
         **dict(custom),
+        **({"X-Hub-Signature-256": hub_signature(hub_key, body)} if hub_key is not None else {}),
         "Content-Type": "application/json",
-        "User-Agent": f"{settings.SERVICE_NAME}/{settings.API_VERSION}",
+        "User-Agent": user_agent(),
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),
         "webhook-signature": signature(keys, message_id=message_id, timestamp=timestamp, body=body),
@@ -152,6 +177,7 @@ def delivery_headers(
     return {
         **headers(
             keys=to.keys,
+            hub_key=to.hub_key,
             message_id=message_id,
             timestamp=timestamp,
             body=body,

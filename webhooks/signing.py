@@ -1,7 +1,8 @@
 """Signatures of everything sent to customers' endpoints: Standard Webhooks 1.0 (decision "Webhooks to customers").
 
 `webhook-signature` holds one `v1,<base64>` per secret in force; the key is what stands base64-encoded behind
-`whsec_`, and the signed text is `<webhook-id>.<webhook-timestamp>.<body>`.
+`whsec_`, and the signed text is `<webhook-id>.<webhook-timestamp>.<body>`. Deliveries in the upstream's form also carry
+the upstream's own signature, whose key is the text of the secret.
 """
 
 import hmac
@@ -41,3 +42,8 @@ def signature(keys: Iterable[bytes], *, message_id: str, timestamp: int, body: b
     """The value of `webhook-signature`; `timestamp` is the attempt's, in epoch seconds."""
     signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
     return " ".join(["v1," + b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys])
+
+
+def hub_signature(key: bytes, body: bytes) -> str:
+    """The value of `X-Hub-Signature-256` (upstream fact 3.1)."""
+    return "sha256=" + hmac.digest(key, body, "sha256").hex()

@@ -1,15 +1,20 @@
-"""The verify ping: a signed challenge that an endpoint must answer before it receives events."""
+"""The verify ping: a challenge that an endpoint must answer before it receives events.
+
+An endpoint of envelopes gets it as a signed POST, one in the upstream's form as the upstream's handshake.
+"""
 
 import secrets
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 import orjson
+from cryptography.fernet import InvalidToken
 from django.conf import settings
 
 from gateway import ids
-from gateway.api.errors import WebhookVerifyFailed
+from gateway.api.errors import Conflict, WebhookVerifyFailed
 from gateway.clock import now
-from gateway.outbound.client import Answer, post_once
+from gateway.outbound.client import Answer, get_once, post_once
 from webhooks import signed_request
 from webhooks.models import Endpoint
 
@@ -29,8 +34,8 @@ class Ping:
 
 
 def passed(endpoint: Endpoint) -> Ping:
-    """Ping an endpoint. Raises WebhookVerifyFailed when the ping does not pass."""
-    answer = ping(endpoint)
+    """Ping an endpoint as it is in memory, saved or not. Raises WebhookVerifyFailed when the ping does not pass."""
+    answer = handshake(endpoint) if endpoint.format == Endpoint.Format.META else ping(endpoint)
     if not answer.passed:
         raise WebhookVerifyFailed(
             details={
@@ -41,6 +46,29 @@ def passed(endpoint: Endpoint) -> Ping:
             }
         )
     return answer
+
+
+def handshake(endpoint: Endpoint) -> Ping:
+    """GET the challenge as the upstream does (upstream fact 3.1). It passes with a 2xx whose text is the challenge."""
+    target = signed_request.target_of(endpoint, at=now())
+    try:
+        token = endpoint.verify_token or ""
+    except InvalidToken:
+        raise Conflict("The endpoint's verify token cannot be read: set it anew.") from None
+    # Digits: some libraries read it as a number.
+    challenge = str(secrets.randbelow(9 * 10**9) + 10**9)
+    asked = {
+        "hub.mode": "subscribe",
+        "hub.verify_token": token,
+        "hub.challenge": challenge,
+    }
+    answer = get_once(
+        f"{target.url}{'&' if '?' in target.url else '?'}{urlencode(asked)}",
+        {**dict(target.headers), "User-Agent": signed_request.user_agent()},
+        allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
+        total_timeout=settings.WEBHOOK_VERIFY_TIMEOUT_MS / 1000,
+    )
+    return _judged(answer, answer.body.strip() == challenge.encode())
 
 
 def ping(endpoint: Endpoint) -> Ping:
@@ -62,7 +90,11 @@ def ping(endpoint: Endpoint) -> Ping:
         allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
         total_timeout=settings.WEBHOOK_VERIFY_TIMEOUT_MS / 1000,
     )
-    has_passed = answer.ok and _carries(answer, challenge)
+    return _judged(answer, _carries(answer, challenge))
+
+
+def _judged(answer: Answer, has_challenge: bool) -> Ping:
+    has_passed = answer.ok and has_challenge
     return Ping(
         passed=has_passed,
         http_status=answer.status,

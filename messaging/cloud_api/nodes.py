@@ -24,7 +24,7 @@ from gateway.api.json import object_of
 from gateway.upstream.client import GraphAnswer, UpstreamUnreachable, platform
 from gateway.upstream.client import request as graph_request
 from gateway.upstream.errors import judge, passed_through, unreachable
-from messaging.cloud_api.own_address import media_url
+from gateway.upstream.media_address import media_url
 from messaging.media import transfer
 from messaging.message_templates import mirror
 from messaging.message_templates.models import MessageTemplate

@@ -40,7 +40,7 @@ _READY = (
     BUSY
     + """
 SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id,
-       e.url, e.secret, e.previous_secret, e.previous_secret_expires_at, e.headers, e.timeout_seconds,
+       e.url, e.format, e.secret, e.previous_secret, e.previous_secret_expires_at, e.headers, e.timeout_seconds,
        e.secret_unreadable_since IS NOT NULL, now()
 FROM busy
 LEFT JOIN webhooks_endpoint e ON e.id = busy.endpoint_id
@@ -87,7 +87,7 @@ WHERE d.id = ANY(%(ids)s::uuid[]) AND d.id BETWEEN %(first)s AND %(last)s
   AND t.id = d.tenant_id AND t.status = 'active'
   AND e.id = d.event_id AND e.id BETWEEN %(first)s AND %(last)s
 RETURNING d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type, d.attempts, now(),
-    p.url, p.secret, p.previous_secret, p.previous_secret_expires_at, p.headers, p.timeout_seconds,
+    p.url, p.format, p.secret, p.previous_secret, p.previous_secret_expires_at, p.headers, p.timeout_seconds,
     p.secret_unreadable_since IS NOT NULL,
     {envelope.READ}
 """  # noqa: S608 - only column names are formatted in
@@ -166,6 +166,7 @@ class _Busy(NamedTuple):
     is_half_open: bool
     tenant_id: UUID
     url: str
+    format: str
     secret: str
     previous_secret: str | None
     previous_expires_at: datetime | None
@@ -180,6 +181,7 @@ class _Busy(NamedTuple):
         return target(
             endpoint_id=self.endpoint_id,
             url=self.url,
+            format_=self.format,
             secret=self.secret,
             previous_secret=self.previous_secret,
             previous_expires_at=self.previous_expires_at,
@@ -278,6 +280,7 @@ def claiming_fresh(fresh: Sequence[Fresh]) -> Statements[list[Claimed]]:
         leased.append(row)
         (
             url,
+            format_,
             secret,
             previous_secret,
             previous_expires_at,
@@ -293,6 +296,7 @@ def claiming_fresh(fresh: Sequence[Fresh]) -> Statements[list[Claimed]]:
             is_half_open=False,
             tenant_id=row.tenant_id,
             url=url,
+            format=format_,
             secret=secret,
             previous_secret=previous_secret,
             previous_expires_at=previous_expires_at,

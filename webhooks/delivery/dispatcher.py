@@ -29,7 +29,7 @@ from webhooks.delivery.record import Outcome
 from webhooks.delivery.recorder import Recorder
 from webhooks.delivery.retry import Decision, decide
 from webhooks.delivery.room import RESERVE, Room
-from webhooks.signed_request import delivery_headers, log_entry
+from webhooks.signed_request import body_of, delivery_headers, log_entry
 from webhooks.wake_up import Fresh
 
 Result = TypeVar("Result")
@@ -309,7 +309,7 @@ class _Dispatcher:
                 Decision("dead"),
                 error="payload_expired",
             )
-        body = delivery.envelope.body()
+        body = body_of(delivery.envelope, delivery.target)
         timestamp = delivery.claimed_at.timestamp() + time.monotonic() - delivery.claimed_monotonic
         answer = await self.outbound.post(
             delivery.target.url,

@@ -5,9 +5,11 @@ from webhooks.events.types import ALL
 STATUS = "split_part(substr({event}.dedupe_key, length('status:' || {event}.wamid || ':') + 1), ':', 1)"
 """SQL: the status that a `message.status` event tells, from its dedupe key `status:<wamid>:<status>`."""
 WANTED = f"""
-    e.event_types && ARRAY['{ALL}', {{event}}.type]::varchar[]
+    (e.format = 'envelope' OR {{event}}.raw_path IS NOT NULL)
+    AND e.event_types && ARRAY['{ALL}', {{event}}.type]::varchar[]
     AND (e.waba_ids IS NULL OR {{event}}.waba_id = ANY(e.waba_ids))
     AND (e.phone_number_ids IS NULL OR {{event}}.phone_number_id = ANY(e.phone_number_ids))
     AND (e.statuses IS NULL OR {{event}}.type <> 'message.status' OR {STATUS} = ANY(e.statuses))
 """
-"""SQL on the endpoint `e` and a row `{event}` with the columns of an event."""
+"""SQL on the endpoint `e` and a row `{event}` with the columns of an event. The service's own events have no
+`raw_path`: the upstream's form has no place for them."""

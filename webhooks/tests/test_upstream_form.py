@@ -1,0 +1,272 @@
+"""Endpoints with `format: meta`: the upstream's handshake, its notifications one change each, its signature."""
+
+import hashlib
+import hmac
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from pytest_django import Settings
+from standardwebhooks.webhooks import Webhook
+
+from gateway import ids
+from gateway.clock import isoformat, now
+from gateway.upstream.notifications.normalise import normalise
+from gateway.upstream.tests.notifications import BODIES, NAMES
+from messaging.tests.incoming import notification, number_of, post, text_change
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from tests.receiver import Received, Receiver
+from webhooks import upstream_form
+from webhooks.delivery import dispatcher
+from webhooks.events.envelope import Envelope
+from webhooks.events.types import EVENT_TYPES
+from webhooks.models import Delivery, Endpoint
+from webhooks.tests.delivering import publish_one
+
+WABA, NUMBER = "100200300400500", "200300400500600"
+OWN_EVENTS = {"message.outbound", "batch.completed", "number.connection", "token.expiring", "token.invalid"}
+with_database = pytest.mark.django_db(transaction=True)
+
+
+def stored(draft: Any, raw: bytes) -> Envelope:
+    """An event as the envelope's reader gives it."""
+    event_id = ids.encode(ids.EVENT, ids.uuid7())
+    head = orjson.dumps({"id": event_id, "type": draft.type, "waba_id": draft.waba_id})
+    return Envelope(id=event_id, head=head, data=draft.data, raw=raw, raw_path=draft.raw_path)
+
+
+def without_media_urls(data: bytes) -> Any:
+    """`data` less the addresses that lead to the upstream or to the service."""
+    value = orjson.loads(data)
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            if {"url", "id", "mime_type"} <= each.keys():
+                del each["url"]
+            each.pop("kind", None) if each.get("kind") == "payment_status" else None
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+    return value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_event_in_the_upstreams_form_is_the_same_event_again(name: str) -> None:
+    body = BODIES[name]
+    for change in normalise(body).changes:
+        for draft in change.drafts:
+            sent = upstream_form.notification(stored(draft, body))
+            again = normalise(sent)
+            assert again.error is None
+            ((made,),) = [each.drafts for each in again.changes]
+            assert (made.type, made.wamid, made.wa_id, made.user_id, made.field) == (
+                draft.type, draft.wamid, draft.wa_id, draft.user_id, draft.field,
+            )  # fmt: skip
+            assert without_media_urls(made.data) == without_media_urls(draft.data)
+
+
+def test_a_single_message_is_written_as_the_upstream_wrote_it() -> None:
+    body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
+    ((draft,),) = [change.drafts for change in normalise(body).changes]
+    assert orjson.loads(upstream_form.notification(stored(draft, body))) == orjson.loads(body)
+
+
+def test_a_change_that_cannot_be_written_again_is_cut_out_of_the_notification() -> None:
+    deep = b"[" * 300 + b"]" * 300
+    change = b'{"field":"messages","value":{"messages":[{"id":"wamid.1","deep":' + deep + b"}]}}"
+    body = b'{"object":"whatsapp_business_account","entry":[{"id":"1","changes":[%b,%b]}]}' % (
+        orjson.dumps(text_change(NUMBER, "wamid.2")),
+        change,
+    )
+    draft = normalise(body).changes[1].drafts[0]
+    sent = upstream_form.notification(stored(draft, body))
+    assert change in sent
+    assert b"wamid.2" not in sent
+
+
+def test_media_are_at_the_services_own_address(settings: Settings) -> None:
+    settings.BASE_URL = "https://gateway.example"
+
+    def sent(**image: str) -> Any:
+        change = text_change(NUMBER, "wamid.1")
+        content = {"mime_type": "image/jpeg", "url": "https://lookaside.example/x", **image}
+        change["value"]["messages"][0] |= {"type": "image", "image": content}
+        body = notification((WABA, [change]))
+        draft = normalise(body).changes[0].drafts[0]
+        value = orjson.loads(upstream_form.notification(stored(draft, body)))["entry"][0]["changes"][0][
+            "value"
+        ]
+        return value["messages"][0]["image"]
+
+    assert sent(id="123456")["url"] == f"https://gateway.example/{settings.META_GRAPH_VERSION}/123456/content"
+    assert "url" not in sent(id="no/../number")
+
+
+def make(api: Api, receiver: Receiver, **members: Any) -> dict[str, Any]:
+    answer = api.post(
+        "/v1/webhooks", {"url": receiver.url, "format": "meta", "verify_token": "open sesame", **members}
+    )
+    assert answer.status_code == 201, answer.content
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def assert_signed(got: Received, secret: str) -> None:
+    """Both signatures: the upstream's with the secret's text, and the service's own."""
+    digest = hmac.new(secret.encode(), got.body, hashlib.sha256).hexdigest()
+    assert got.headers["X-Hub-Signature-256"] == f"sha256={digest}"
+    Webhook(secret).verify(got.body, {name.lower(): value for name, value in got.headers.items()})
+
+
+@with_database
+def test_the_handshake_is_the_upstreams(api: Api, receiver: Receiver) -> None:
+    receiver.url += "?tenant=7"
+    endpoint = make(api, receiver, headers={"X-Route": "7"})
+    (ping,) = receiver.pings
+    assert ping.headers["X-Route"] == "7"
+    assert (endpoint["status"], endpoint["format"]) == ("active", "meta")
+    assert "verify_token" not in endpoint
+    assert ping.body == b""
+    assert ping.query["tenant"] == "7"
+    assert (ping.query["hub.mode"], ping.query["hub.verify_token"]) == ("subscribe", "open sesame")
+    assert ping.query["hub.challenge"].isdigit()
+    assert api.post(f"/v1/webhooks/{endpoint['id']}/verify").status_code == 200
+    assert receiver.pings[1].query["hub.challenge"] != ping.query["hub.challenge"]
+
+
+@with_database
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda request: web.Response(text="0"),
+        lambda request: web.Response(status=403, text=request.query["hub.challenge"]),
+        lambda request: web.Response(text=f"challenge={request.query['hub.challenge']}"),
+    ],
+)
+def test_another_answer_to_the_handshake_leaves_the_endpoint_pending(
+    api: Api, receiver: Receiver, answer: Any
+) -> None:
+    receiver.ping_answer = answer
+    body = {"url": receiver.url, "format": "meta", "verify_token": "t"}
+    assert_error(api.post("/v1/webhooks", body), 422, "webhook_verify_failed")
+    assert Endpoint.objects.get().status == "pending"
+
+
+@with_database
+def test_a_notification_arrives_in_the_upstreams_form_with_both_signatures(
+    api: Api, tenant: Tenant, receiver: Receiver
+) -> None:
+    endpoint = make(api, receiver)
+    number_of(tenant, waba_id=WABA, phone_number_id=NUMBER)
+    assert post(notification((WABA, [text_change(NUMBER, "wamid.1", "wamid.2")]))).status_code == 200
+    dispatcher.run()
+    received = receiver.wait_for(2)
+    assert sorted(got.json["entry"][0]["changes"][0]["value"]["messages"][0]["id"] for got in received) == [
+        "wamid.1", "wamid.2",
+    ]  # fmt: skip
+    for got in received:
+        (entry,) = got.json["entry"]
+        assert (got.json["object"], entry["id"]) == ("whatsapp_business_account", WABA)
+        (message,) = entry["changes"][0]["value"]["messages"]
+        assert message["text"] == {"body": "Hello"}
+        assert_signed(got, endpoint["secret"])
+
+    rotated = api.post(f"/v1/webhooks/{endpoint['id']}/rotate-secret", {"overlap_hours": 1}).json()
+    delivery = api.get("/v1/webhook-deliveries").json()["data"][0]
+    assert api.post(f"/v1/webhook-deliveries/{delivery['id']}/replay").json()["status"] == "delivered"
+    again = receiver.received[-1]
+    assert again.body in {got.body for got in received}
+    assert_signed(again, rotated["secret"])
+
+
+@with_database
+def test_a_failed_delivery_is_retried_with_the_same_bytes(
+    api: Api, tenant: Tenant, receiver: Receiver
+) -> None:
+    make(api, receiver)
+    number_of(tenant, waba_id=WABA, phone_number_id=NUMBER)
+    receiver.answer = lambda request: web.Response(status=500)
+    post(notification((WABA, [text_change(NUMBER, "wamid.1")])))
+    dispatcher.run()
+    receiver.wait_for(1)
+    receiver.answer = lambda request: web.Response()
+    Delivery.objects.update(next_attempt_at=now())
+    dispatcher.run()
+    first, second = receiver.wait_for(2)
+    assert first.body == second.body
+    assert Delivery.objects.get().status == "delivered"
+
+
+@with_database
+def test_the_services_own_events_are_not_sent_in_the_upstreams_form(
+    api: Api, tenant: Tenant, receiver: Receiver
+) -> None:
+    publish_one(tenant, "before", type="token.invalid", raw_path=None)
+    endpoint = make(api, receiver)
+    publish_one(tenant, "after", type="message.outbound", raw_path=None)
+    assert not Delivery.objects.exists()
+    hour = timedelta(hours=1)
+    range_ = {"from": isoformat(now() - hour), "to": isoformat(now() + hour)}
+    path = f"/v1/webhooks/{endpoint['id']}/replay"
+    assert api.post(path, {**range_, "status": ["missed"], "preview": True}).json()["count"] == 0
+
+
+@with_database
+def test_examples_come_in_the_upstreams_form(api: Api, receiver: Receiver) -> None:
+    endpoint = make(api, receiver)
+    for event_type in EVENT_TYPES:
+        answer = api.post(f"/v1/webhooks/{endpoint['id']}/test", {"event_type": event_type})
+        if event_type in OWN_EVENTS:
+            assert_error(answer, 400, "invalid_request")
+            continue
+        assert answer.json()["delivered"] is True
+        got = receiver.received[-1]
+        assert got.json == answer.json()["event"]
+        assert got.json["object"] == "whatsapp_business_account"
+        assert got.headers["X-Service-Test"] == "true"
+        assert_signed(got, endpoint["secret"])
+
+
+@with_database
+def test_the_token_and_the_format_go_together(api: Api, receiver: Receiver) -> None:
+    def refused(answer: Any, field: str) -> None:
+        assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == [field]
+
+    refused(api.post("/v1/webhooks", {"url": receiver.url, "format": "meta"}), "verify_token")
+    refused(api.post("/v1/webhooks", {"url": receiver.url, "verify_token": "t"}), "verify_token")
+    refused(api.post("/v1/webhooks", {"url": receiver.url, "format": "xml"}), "format")
+    assert not Endpoint.objects.exists()
+
+    meta, plain = make(api, receiver), api.post("/v1/webhooks", {"url": receiver.url}).json()
+    refused(api.patch(f"/v1/webhooks/{plain['id']}", {"format": "meta"}), "format")
+    refused(api.patch(f"/v1/webhooks/{plain['id']}", {"verify_token": "t"}), "verify_token")
+    assert api.patch(f"/v1/webhooks/{meta['id']}", {"format": "meta"}).status_code == 200
+
+
+@with_database
+def test_a_new_token_is_taken_when_the_receiver_takes_it(api: Api, receiver: Receiver) -> None:
+    endpoint = make(api, receiver)
+    path = f"/v1/webhooks/{endpoint['id']}"
+    receiver.ping_answer = lambda request: web.Response(
+        text=request.query["hub.challenge"], status=200 if request.query["hub.verify_token"] == "new" else 403
+    )
+    assert_error(api.patch(path, {"verify_token": "newer"}), 422, "webhook_verify_failed")
+    assert Endpoint.objects.get().verify_token == "open sesame"
+    assert api.patch(path, {"verify_token": "new"}).status_code == 200
+    assert Endpoint.objects.get().verify_token == "new"
+
+
+@with_database
+def test_a_token_that_no_key_opens_is_set_anew(api: Api, receiver: Receiver, settings: Settings) -> None:
+    endpoint = make(api, receiver)
+    settings.ENCRYPTION_KEYS = ["MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="]
+    path = f"/v1/webhooks/{endpoint['id']}"
+    assert api.post(f"{path}/rotate-secret", {}).status_code == 200
+    assert_error(api.post(f"{path}/verify"), 409, "conflict")
+    assert api.get(path).json()["format"] == "meta"
+    assert api.patch(path, {"verify_token": "new"}).status_code == 200
+    assert api.post(f"{path}/verify").status_code == 200

@@ -1,0 +1,98 @@
+"""Notifications in the upstream's own form, one change each: what endpoints with `format: meta` get of an event.
+
+Made of the event's `data`, never of the whole notification, whose size its events share. `data` holds one item of a
+list under a name of its own (gateway/upstream/notifications/split_items.py); here it becomes the only one of its list.
+"""
+
+import re
+from typing import Any
+
+import orjson
+
+from gateway import ids
+from gateway.upstream.media_address import media_url
+from gateway.upstream.notifications.lossless_json import JsonObject
+from gateway.upstream.notifications.split_by_tenant import Splitter
+from webhooks.events.envelope import Envelope
+
+_PLACE = re.compile(r"entry\[(\d+)\]\.changes\[(\d+)\]")
+_ITEM = re.compile(r"\.(\w+)\[\d+\]\Z")
+_NAMES = {
+    "messages": "message",
+    "message_echoes": "message",
+    "statuses": "status",
+    "errors": "error",
+    "user_actions": "user_action",
+    "user_preferences": "preference",
+    "calls": "call",
+    "groups": "group",
+}
+"""List of the upstream → the member of `data` that holds its item."""
+_FIELDS = {
+    "message.inbound": "messages",
+    "message.status": "messages",
+    "message.error": "messages",
+    "user.preferences": "user_preferences",
+}
+"""Event type → field, where `data` does not name it."""
+_WITH_MESSAGES = ("messages", "message_echoes")
+
+
+def notification(event: Envelope) -> bytes:
+    """The notification of one event that the upstream caused."""
+    data: JsonObject = orjson.loads(event.data)
+    if data.keys() <= {"field", "value"}:
+        return _cut_out(event)
+    head: JsonObject = orjson.loads(event.head)
+    found = _ITEM.search(event.raw_path or "")
+    list_name = found[1] if found else None
+    field = data.pop("field") if "field" in data else _FIELDS.get(head["type"]) or _echoes(event)
+    if list_name == "statuses" and data.get("kind") == "payment_status":
+        del data["kind"]
+    value = _with_list(data, list_name)
+    _replace_media_urls(value)
+    if isinstance(value.get("standby"), dict):
+        _replace_media_urls(value["standby"])
+    # The upstream dates what is no message, and libraries read the date there.
+    event_id = ids.decode(ids.EVENT, event.id)
+    time = {"time": ids.milliseconds(event_id) // 1000} if event_id and not list_name else {}
+    entry = {"id": head["waba_id"], **time, "changes": [{"value": value, "field": field}]}
+    return orjson.dumps({"object": "whatsapp_business_account", "entry": [entry]})
+
+
+def _with_list(data: JsonObject, list_name: str | None) -> JsonObject:
+    """`data` with its item as the only one of the upstream's list, in its place."""
+    if list_name is None or isinstance(data.get(list_name), list):
+        return data
+    item = _NAMES.get(list_name)
+    return {
+        (list_name if name == item else name): ([member] if name == item else member)
+        for name, member in data.items()
+    }
+
+
+def _echoes(event: Envelope) -> str:
+    """The field of an echo; the upstream has two."""
+    return "smb_message_echoes" if b"smb_message_echoes" in event.raw else "message_echoes"
+
+
+def _replace_media_urls(holder: JsonObject) -> None:
+    """Lead the media of messages to the service: the upstream's address asks for the account's token."""
+    for name in _WITH_MESSAGES:
+        messages: Any = holder.get(name)
+        for message in messages if isinstance(messages, list) else ():
+            for content in message.values() if isinstance(message, dict) else ():
+                if isinstance(content, dict) and {"url", "id", "mime_type"} <= content.keys():
+                    media_id = str(content["id"])
+                    if media_id.isascii() and media_id.isdigit():
+                        content["url"] = media_url(media_id)
+                    else:
+                        del content["url"]
+
+
+def _cut_out(event: Envelope) -> bytes:
+    """The event's change byte for byte: its value is no object, or nested too deeply to be written again."""
+    place = _PLACE.match(event.raw_path or "")
+    if place is None:
+        return event.raw
+    return Splitter(event.raw).split({(int(place[1]), int(place[2]))})[0]
