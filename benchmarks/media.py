@@ -13,7 +13,7 @@ from requests.models import Response
 from benchmarks.harness import Harness
 from benchmarks.results import Result
 from benchmarks.seed import Business, business
-from gateway.upstream.media import MultipartFile
+from gateway.upstream.file_bodies import MultipartFile
 
 SIZE = 100 * 1024 * 1024 - 1024
 GROWTH_MEGABYTES = 30

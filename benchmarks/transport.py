@@ -1,4 +1,4 @@
-"""Calls to the upstream: the blocking pool of single sends and the asynchronous pool, beside bare urllib3 and requests.
+"""Calls to the upstream: the blocking and the asynchronous pool, beside bare urllib3 and requests.
 
 Each makes the same call to a server that answers at once (a GET of its health). CPU is that of this process alone.
 """
@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 
+import requests
 import urllib3
+from requests.adapters import HTTPAdapter
 
 from benchmarks.harness import Harness
 from benchmarks.results import Result
@@ -18,17 +20,23 @@ CALLS, AT_ONCE = 4_000, 16
 
 def run(harness: Harness) -> list[Result]:
     """Each transport, 16 calls at once; urllib3 is the floor of the others."""
-    from gateway.upstream import client
     from gateway.upstream.async_pool import AsyncPool
     from gateway.upstream.blocking_pool import blocking_pool
+    from gateway.upstream.calls import GraphCall
 
     upstream = harness.simulator()
     headers = {"Accept": "application/json", "User-Agent": "benchmark"}
-    call = client.GraphCall("GET", f"{upstream}/sim/health", headers, b"")
+    call = GraphCall("GET", f"{upstream}/sim/health", headers, b"")
     pool = urllib3.PoolManager(maxsize=256, retries=False)
 
     def bare() -> None:
         pool.request(call.method, call.url, headers=headers, body=b"", timeout=15, redirect=False)
+
+    adapter = HTTPAdapter(pool_maxsize=256)
+
+    def with_requests() -> None:
+        prepared = requests.Request(call.method, call.url, headers=headers, data=b"").prepare()
+        adapter.send(prepared, timeout=15).content  # noqa: B018 - reads the answer
 
     async def asynchronous() -> None:
         async with AsyncPool(limit=AT_ONCE) as transport:
@@ -42,7 +50,7 @@ def run(harness: Harness) -> list[Result]:
     floor = _measure("bare urllib3", lambda: _in_threads(bare))
     results = [
         floor,
-        _measure("requests (client.send)", lambda: _in_threads(lambda: client.send(call))),
+        _measure("requests", lambda: _in_threads(with_requests)),
         _measure("blocking pool", lambda: _in_threads(lambda: blocking_pool().send(call))),
         _measure("asynchronous pool", lambda: asyncio.run(asynchronous())),
     ]

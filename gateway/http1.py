@@ -99,6 +99,12 @@ class AnswerReader:
         """Whether the end of the connection is the answer's: its body announced neither a length nor chunks."""
         return self.status is not None and not self._is_framed
 
+    def take(self) -> bytes:
+        """The body's bytes that have come since the last time; they are held no longer."""
+        taken = bytes(self.body)
+        self.body.clear()
+        return taken
+
     def headers(self) -> CaseInsensitiveDict[str]:
         """The fields by their names; of equal ones the first counts."""
         return CaseInsensitiveDict(

@@ -14,7 +14,7 @@ from django.db import OperationalError
 from gateway.database.loop_group_commit import LoopGroupCommit
 from gateway.database.statements import LoopConnection, Statements
 from gateway.upstream.async_pool import AsyncPool
-from gateway.upstream.client import GraphAnswer, GraphCall
+from gateway.upstream.calls import GraphAnswer, GraphCall
 from phone_numbers.lookup import Sender, SenderQuery, finding_senders
 from webhooks import wake_up
 from webhooks.events.members import NewEvent

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 
 from gateway.database.statements import Statements, run
 from gateway.upstream.blocking_pool import blocking_pool
-from gateway.upstream.client import GraphAnswer, GraphCall
+from gateway.upstream.calls import GraphAnswer, GraphCall
 from phone_numbers.lookup import Sender, SenderQuery, sender
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish

@@ -19,8 +19,8 @@ from gateway.api.errors import InvalidRequest, MetaUnreachable, NumberNotConnect
 from gateway.api.reply import Reply
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import Statements
-from gateway.upstream import client
-from gateway.upstream.client import GraphAnswer, GraphCall, UpstreamUnreachable
+from gateway.upstream import calls
+from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
 from gateway.upstream.errors import judge, reply_of, unreachable
 from messaging import idempotency, pacing, send_journal, upstream_body
 from messaging.idempotency import KeyUse
@@ -146,7 +146,7 @@ async def mark_read(runtime: Runtime, *, tenant_id: UUID, environment: str, body
 
 def message_call(number: Sender, outgoing: bytes) -> GraphCall:
     """The POST of a message (upstream fact 1.1), for any transport."""
-    return client.prepare(
+    return calls.prepare(
         environment=number.environment,
         method="POST",
         path=f"{number.phone_number_id}/messages",

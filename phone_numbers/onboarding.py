@@ -21,7 +21,7 @@ from gateway.api.errors import Conflict, InvalidRequest
 from gateway.clock import now
 from gateway.upstream import numbers as upstream
 from gateway.upstream import oauth, reading
-from gateway.upstream.client import platform
+from gateway.upstream.calls import platform
 from gateway.upstream.numbers import Graph
 from phone_numbers import connection, leaving
 from phone_numbers.actors import Actor

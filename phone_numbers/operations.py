@@ -11,7 +11,7 @@ from django.db import transaction
 
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
-from gateway.upstream.client import GraphAnswer
+from gateway.upstream.calls import GraphAnswer
 from gateway.upstream.numbers import digits_of
 from phone_numbers import connection, onboarding
 from phone_numbers.actors import Actor

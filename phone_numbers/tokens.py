@@ -16,7 +16,7 @@ from gateway.clock import now
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.monitoring import health
 from gateway.upstream import oauth
-from gateway.upstream.client import GraphAnswer, platform
+from gateway.upstream.calls import GraphAnswer, platform
 from gateway.upstream.errors import judge
 from phone_numbers import connection
 from phone_numbers.graph_calls import FAILURES, Refused, accepted, graph_of

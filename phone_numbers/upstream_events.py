@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.clock import now
-from gateway.upstream.client import platform
+from gateway.upstream.calls import platform
 from gateway.upstream.numbers import digits_of
 from phone_numbers import connection, sync
 from phone_numbers.models import BusinessAccount, PhoneNumber, TakenAway

@@ -18,7 +18,7 @@ from gateway.api.errors import NotFound
 from gateway.api.in_flight import waits_for_upstream
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
-from gateway.upstream.client import GraphAnswer, UpstreamUnreachable
+from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.errors import passed_through, unreachable
 from phone_numbers import health, leaving, onboarding, operations
 from phone_numbers.actors import Actor

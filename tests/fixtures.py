@@ -9,6 +9,7 @@ import pytest
 from django.conf import settings
 from django.http import HttpResponseBase
 from django.test import Client, TestCase
+from pytest_django import Settings
 
 from gateway.api import finished, throttling
 from gateway.upstream.blocking_pool import blocking_pool
@@ -17,6 +18,7 @@ from tenants import api_keys, console_sessions, key_cache, platform_apps
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 from tests import uncounted_calls
 from tests.contract import assert_in_contract
+from tests.scripted_graph import ScriptedGraph, scripted_graph
 
 # Tests make many people: a slow hash would only slow them down.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -164,6 +166,14 @@ def platform_app(db: None) -> PlatformApp:
 def app_key(platform_app: PlatformApp) -> api_keys.NewKey:
     """A live key of `platform_app`."""
     return platform_apps.create_app_key(app_id=platform_app.id, name="platform", environment="live")
+
+
+@pytest.fixture
+def graph(settings: Settings) -> Iterator[ScriptedGraph]:
+    """The live upstream, with answers that the test scripts."""
+    with scripted_graph() as graph:
+        settings.META_GRAPH_URL = graph.url
+        yield graph
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """Every route × every kind of caller (specification 5), from the table in `authorisation.py`."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import responses
 from pytest_django import Settings
 
 from gateway.api.authentication import TENANT_HEADER
@@ -37,10 +35,9 @@ def world(tenant: Tenant) -> World:
 
 
 @pytest.fixture(autouse=True)
-def _upstream_is_away() -> Iterator[None]:
-    """A call that gets as far as the upstream finds nobody: the matrix asks only who gets that far."""
-    with responses.RequestsMock(assert_all_requests_are_fired=False):
-        yield
+def _others_are_away(settings: Settings) -> None:
+    """A call that gets as far as the upstream or the payment provider finds nobody: who gets that far is asked."""
+    settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL = settings.RAZORPAY_BASE_URL = "http://127.0.0.1:9"
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
 """Asynchronous pool of connections to the Graph API (aiohttp), for hundreds of calls under way at once.
 
-It sends what `client.prepare` makes and answers like `client.send`. A call is made once: aiohttp repeats only
+It sends what `calls.prepare` makes and answers like the blocking pool. A call is made once: aiohttp repeats only
 idempotent methods on a connection that turns out to be dead, and those are switched off here as well.
 """
 
@@ -14,7 +14,8 @@ from django.conf import settings
 from yarl import URL
 
 from gateway.api import timing
-from gateway.upstream.client import CONNECT_SECONDS, IDLE_SECONDS, GraphAnswer, GraphCall, unreachable
+from gateway.http1 import tls_context
+from gateway.upstream.calls import CONNECT_SECONDS, IDLE_SECONDS, GraphAnswer, GraphCall, unreachable
 
 
 class AsyncPool:
@@ -25,7 +26,9 @@ class AsyncPool:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._limit, keepalive_timeout=IDLE_SECONDS),
+            connector=aiohttp.TCPConnector(
+                limit=self._limit, keepalive_timeout=IDLE_SECONDS, ssl=tls_context()
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
         )

@@ -14,7 +14,7 @@ from django.http import HttpResponse
 
 from gateway.api.errors import MetaUnreachable
 from gateway.api.reply import Reply
-from gateway.upstream.client import GraphAnswer, UpstreamUnreachable
+from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 
 SHORT_THROTTLES = frozenset({4, 17, 32, 613, 80007, 130429, 131056})
 LONG_THROTTLES = frozenset({131048, 131064, 133016})

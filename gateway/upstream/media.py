@@ -4,17 +4,21 @@ The bytes are behind an address that the info call gives, and that address is se
 the upstream's own: an address anywhere else is refused before anything is sent.
 """
 
-import io
-import re
-import secrets
 from dataclasses import dataclass, field, replace
-from typing import IO, cast
-from urllib.parse import urlsplit
+from typing import IO
+from urllib.parse import quote, urlsplit
 
-from gateway.upstream.client import GraphAnswer, GraphCall, Stream, platform, prepare, request, send, stream
+from gateway.upstream.blocking_pool import Stream, blocking_pool
+from gateway.upstream.calls import GraphAnswer, GraphCall, platform, prepare
+from gateway.upstream.client import request
+from gateway.upstream.file_bodies import MultipartFile
 
 FILE_HOST = "lookaside.fbsbx.com"
 """Where the live upstream keeps the bytes; the simulator keeps them itself."""
+
+
+_KEPT_IN_ADDRESSES = "!#$%&'()*+,/:;=?@[]~"
+"""What an address may hold (RFC 3986, 2); anything else in one that was answered is percent-encoded."""
 
 
 class UnexpectedAddress(Exception):
@@ -44,13 +48,8 @@ class MediaGraph:
             path=f"{self.phone_number_id}/media",
             token=self.token,
         )
-        return send(
-            replace(
-                call,
-                headers={**call.headers, "Content-Type": body.content_type},
-                body=cast("IO[bytes]", body),
-            )
-        )
+        headers = {**call.headers, "Content-Type": body.content_type}
+        return blocking_pool().send(replace(call, headers=headers, body=body))
 
     def info(self, media_id: str) -> GraphAnswer:
         """`GET /{MEDIA}`: type, size, hash and the address of the bytes, if the media is the number's."""
@@ -66,7 +65,7 @@ class MediaGraph:
             raise UnexpectedAddress
         call = prepare(environment=self.environment, method="GET", path="", token=self.token)
         headers = {**call.headers, "Accept": "*/*", "Accept-Encoding": "identity"}
-        return stream(GraphCall("GET", url, headers))
+        return blocking_pool().stream(GraphCall("GET", quote(url, safe=_KEPT_IN_ADDRESSES), headers))
 
     def is_upstreams(self, url: str) -> bool:
         """Whether an address may be sent the token: the Graph API's own host, or the live upstream's file host."""
@@ -92,53 +91,3 @@ class MediaGraph:
             token=self.token,
             params={"phone_number_id": self.phone_number_id},
         )
-
-
-class MultipartFile(io.RawIOBase):
-    """A multipart form with one file, as a stream of known length: what is read comes from the file as it goes out.
-
-    requests builds a form in memory, which a file of 100 MB is too large for; requests-toolbelt, whose encoder streams,
-    had its last release in May 2023.
-    """
-
-    def __init__(
-        self, values: dict[str, str], file: IO[bytes], *, length: int, name: str, mime_type: str
-    ) -> None:
-        boundary = secrets.token_hex(16)
-        self.content_type = f"multipart/form-data; boundary={boundary}"
-        fields = "".join(
-            f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{_line(value)}\r\n'
-            for key, value in values.items()
-        )
-        head = (
-            f"{fields}--{boundary}\r\n"
-            f'Content-Disposition: form-data; name="file"; filename="{_quoted(name)}"\r\n'
-            f"Content-Type: {_line(mime_type)}\r\n\r\n"
-        ).encode()
-        tail = f"\r\n--{boundary}--\r\n".encode()
-        self._length = len(head) + length + len(tail)
-        self._parts: list[IO[bytes]] = [io.BytesIO(head), file, io.BytesIO(tail)]
-
-    def __len__(self) -> int:
-        return self._length
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while self._parts:
-            if chunk := self._parts[0].read(len(buffer)):
-                buffer[: len(chunk)] = chunk
-                return len(chunk)
-            self._parts.pop(0)
-        return 0
-
-
-def _line(text: str) -> str:
-    """A header's value: no line may end in it."""
-    return re.sub(r"[\r\n\0]", " ", text)
-
-
-def _quoted(name: str) -> str:
-    """A file name inside quotes, as browsers write it."""
-    return _line(name).replace("\\", "_").replace('"', "%22")

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from gateway.upstream import reading
-from gateway.upstream.client import GraphAnswer, platform, request
+from gateway.upstream.calls import GraphAnswer, platform
+from gateway.upstream.client import request
 
 NUMBER_FIELDS = (
     "id",

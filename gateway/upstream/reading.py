@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gateway.upstream.client import GraphAnswer, request
+from gateway.upstream.calls import GraphAnswer
+from gateway.upstream.client import request
 
 PAGE_SIZE = 100
 MAX_PAGES = 100

@@ -5,10 +5,11 @@ One function a call; each returns the upstream's answer as it is. Nothing is ret
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import IO
 
 from gateway.upstream import reading
-from gateway.upstream.client import GraphAnswer, platform, prepare, request, send
+from gateway.upstream.blocking_pool import blocking_pool
+from gateway.upstream.calls import GraphAnswer, StreamedBody, platform, prepare
+from gateway.upstream.client import request
 
 TEMPLATE_FIELDS = (
     "id",
@@ -82,17 +83,17 @@ class TemplateGraph:
         """`GET /upload:…`: how many bytes of an interrupted upload arrived, in `file_offset`."""
         return self._upload("GET", session, {})
 
-    def continue_upload(self, session: str, content: IO[bytes], *, offset: int) -> GraphAnswer:
-        """`POST /upload:…`: the file from where it stands, streamed; the handle is in `h`."""
-        return self._upload("POST", session, {"file_offset": str(offset)}, content)
+    def continue_upload(self, session: str, rest: StreamedBody, *, offset: int) -> GraphAnswer:
+        """`POST /upload:…`: the file from `offset` on, streamed; the handle is in `h`."""
+        return self._upload("POST", session, {"file_offset": str(offset)}, rest)
 
     def _upload(
-        self, method: str, session: str, headers: Mapping[str, str], content: IO[bytes] | None = None
+        self, method: str, session: str, headers: Mapping[str, str], content: StreamedBody | None = None
     ) -> GraphAnswer:
         """A call on an upload session: `OAuth` in the place of `Bearer`, the session's own signature kept."""
         path, _, signature = session.partition("?")
         call = prepare(environment=self.environment, method=method, path=path, token=self.token)
-        return send(
+        return blocking_pool().send(
             replace(
                 call,
                 url=f"{call.url}&{signature}" if signature else call.url,

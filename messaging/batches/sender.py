@@ -20,7 +20,7 @@ from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.upstream.async_pool import AsyncPool
-from gateway.upstream.client import UpstreamUnreachable
+from gateway.upstream.calls import UpstreamUnreachable
 from gateway.upstream.errors import THROUGHPUT, judge
 from messaging import sending
 from messaging.batches import lease

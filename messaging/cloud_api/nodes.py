@@ -21,7 +21,7 @@ from gateway.api.authentication import TENANT_HEADER, caller_of, tenant_of
 from gateway.api.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound
 from gateway.api.in_flight import waits_for_upstream
 from gateway.api.json import object_of
-from gateway.upstream.client import GraphAnswer, UpstreamUnreachable, platform
+from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, platform
 from gateway.upstream.client import request as graph_request
 from gateway.upstream.errors import judge, passed_through, unreachable
 from gateway.upstream.media_address import media_url

@@ -11,12 +11,12 @@ from uuid import UUID
 import structlog
 from django.db.models import F
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
-from requests import RequestException
 
 from gateway.api.errors import MetaUnreachable, NotFound
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import run
-from gateway.upstream.client import GraphAnswer, Stream
+from gateway.upstream.blocking_pool import Stream
+from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.errors import Verdict, judge, passed_through
 from gateway.upstream.media import MediaGraph, UnexpectedAddress
 from messaging.media import known
@@ -129,7 +129,7 @@ def _refused(stream: Stream) -> HttpResponse:
     """What the file host answers instead of the bytes: an error of the upstream's, or none that can be read."""
     try:
         body = next(iter(stream), b"")
-    except RequestException:
+    except UpstreamUnreachable:
         body = b""
     finally:
         stream.close()

@@ -20,7 +20,8 @@ from django.db.models import QuerySet
 from gateway.api.errors import InvalidRequest, MetaUnreachable, NotFound
 from gateway.clock import now
 from gateway.json_spans import members_at, root_members
-from gateway.upstream.client import GraphAnswer, UpstreamUnreachable
+from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
+from gateway.upstream.file_bodies import FileBody
 from gateway.upstream.templates import GONE, TEMPLATE_FIELDS, TemplateGraph
 from messaging.message_templates import mirror, sync
 from messaging.message_templates.models import MessageTemplate
@@ -194,12 +195,13 @@ def upload_sample(account: BusinessAccount, file: Upload) -> GraphAnswer:
         )
     file.content.seek(0)
     try:
-        answer = graph.continue_upload(session, file.content, offset=0)
+        answer = graph.continue_upload(session, FileBody(file.content, length=file.length), offset=0)
     except UpstreamUnreachable:
         arrived = str(accepted_for(account, graph.upload_offset(session)).json().get("file_offset"))
-        offset = int(arrived) if arrived.isdecimal() else 0
+        offset = min(int(arrived), file.length) if arrived.isdecimal() else 0
         file.content.seek(offset)
-        answer = graph.continue_upload(session, file.content, offset=offset)
+        rest = FileBody(file.content, length=file.length - offset)
+        answer = graph.continue_upload(session, rest, offset=offset)
     return accepted_for(account, answer)
 
 

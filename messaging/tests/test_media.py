@@ -9,12 +9,13 @@ from typing import IO, Any
 
 import orjson
 import pytest
-import responses
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import StreamingHttpResponse
 
 from gateway.clock import now
-from gateway.upstream.media import MediaGraph, MultipartFile
+from gateway.upstream.calls import UpstreamUnreachable
+from gateway.upstream.file_bodies import MultipartFile
+from gateway.upstream.media import MediaGraph
 from messaging.media import known
 from messaging.models import KnownMedia
 from messaging.tests.conftest import connected_number
@@ -22,6 +23,8 @@ from messaging.tests.incoming import events_of, notification, post, text_change
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
+from tests.receiver import Receiver
+from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator, SimulatedAccount
 
 pytestmark = pytest.mark.django_db
@@ -274,27 +277,47 @@ def test_the_token_goes_to_the_upstreams_own_addresses_alone(
     assert MediaGraph(environment, "EAAx", "1").is_upstreams(url) is allowed
 
 
-def test_an_address_elsewhere_is_asked_for_nothing(api: Api, number: PhoneNumber, settings: Any) -> None:
-    settings.META_GRAPH_URL = "https://graph.facebook.com"
-    with responses.RequestsMock() as upstream:
-        upstream.get(
-            "https://graph.facebook.com/v25.0/77", json={"id": "77", "url": "https://evil.example/bytes"}
-        )
-        error = assert_error(api.get(f"{PATH}/77"), 502, "meta_unreachable")
-        assert [call.request.url.split("?")[0] for call in upstream.calls] == [  # type: ignore[union-attr]
-            "https://graph.facebook.com/v25.0/77"
-        ]
+def test_an_address_elsewhere_is_asked_for_nothing(
+    api: Api, number: PhoneNumber, graph: ScriptedGraph, receiver: Receiver
+) -> None:
+    graph.answers("GET", "/77", {"id": "77", "url": f"{receiver.url}/bytes"})
+    error = assert_error(api.get(f"{PATH}/77"), 502, "meta_unreachable")
     assert error["details"]["reason"] == "unexpected_address"
+    assert [request.path for request in graph.received] == ["/77"]
+    assert receiver.received == []
 
 
-def test_an_expired_address_is_an_error_and_not_bytes(api: Api, number: PhoneNumber, settings: Any) -> None:
-    settings.META_GRAPH_URL = "https://graph.facebook.com"
-    url = "https://lookaside.fbsbx.com/whatsapp_business/attachments/?mid=77"
-    with responses.RequestsMock() as upstream:
-        upstream.get("https://graph.facebook.com/v25.0/77", json={"id": "77", "url": url})
-        upstream.get(url, status=404, body="Not Found")
-        error = assert_error(api.get(f"{PATH}/77"), 502, "meta_unreachable")
+def test_an_expired_address_is_an_error_and_not_bytes(
+    api: Api, number: PhoneNumber, graph: ScriptedGraph
+) -> None:
+    graph.answers("GET", "/77", {"id": "77", "url": f"{graph.url}/attachments/?mid=77"})
+    graph.answers("GET", "/attachments/", b"Not Found", status=404, content_type="text/plain")
+    error = assert_error(api.get(f"{PATH}/77"), 502, "meta_unreachable")
     assert error["details"]["upstream_status"] == 404
+
+
+def test_an_address_with_odd_characters_stays_one_line(
+    api: Api, number: PhoneNumber, graph: ScriptedGraph
+) -> None:
+    graph.answers("GET", "/77", {"id": "77", "url": f"{graph.url}/a b\r\nX-Evil: 1/é?mid=%2F7"})
+    graph.answers("GET", "/a%20b%0D%0AX-Evil:%201/%C3%A9", b"bytes", content_type="image/png")
+    assert content(api.get(f"{PATH}/77")) == b"bytes"
+    assert graph.received[-1].query == "mid=%2F7"
+    assert "x-evil" not in graph.received[-1].headers
+
+
+def test_bytes_that_break_off_end_the_download_short_of_its_length(
+    api: Api, number: PhoneNumber, graph: ScriptedGraph, settings: Any
+) -> None:
+    settings.UPSTREAM_TIMEOUT_MS = 300
+    graph.answers("GET", "/77", {"id": "77", "url": f"{graph.url}/bytes"})
+    graph.script["GET", "/bytes"] = [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"]
+    answer = api.get(f"{PATH}/77")
+    assert (answer.status_code, answer["Content-Length"]) == (200, "9")
+    received: list[bytes] = []
+    with pytest.raises(UpstreamUnreachable):
+        received.extend(answer.streaming_content)
+    assert b"".join(received) in {b"", b"half"}
 
 
 def test_a_large_file_passes_in_both_directions_in_bounded_memory(api: Api, number: PhoneNumber) -> None:
@@ -311,8 +334,8 @@ def test_a_large_file_passes_in_both_directions_in_bounded_memory(api: Api, numb
 def _send_to_nobody(file: IO[bytes], size: int) -> None:
     body = MultipartFile({"type": "x/y"}, file, length=size, name="x", mime_type="x/y")
     total = 0
-    while chunk := body.read(16_384):
-        total += len(chunk)
+    for piece in body:
+        total += len(piece)
     assert total == len(body)
 
 
@@ -332,7 +355,7 @@ def test_a_form_holds_the_file_and_its_name_cannot_break_out() -> None:
         body = MultipartFile(
             {"type": "image/png\r\nX: 1"}, file, length=len(PNG), name=name, mime_type="image/png"
         )
-        whole = body.read()
+        whole = b"".join(body)
     assert len(whole) == len(body)
     assert PNG in whole
     assert b"\r\nX-Evil" not in whole

@@ -1,6 +1,5 @@
 """`/v1/templates*`: the upstream's own answers, and a mirror that says the same."""
 
-import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import orjson
 import pytest
 import requests
-import responses
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
@@ -22,6 +20,7 @@ from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
+from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator, SimulatedAccount
 
 pytestmark = pytest.mark.django_db
@@ -210,7 +209,9 @@ def test_a_creation_without_an_answer_is_502_and_found_by_the_next_read(
 def test_hundreds_of_templates_are_read_page_by_page_and_listed_by_cursor(
     api: Api, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
-    simulator.control("PUT", "settings", {"throttling": {"management": False}})
+    simulator.control(
+        "PUT", "settings", {"throttling": {"management": False}, "templates": {"review_ms": 600_000}}
+    )
     made_elsewhere(simulator, account, *(numbered(index) for index in range(230)))
     answer = api.post("/v1/templates/sync")
     assert answer.json() == {"synced": 230, "added": 230, "updated": 0, "removed": 0}
@@ -406,14 +407,12 @@ def test_one_account_that_fails_does_not_stop_the_others(
     assert (alone.json()["source"], alone.json()["error"]["code"]) == ("meta", 2)
 
 
-@responses.activate
-def test_a_list_that_breaks_off_changes_nothing(api: Api, number: PhoneNumber, settings: Any) -> None:
-    settings.META_GRAPH_URL = "https://graph.example"
+def test_a_list_that_breaks_off_changes_nothing(api: Api, number: PhoneNumber, graph: ScriptedGraph) -> None:
     mirror.store_one(number.account, {"id": "1", "name": "kept"}, since=now())
-    edge = re.compile(r"https://graph\.example/v25\.0/\d+/message_templates")
+    edge = f"/{number.account.waba_id}/message_templates"
     paging = {"cursors": {"after": "MQ"}, "next": "https://graph.example/next"}
-    responses.get(edge, json={"data": [{"id": "2", "name": "first"}], "paging": paging})
-    responses.get(edge, json={"error": {"code": 1, "message": "Unknown"}}, status=500)
+    graph.answers("GET", edge, {"data": [{"id": "2", "name": "first"}], "paging": paging})
+    graph.answers("GET", edge, {"error": {"code": 1, "message": "Unknown"}}, status=500)
     answer = api.post("/v1/templates/sync")
     assert (answer.status_code, answer.json()["source"]) == (500, "meta")
     assert names(api.get("/v1/templates")) == ["kept"]
@@ -436,15 +435,12 @@ def test_the_library_is_the_upstreams_with_links_to_the_service(
     assert following.json()["data"][0]["id"] not in {entry["id"] for entry in body["data"]}
 
 
-@responses.activate
 def test_the_upstreams_links_with_its_token_never_reach_the_caller(
-    api: Api, number: PhoneNumber, settings: Any
+    api: Api, number: PhoneNumber, graph: ScriptedGraph, settings: Any
 ) -> None:
-    settings.META_GRAPH_URL = "https://graph.example"
     link = "https://graph.example/v25.0/message_template_library?access_token=EAAsecret&limit=1&after=MQ"
     body = b'{"data":[{"id":"1", "n":1.50}], "paging":{"cursors":{"after":"MQ"},"next":"%s"}}' % link.encode()
-    edge = re.compile(r"https://graph\.example/v25\.0/message_template_library.*")
-    responses.get(edge, body=body, content_type="application/json")
+    graph.answers("GET", "/message_template_library", body)
     answer = api.get("/v1/templates/library?limit=1")
     assert b"EAAsecret" not in answer.content
     assert answer.content.startswith(

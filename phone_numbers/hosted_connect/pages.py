@@ -20,7 +20,7 @@ from rest_framework.exceptions import ParseError
 from gateway.api import in_flight
 from gateway.api.errors import Conflict, MetaUnreachable, TooManyInFlight
 from gateway.api.json import parse_object
-from gateway.upstream.client import UpstreamUnreachable, platform
+from gateway.upstream.calls import UpstreamUnreachable, platform
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.serializers import ConnectAnswerIn

@@ -19,7 +19,7 @@ from django.db.models import Q
 from gateway import ids
 from gateway.api.errors import Conflict, MetaUnreachable, NotFound, ServiceError
 from gateway.clock import now
-from gateway.upstream.client import UpstreamUnreachable
+from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import onboarding
 from phone_numbers.actors import Actor
 from phone_numbers.graph_calls import Refused

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-import responses
 
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
+from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator
 from webhooks.models import Endpoint
 
@@ -86,39 +86,36 @@ def test_manage_events_counts_only_when_the_numbers_can_be_read(
     assert api.post(PATH, body).status_code == 200
 
 
-@responses.activate
-def test_scopes_without_granular_scopes_are_not_enough(api: Api) -> None:
+def test_scopes_without_granular_scopes_are_not_enough(api: Api, graph: ScriptedGraph) -> None:
     data = {
         "app_id": "900100200300400",
         "is_valid": True,
         "scopes": ["whatsapp_business_management", "whatsapp_business_messaging"],
     }
-    responses.get("https://graph.facebook.com/v25.0/debug_token", json={"data": data})
+    graph.answers("GET", "/debug_token", {"data": data})
     error = assert_error(api.post(PATH, {"waba_id": "1", "access_token": "EAAx"}), 400, "invalid_request")
     assert error["details"] == {"granular_scopes": []}
 
 
-@responses.activate
-def test_a_field_that_the_upstream_retired_is_left_out(api: Api) -> None:
-    graph = "https://graph.facebook.com/v25.0"
+def test_a_field_that_the_upstream_retired_is_left_out(api: Api, graph: ScriptedGraph) -> None:
     scopes = [{"scope": f"whatsapp_business_{name}"} for name in ("management", "messaging")]
     data = {"app_id": "900100200300400", "is_valid": True, "granular_scopes": scopes}
-    responses.get(f"{graph}/debug_token", json={"data": data})
+    graph.answers("GET", "/debug_token", {"data": data})
     gone = {
         "error": {"message": "(#100) Tried accessing nonexisting field (messaging_limit_tier)", "code": 100}
     }
-    responses.get(f"{graph}/1/phone_numbers", status=400, json=gone)
+    graph.answers("GET", "/1/phone_numbers", gone, status=400)
     view = {
         "id": "2",
         "whatsapp_business_manager_messaging_limit": "TIER_10K",
         "display_phone_number": "+91 1",
     }
-    responses.get(f"{graph}/1/phone_numbers", json={"data": [view]})
-    responses.post(f"{graph}/1/subscribed_apps", json={"success": True})
+    graph.answers("GET", "/1/phone_numbers", {"data": [view]})
+    graph.answers("POST", "/1/subscribed_apps", {"success": True})
     assert api.post(PATH, {"waba_id": "1", "access_token": "EAAx"}).status_code == 200
     assert PhoneNumber.objects.get().messaging_limit_tier == "TIER_10K"
-    asked = [url for call in responses.calls if "phone_numbers" in (url := str(call.request.url))]
-    assert ["messaging_limit_tier" in url for url in asked] == [True, False]
+    asked = [request.query for request in graph.received if request.path == "/1/phone_numbers"]
+    assert ["messaging_limit_tier" in query for query in asked] == [True, False]
 
 
 def test_another_tenants_account_is_a_conflict(api: Api, other_api: Api, simulator: RunningSimulator) -> None:

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-import responses
 
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
+from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator
 
 pytestmark = pytest.mark.django_db
@@ -64,15 +64,14 @@ def test_a_healthy_number_says_so_for_each_entity(api: Api, simulator: RunningSi
         (None, []),
     ],
 )
-@responses.activate
 def test_reasons_and_remedies_are_the_upstreams(
-    api: Api, tenant: Tenant, status: Any, expected: list[Any]
+    api: Api, tenant: Tenant, graph: ScriptedGraph, status: Any, expected: list[Any]
 ) -> None:
     account = BusinessAccount.objects.create(
         tenant=tenant, environment="live", waba_id="200", access_token="EAAx"
     )
     PhoneNumber.objects.create(tenant=tenant, account=account, environment="live", phone_number_id="100")
-    responses.get("https://graph.facebook.com/v25.0/100", json={"id": "100", "health_status": status})
+    graph.answers("GET", "/100", {"id": "100", "health_status": status})
     body = api.get("/v1/numbers/100/health").json()
     assert [entity["reasons"] for entity in body["entities"]] == expected
 

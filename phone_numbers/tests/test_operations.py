@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import responses
 from django.db import connection as database
 from django.test.utils import CaptureQueriesContext
 
@@ -11,6 +10,7 @@ from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.reading import moves, published
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
+from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.models import Endpoint
 
@@ -190,21 +190,22 @@ def test_the_business_profile_passes_both_ways_verbatim(
     assert profile["websites"] == ["https://e.example/"]
 
 
-@responses.activate
-def test_the_profiles_bytes_go_up_and_down_as_they_are(api: Api, tenant: Tenant) -> None:
+def test_the_profiles_bytes_go_up_and_down_as_they_are(
+    api: Api, tenant: Tenant, graph: ScriptedGraph
+) -> None:
     account = BusinessAccount.objects.create(
         tenant=tenant, environment="live", waba_id="1", access_token="EAAprofile"
     )
     PhoneNumber.objects.create(account=account, tenant=tenant, environment="live", phone_number_id="2")
-    graph = "https://graph.facebook.com/v25.0/2/whatsapp_business_profile"
     down = b'{"data" : [ {"about":"\\u00e9","big":12345678901234567890} ]}'
-    responses.get(graph, body=down, content_type="application/json; charset=UTF-8")
+    graph.answers("GET", "/2/whatsapp_business_profile", down)
     up = b'{"messaging_product": "whatsapp",  "about":"\\u00e9 \\/", "new_field": 1.10}'
-    posted = responses.post(graph, body=b'{"success":true}', content_type="application/json")
+    graph.answers("POST", "/2/whatsapp_business_profile", b'{"success":true}')
     assert api.get("/v1/numbers/2/business-profile").content == down
     assert api.post("/v1/numbers/2/business-profile", up).status_code == 200
-    assert posted.calls[0].request.body == up
-    assert posted.calls[0].request.headers["Authorization"] == "Bearer EAAprofile"
+    posted = graph.received[-1]
+    assert posted.body == up
+    assert posted.headers["authorization"] == "Bearer EAAprofile"
 
 
 @pytest.mark.parametrize("body", [b"[]", b"not json", b'"text"'])

@@ -1,6 +1,7 @@
 """The pool to the upstream: kept connections, the whole answer, and one word for whatever goes wrong."""
 
 import asyncio
+import io
 import ssl
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ import pytest
 
 from gateway.upstream import blocking_pool as pool_module
 from gateway.upstream.blocking_pool import BlockingPool
-from gateway.upstream.client import GraphAnswer, GraphCall, UpstreamUnreachable
+from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
+from gateway.upstream.file_bodies import FileBody
 from tests.certificates import self_signed
 from tests.raw_server import raw_server
 
@@ -187,3 +189,82 @@ def test_a_certificate_is_verified(
 def test_a_header_does_not_smuggle_another_in(pool: BlockingPool, token: Any) -> None:
     with pytest.raises(ValueError, match="header"):
         pool.send(GraphCall("POST", "http://127.0.0.1:9/", {"Authorization": f"Bearer {token}"}, b"{}"))
+
+
+@pytest.mark.parametrize(("method", "length"), [("GET", None), ("POST", b"0"), ("DELETE", b"0")])
+def test_a_call_without_a_body(method: str, length: bytes | None, pool: BlockingPool) -> None:
+    heads: list[bytes] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(OK)
+        await writer.drain()
+
+    with raw_server(connected) as url:
+        assert pool.send(GraphCall(method, f"{url}/v25.0/1", {})).ok
+    lines = dict(line.split(b": ") for line in heads[0].rstrip().split(b"\r\n")[1:])
+    assert lines.get(b"Content-Length") == length
+
+
+def file_call(url: str, size: int) -> GraphCall:
+    return GraphCall("POST", f"{url}/v25.0/1/media", {}, FileBody(io.BytesIO(b"x" * size), length=size))
+
+
+def test_a_file_goes_out_whole_and_its_connection_is_kept(upstream: Upstream, pool: BlockingPool) -> None:
+    with raw_server(upstream.connected) as url:
+        for _ in range(2):
+            assert pool.send(file_call(url, 1_000_000)).ok
+    assert [len(request.partition(b"\r\n\r\n")[2]) for request in upstream.requests] == [1_000_000] * 2
+    assert upstream.connections == 1
+
+
+def test_an_answer_that_comes_before_the_whole_file_counts(pool: BlockingPool) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+
+    with raw_server(refuse) as url:
+        for _ in range(2):
+            assert pool.send(file_call(url, 50_000_000)).status == 413
+
+
+def test_a_streamed_answer_comes_in_bounded_pieces_and_its_connection_is_kept(
+    upstream: Upstream, pool: BlockingPool
+) -> None:
+    body = bytes(range(256)) * 40_000
+    upstream.answer = b"HTTP/1.1 200 OK\r\nX-Name: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with raw_server(upstream.connected) as url:
+        for _ in range(2):
+            stream = pool.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+            assert (stream.status, stream.headers["x-name"]) == (200, "a")
+            pieces = list(stream)
+            stream.close()
+            assert b"".join(pieces) == body
+            assert max(map(len, pieces)) <= 64 * 1024
+    assert upstream.connections == 1
+
+
+def test_a_streamed_answer_that_is_left_early_takes_its_connection_with_it(
+    upstream: Upstream, pool: BlockingPool
+) -> None:
+    upstream.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n" + b"a" * 10_000_000
+    with raw_server(upstream.connected) as url:
+        stream = pool.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+        assert next(iter(stream))
+        stream.close()
+        upstream.answer = OK
+        assert send(pool, url).body == b"{}"
+    assert upstream.connections == 2
+
+
+def test_a_streamed_answer_that_stalls_is_unreachable(
+    upstream: Upstream, pool: BlockingPool, settings: Any
+) -> None:
+    settings.UPSTREAM_TIMEOUT_MS = 200
+    upstream.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"
+    with raw_server(upstream.connected) as url:
+        stream = pool.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+        with pytest.raises(UpstreamUnreachable) as unreachable:
+            list(stream)
+    assert unreachable.value.reason == "timeout"

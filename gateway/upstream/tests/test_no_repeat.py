@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.upstream import client
 from gateway.upstream.async_pool import AsyncPool
 from gateway.upstream.blocking_pool import BlockingPool
-from gateway.upstream.client import GraphCall, UpstreamUnreachable
+from gateway.upstream.calls import GraphCall, UpstreamUnreachable
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -80,18 +79,5 @@ def test_the_blocking_pool_sends_a_message_once(server: DyingServer) -> None:
     assert pool.send(call(server, b"first")).status == 200
     with pytest.raises(UpstreamUnreachable):
         pool.send(call(server, b"second"))
-    assert server.bodies == [b"first", b"second"]
-    assert server.connections == 1, "the second went over the kept connection"
-
-
-def test_the_client_sends_a_message_once(server: DyingServer) -> None:
-    client._adapter.cache_clear()
-    try:
-        assert client.send(call(server, b"first")).status == 200
-        with pytest.raises(UpstreamUnreachable):
-            client.send(call(server, b"second"))
-    finally:
-        client._adapter().close()
-        client._adapter.cache_clear()
     assert server.bodies == [b"first", b"second"]
     assert server.connections == 1, "the second went over the kept connection"
