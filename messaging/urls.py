@@ -1,6 +1,7 @@
 from django.urls import path
 
 from messaging.batches.views import BatchesView
+from messaging.ledger.views import LedgerView, UsageView
 from messaging.media.views import MediaView
 from messaging.message_templates.views import TemplateSamplesView, TemplatesView
 from messaging.views import MessagesView
@@ -15,6 +16,8 @@ urlpatterns = [
         "messages/batch/<str:batch_id>/cancel", BatchesView.as_view({"post": "cancel"}), name="batch-cancel"
     ),
     path("messages/batch/<str:batch_id>/retry", BatchesView.as_view({"post": "retry"}), name="batch-retry"),
+    path("ledger", LedgerView.as_view({"get": "retrieve"}), name="ledger"),
+    path("usage", UsageView.as_view({"get": "list"}), name="usage"),
     path("media", MediaView.as_view({"post": "create"}), name="media"),
     path(
         "media/<str:media_id>", MediaView.as_view({"get": "retrieve", "delete": "destroy"}), name="media-one"

@@ -240,6 +240,8 @@ ROWS: dict[str, Row] = {
     "POST /v1/webhooks/{endpoint_id}/replay": Row(
         _endpoint, {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
     ),
+    "GET /v1/ledger": Row(),
+    "GET /v1/usage": Row(),
     "GET /v1/requests": Row(),
     "GET /v1/requests/{request_id}": Row(_request_id),
     "GET /v1/events": Row(),

@@ -1,0 +1,130 @@
+"""The ledger of a day: every event that was accepted, and what became of it at each endpoint, counted from the tables.
+
+`accepted` counts events, the states count deliveries: they agree exactly when each event has one delivery to an
+endpoint and each delivery its event. An event that was dead and then delivered by a replay counts as delivered.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+from gateway import ids
+from messaging.ledger.counting import Counting, Span
+
+STATES = ("delivered", "waiting", "dead", "expired")
+
+# Deliveries of fresh events carry the millisecond of their event in their id, so both are in the same range of ids.
+_EVENTS = """
+SELECT count(*), count(d.event_id) FROM (
+    SELECT id FROM events
+    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(first)s AND id < %(end)s
+) e LEFT JOIN (
+    SELECT DISTINCT event_id FROM webhook_deliveries
+    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(first)s AND id < %(end)s
+      AND NOT is_replay
+) d ON d.event_id = e.id
+"""
+_ENDPOINTS = """
+WITH original AS MATERIALIZED (
+    SELECT endpoint_id, event_id, status, last_error FROM webhook_deliveries
+    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(first)s AND id < %(end)s
+      AND NOT is_replay
+), saved AS (
+    SELECT o.endpoint_id, count(*) FILTER (WHERE o.last_error IS DISTINCT FROM 'payload_expired') AS dead,
+           count(*) FILTER (WHERE o.last_error = 'payload_expired') AS expired
+    FROM original o CROSS JOIN LATERAL (
+        SELECT 1 FROM webhook_deliveries r
+        WHERE r.event_id = o.event_id AND r.id >= %(first)s AND r.endpoint_id = o.endpoint_id
+          AND r.is_replay AND r.status = 'delivered' LIMIT 1
+    ) replayed
+    WHERE o.status = 'dead' GROUP BY o.endpoint_id
+), accepted AS (
+    SELECT o.endpoint_id, count(DISTINCT e.id) AS events
+    FROM original o JOIN events e ON e.id = o.event_id
+    WHERE e.tenant_id = %(tenant_id)s AND e.id >= %(first)s AND e.id < %(end)s GROUP BY o.endpoint_id
+)
+SELECT o.endpoint_id, coalesce(max(a.events), 0),
+       count(*) FILTER (WHERE o.status = 'delivered') + coalesce(max(s.dead + s.expired), 0),
+       count(*) FILTER (WHERE o.status IN ('pending', 'failed')),
+       count(*) FILTER (WHERE o.status = 'dead' AND o.last_error IS DISTINCT FROM 'payload_expired')
+           - coalesce(max(s.dead), 0),
+       count(*) FILTER (WHERE o.status = 'dead' AND o.last_error = 'payload_expired')
+           - coalesce(max(s.expired), 0)
+FROM original o LEFT JOIN saved s USING (endpoint_id) LEFT JOIN accepted a USING (endpoint_id)
+GROUP BY o.endpoint_id
+"""
+# A message that went out twice has two ids of the upstream, so its events are doubled by their batch item, not by id;
+# a wamid that two events name was recorded twice.
+_SENDS = """
+SELECT count(*) FILTER (WHERE e.wamid IS NOT NULL), count(*) FILTER (WHERE e.wamid IS NOT NULL AND EXISTS (
+    SELECT FROM events other WHERE other.tenant_id = e.tenant_id AND other.wamid = e.wamid AND other.id < e.id
+      AND other.id >= %(earliest)s AND other.type = 'message.outbound' AND other.environment = e.environment
+))
+FROM events e
+WHERE e.tenant_id = %(tenant_id)s AND e.environment = %(environment)s AND e.type = 'message.outbound'
+  AND e.id >= %(first)s AND e.id < %(end)s
+"""
+_ITEMS = """
+SELECT count(*) FILTER (WHERE i.response IS NULL OR position('"outcome_unknown"'::bytea IN i.response) = 0),
+       count(*) FILTER (WHERE position('"outcome_unknown"'::bytea IN i.response) > 0)
+FROM messaging_batch b JOIN messaging_batchitem i ON i.batch_id = b.id
+WHERE b.tenant_id = %(tenant_id)s AND b.environment = %(environment)s
+  AND b.id >= %(earliest)s AND b.id < %(end)s AND i.status = 'failed'
+  AND i.sent_at >= %(begin)s AND i.sent_at < %(ends)s
+"""
+BATCH_DAYS = 8
+"""A batch ends, retries included, within this many days of its creation (`messaging/batches/lifecycle.py`)."""
+
+
+@dataclass
+class EndpointLine:
+    """What became of the events of a day at one endpoint."""
+
+    accepted: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def balanced(self) -> bool:
+        return self.accepted == self.states.total()
+
+
+@dataclass
+class Ledger:
+    """A day, or an hour of it."""
+
+    events: int = 0
+    routed: int = 0
+    endpoints: dict[UUID, EndpointLine] = field(default_factory=lambda: defaultdict(EndpointLine))
+    sent: int = 0
+    doubled: int = 0
+    failed: int = 0
+    unknown: int = 0
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every event is accounted for at every endpoint, and no send was recorded twice."""
+        return not self.doubled and all(line.balanced for line in self.endpoints.values())
+
+
+def count(counting: Counting, *, tenant_id: UUID, environment: str, span: Span) -> Ledger:
+    """Count a span from the tables, hour by hour."""
+    ledger = Ledger()
+    scope = {"tenant_id": tenant_id, "environment": environment}
+    earliest = ids.first_at(span.begin - timedelta(days=BATCH_DAYS))
+    for hour in span.hours():
+        here = {**scope, **hour.ids, "earliest": earliest, "begin": hour.begin, "ends": hour.end}
+        ((events, routed),) = counting.rows(_EVENTS, here)
+        ledger.events += events
+        ledger.routed += routed
+        for endpoint_id, accepted, *states in counting.rows(_ENDPOINTS, here):
+            line = ledger.endpoints[endpoint_id]
+            line.accepted += accepted
+            line.states.update(dict(zip(STATES, states, strict=True)))
+        ((sent, doubled),) = counting.rows(_SENDS, here)
+        ledger.sent += sent
+        ledger.doubled += doubled
+        ((failed, unknown),) = counting.rows(_ITEMS, here)
+        ledger.failed += failed
+        ledger.unknown += unknown
+    return ledger

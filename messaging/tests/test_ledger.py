@@ -1,0 +1,277 @@
+"""`/v1/ledger` and `/v1/usage` over HTTP: the figures are those of the tables, and only the caller's."""
+
+import re
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+
+from gateway import ids
+from gateway.clock import now
+from messaging.ledger import counting, day, usage
+from messaging.ledger.counting import Counting, day_of
+from messaging.models import Batch, BatchItem
+from tenants import api_keys, platform_apps
+from tenants.models import PlatformApp, Tenant
+from tests.fixtures import Api, assert_error
+from webhooks.models import Delivery, Endpoint
+from webhooks.tests.publishing import make
+
+pytestmark = pytest.mark.django_db
+
+
+def endpoint_of(tenant: Tenant, **values: Any) -> Endpoint:
+    return Endpoint.objects.create(
+        tenant=tenant,
+        **{
+            "url": "http://127.0.0.1:9/",
+            "event_types": ["message.inbound"],
+            "secret": "whsec_c2VjcmV0",
+            "secret_prefix": "whsec_c2Vj",
+            "status": "active",
+            **values,
+        },
+    )
+
+
+def settle(endpoint: Endpoint, *states: tuple[str, str | None]) -> list[Delivery]:
+    """Give the endpoint's deliveries these states and last errors, oldest first."""
+    deliveries = list(Delivery.objects.filter(endpoint_id=endpoint.id).order_by("id"))
+    for delivery, (status, error) in zip(deliveries, states, strict=True):
+        delivery.status, delivery.last_error = status, error
+        delivery.save()
+    return deliveries
+
+
+def replay_of(delivery: Delivery, status: str) -> None:
+    Delivery.objects.create(
+        tenant_id=delivery.tenant_id,
+        endpoint_id=delivery.endpoint_id,
+        event_id=delivery.event_id,
+        event_type=delivery.event_type,
+        status=status,
+        is_replay=True,
+        replay_of=delivery.id,
+    )
+
+
+def test_every_event_is_accounted_for_at_each_endpoint(api: Api, tenant: Tenant) -> None:
+    first, second = endpoint_of(tenant), endpoint_of(tenant)
+    make(tenant, count=6)
+    make(tenant, "message.status", count=2)
+    deliveries = settle(
+        first,
+        ("delivered", None),
+        ("pending", None),
+        ("failed", "http_5xx"),
+        ("dead", "timeout"),
+        ("dead", "payload_expired"),
+        ("dead", "http_4xx"),
+    )
+    settle(second, *[("delivered", None)] * 6)
+    replay_of(deliveries[5], "delivered")
+    replay_of(deliveries[3], "dead")
+    answer = api.get("/v1/ledger").json()
+    assert answer["events"] == {"accepted": 8, "with_endpoint": 6, "without_endpoint": 2}
+    assert answer["endpoints"] == [
+        {
+            "endpoint_id": str(first.id),
+            "accepted": 6,
+            "delivered": 2,
+            "waiting": 2,
+            "dead": 1,
+            "expired": 1,
+            "balanced": True,
+        },
+        {
+            "endpoint_id": str(second.id),
+            "accepted": 6,
+            "delivered": 6,
+            "waiting": 0,
+            "dead": 0,
+            "expired": 0,
+            "balanced": True,
+        },
+    ]
+    assert (answer["balanced"], answer["hour"]) == (True, None)
+
+
+def test_a_delivery_too_many_unbalances_the_ledger(api: Api, tenant: Tenant) -> None:
+    endpoint = endpoint_of(tenant)
+    (event,) = make(tenant)
+    doubled = Delivery.objects.get(endpoint_id=endpoint.id)
+    doubled.id = UUID(int=event.id.int + 1)
+    doubled._state.adding = True
+    doubled.save(force_insert=True)
+    answer = api.get("/v1/ledger").json()
+    assert (answer["balanced"], answer["endpoints"][0]["balanced"]) == (False, False)
+
+
+def test_a_delivery_without_its_event_unbalances_the_ledger(api: Api, tenant: Tenant) -> None:
+    endpoint_of(tenant)
+    make(tenant, count=2)[0].delete()
+    assert api.get("/v1/ledger").json()["balanced"] is False
+
+
+def test_a_message_recorded_twice_unbalances_the_ledger(api: Api, tenant: Tenant) -> None:
+    make(tenant, "message.outbound", wamid="wamid.1", raw=None, raw_path=None)
+    make(tenant, "message.outbound", wamid="wamid.2", raw=None, raw_path=None)
+    answer = api.get("/v1/ledger").json()
+    assert (answer["sends"]["accepted"], answer["sends"]["doubled"], answer["balanced"]) == (2, 0, True)
+    make(tenant, "message.outbound", wamid="wamid.1", raw=None, raw_path=None)
+    answer = api.get("/v1/ledger").json()
+    assert (answer["sends"]["accepted"], answer["sends"]["doubled"], answer["balanced"]) == (3, 1, False)
+
+
+def test_failed_items_and_unknown_outcomes_are_counted(
+    api: Api, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    for owner, environment in ((tenant, "live"), (tenant, "test"), (other_tenant, "live")):
+        batch = Batch.objects.create(
+            tenant=owner, environment=environment, phone_number_id="1", total=3, rate_per_sec=80
+        )
+        for idx, response in enumerate(
+            (b'{"error":{"code":131026}}', b'{"error":{"code":"outcome_unknown"}}')
+        ):
+            BatchItem.objects.create(
+                batch=batch, idx=idx, status="failed", body=b"", response=response, sent_at=now()
+            )
+        BatchItem.objects.create(batch=batch, idx=2, status="pending", body=b"{}")
+    sends = api.get("/v1/ledger").json()["sends"]
+    assert (sends["failed"], sends["outcome_unknown"]) == (1, 1)
+
+
+def test_a_day_and_an_hour_are_those_of_utc(api: Api, tenant: Tenant) -> None:
+    endpoint_of(tenant)
+    yesterday = now() - timedelta(days=1)
+    at_noon = yesterday.replace(hour=12, minute=30, second=0, microsecond=0)
+    make(tenant, age=now() - at_noon)
+    make(tenant)
+    path = f"/v1/ledger?day={yesterday:%Y-%m-%d}"
+    assert api.get(path).json()["events"]["accepted"] == 1
+    assert api.get(f"{path}&hour=12").json()["endpoints"][0]["accepted"] == 1
+    assert api.get(f"{path}&hour=13").json()["events"]["accepted"] == 0
+    for wrong in ("day=2999-01-01", "day=2026-W01-1", "day=20261121", "day=x", "hour=24"):
+        assert_error(api.get(f"/v1/ledger?{wrong}"), 400, "invalid_request")
+
+
+def test_nobody_counts_anothers_events(api: Api, other_api: Api, tenant: Tenant) -> None:
+    endpoint_of(tenant)
+    make(tenant, "message.outbound", wamid="wamid.1", raw=None, raw_path=None)
+    make(tenant)
+    test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+    for stranger in (other_api, test_api):
+        answer = stranger.get("/v1/ledger").json()
+        assert (answer["events"]["accepted"], answer["endpoints"], answer["sends"]["accepted"]) == (0, [], 0)
+
+
+def test_what_takes_too_long_asks_for_less(api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "SECONDS", 0.0)
+    error = assert_error(api.get("/v1/ledger"), 400, "invalid_request")
+    assert "each `hour`" in error["message"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_statement_ends_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "SECONDS", 0.05)
+    with (
+        counting.counting(instead="Ask for less.") as counted,
+        pytest.raises(Exception, match="Ask for less"),
+    ):
+        counted.rows("SELECT pg_sleep(5)", {})
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        assert cursor.fetchone()[0] == "0"
+
+
+def test_one_call_counts_at_a_time(api: Api) -> None:
+    with counting.counting(instead=""):
+        assert_error(api.get("/v1/ledger"), 429, "too_many_in_flight")
+    assert api.get("/v1/ledger").status_code == 200
+
+
+@pytest.mark.parametrize("statement", ["_EVENTS", "_ENDPOINTS", "_SENDS"])
+def test_the_statements_walk_indexes(tenant: Tenant, statement: str) -> None:
+    span = day_of(now().date(), 3)
+    parameters = {
+        "tenant_id": tenant.id,
+        "environment": "live",
+        **span.ids,
+        "earliest": ids.first_at(span.begin),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN {getattr(day, statement)}", parameters)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "Seq Scan" not in plan, plan
+    partitions = set(re.findall(r"on (webhook_deliveries_p\w+|events_p\w+)", plan))
+    assert len([name for name in partitions if name.startswith("events_p")]) <= 1 or statement != "_EVENTS"
+
+
+class TestUsage:
+    def test_a_line_for_each_tenant_of_the_platform(
+        self, platform_app: PlatformApp, app_key: api_keys.NewKey, other_tenant: Tenant
+    ) -> None:
+        mine = Tenant.objects.create(name="Shop", app=platform_app, status="active", external_ref="s1")
+        sandbox = Tenant.objects.create(name="Try", app=platform_app, status="active", sandbox=True)
+        endpoint_of(mine, event_types=["*"])
+        make(mine, count=3)
+        make(mine, "message.status")
+        make(mine, "message.outbound", wamid="wamid.1", raw=None, raw_path=None)
+        make(mine, "message.outbound", raw=None, raw_path=None)
+        make(mine, environment="test")
+        make(sandbox, environment="test")
+        make(other_tenant, count=5)
+        Delivery.objects.filter(event_type="message.inbound").update(status="delivered")
+        rows = Api(app_key.key).get("/v1/usage").json()["data"]
+        assert rows == [
+            {
+                "tenant_id": str(sandbox.id),
+                "name": "Try",
+                "external_ref": None,
+                **dict(zip(usage.COLUMNS, (0, 1, 0, 1, 0, 0), strict=True)),
+            },
+            {
+                "tenant_id": str(mine.id),
+                "name": "Shop",
+                "external_ref": "s1",
+                **dict(zip(usage.COLUMNS, (1, 3, 1, 6, 6, 3), strict=True)),
+            },
+        ]
+        test_key = platform_apps.create_app_key(app_id=platform_app.id, name="t", environment="test")
+        assert [row["name"] for row in Api(test_key.key).get("/v1/usage").json()["data"]] == ["Try"]
+
+    def test_a_day_or_a_month(self, platform_app: PlatformApp, app_key: api_keys.NewKey) -> None:
+        mine = Tenant.objects.create(name="Shop", app=platform_app, status="active")
+        make(mine)
+        make(mine, age=timedelta(days=40))
+        api = Api(app_key.key)
+
+        def events(query: str) -> int:
+            return int(api.get(f"/v1/usage?{query}").json()["data"][0]["events"])
+
+        long_ago = now() - timedelta(days=40)
+        assert events(f"day={now():%Y-%m-%d}") == 1
+        assert events(f"month={long_ago:%Y-%m}") == 1
+        assert events(f"day={now() - timedelta(days=1):%Y-%m-%d}") == 0
+        for wrong in ("month=2999-01", "month=x", "month=2026-11-01", f"day={now():%Y-%m-%d}&month=2026-01"):
+            assert_error(api.get(f"/v1/usage?{wrong}"), 400, "invalid_request")
+
+    def test_pages(self, platform_app: PlatformApp, app_key: api_keys.NewKey) -> None:
+        for name in "abc":
+            Tenant.objects.create(name=name, app=platform_app, status="active")
+        api = Api(app_key.key)
+        first = api.get("/v1/usage?limit=2").json()
+        second = api.get(f"/v1/usage?limit=2&cursor={first['next_cursor']}").json()
+        assert [row["name"] for row in first["data"] + second["data"]] == ["c", "b", "a"]
+
+    def test_a_tenants_key_has_no_usage(self, api: Api) -> None:
+        assert_error(api.get("/v1/usage"), 403, "forbidden")
+
+
+def test_counting_needs_no_row(tenant: Tenant) -> None:
+    with counting.counting(instead="") as counted:
+        assert isinstance(counted, Counting)
+        assert usage.count(counted, tenants=[], span=day_of(now().date())) == []
