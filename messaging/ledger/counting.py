@@ -75,7 +75,7 @@ class Counting:
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(left)])
                 cursor.execute(statement, parameters)
-                found = cursor.fetchall()
+                found: list[tuple[Any, ...]] = cursor.fetchall()
                 # A test's transaction goes on after this one.
                 cursor.execute("SELECT set_config('statement_timeout', '0', true)")
                 return found

@@ -121,7 +121,7 @@ class LedgerView(ResourceViewSet):
 class UsageView(ResourceViewSet):
     """The usage of a platform's tenants."""
 
-    permission_classes: ClassVar = [AppCaller]
+    permission_classes = [AppCaller]
     pagination_class: ClassVar = NewestFirst
 
     @extend_schema(

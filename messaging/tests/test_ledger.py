@@ -195,7 +195,7 @@ def test_one_call_counts_at_a_time(api: Api) -> None:
 @pytest.mark.parametrize("statement", ["_EVENTS", "_ENDPOINTS", "_SENDS"])
 def test_the_statements_walk_indexes(tenant: Tenant, statement: str) -> None:
     span = day_of(now().date(), 3)
-    parameters = {
+    parameters: dict[str, Any] = {
         "tenant_id": tenant.id,
         "environment": "live",
         **span.ids,
