@@ -72,6 +72,7 @@ def resolve_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
 
 async def send_message(runtime: Runtime, request: SendRequest) -> Reply:
     """Send one message; the answer is the upstream's (send rules 1 to 7). Raises ServiceError: nothing was sent."""
+    began = time.perf_counter()
     use = idempotency.key_use(
         request.idempotency_key,
         tenant_id=request.tenant_id,
@@ -105,7 +106,7 @@ async def send_message(runtime: Runtime, request: SendRequest) -> Reply:
             await runtime.write(idempotency.releasing(use))
         raise
     try:
-        outcome = await _call(runtime, number, outgoing, event_id, request.request_id)
+        outcome = await _call(runtime, number, outgoing, event_id, request.request_id, began)
     except BaseException:
         # Cut off in the middle: the replay tells of it.
         send_journal.leave(slot)
@@ -219,7 +220,7 @@ class _Outcome:
 
 
 async def _call(
-    runtime: Runtime, number: Sender, outgoing: bytes, event_id: UUID, request_id: str | None
+    runtime: Runtime, number: Sender, outgoing: bytes, event_id: UUID, request_id: str | None, began: float
 ) -> _Outcome:
     """Send rules 6 and 7."""
     try:
@@ -236,7 +237,13 @@ async def _call(
     if not verdict.ok:
         return _Outcome(reply, answer, token_problem=verdict.token_problem, is_stored=not verdict.throttled)
     event = outbound_event(
-        number=number, sent=outgoing, response=answer.body, http_status=answer.status, id=event_id
+        number=number,
+        sent=outgoing,
+        response=answer.body,
+        http_status=answer.status,
+        id=event_id,
+        service_ms=(time.perf_counter() - began) * 1000 - answer.ms,
+        upstream_ms=answer.ms,
     )
     return _Outcome(reply, answer, event)
 

@@ -270,6 +270,7 @@ class PartitionsThroughOut(serializers.Serializer[Any]):
     event_payloads = serializers.DateTimeField(allow_null=True)
     webhook_deliveries = serializers.DateTimeField(allow_null=True)
     api_requests = serializers.DateTimeField(allow_null=True)
+    messages = serializers.DateTimeField(allow_null=True)
 
 
 class TokensHealthOut(serializers.Serializer[Any]):

@@ -1,12 +1,14 @@
 """JSON answers of the event log: items of `/v1/events`, and one event with its envelope."""
 
-from typing import Any
+from typing import Any, get_args
 
 from django.conf import settings
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from gateway.upstream.message_facts import Direction
 from webhooks.events.members import ENVELOPE
-from webhooks.events.types import EVENT_TYPES
+from webhooks.events.types import DIRECTION_OF_TYPE, EVENT_TYPES
 from webhooks.models import Event
 from webhooks.serializers import DeliveryOut
 
@@ -21,12 +23,13 @@ class DeliveryCounts(serializers.Serializer[dict[str, int]]):
 
 
 class EventOut(serializers.ModelSerializer[Event]):
-    """The envelope without `data` and `raw`, with the state of its deliveries (decision "Events")."""
+    """The envelope without `data` and `raw`, with the state of its message and of its deliveries."""
 
     id = serializers.CharField(source="public_id")
     type = serializers.ChoiceField(choices=EVENT_TYPES)
     api_version = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
+    direction = serializers.SerializerMethodField()
     payload_available = serializers.SerializerMethodField()
     deliveries = serializers.SerializerMethodField()
 
@@ -34,12 +37,19 @@ class EventOut(serializers.ModelSerializer[Event]):
         model = Event
         fields = [
             *(name for name in ENVELOPE if name not in {"data", "raw"}),
+            "direction",
+            "status",
+            "error_code",
             "payload_available",
             "deliveries",
         ]
 
     def get_api_version(self, event: Event) -> str:
         return settings.API_VERSION
+
+    @extend_schema_field({"type": ["string", "null"], "enum": [*get_args(Direction), None]})
+    def get_direction(self, event: Event) -> Direction | None:
+        return DIRECTION_OF_TYPE.get(event.type)
 
     def get_payload_available(self, event: Event) -> bool:
         return event.id in self.context["available"]

@@ -19,6 +19,7 @@ from gateway.clock import now
 from gateway.encryption import EncryptedTextField
 from gateway.ids import uuid7
 from tenants.models import ApiKey, Tenant
+from webhooks.message_models import Message as Message
 
 LIVE = ApiKey.Environment.LIVE
 _Row = TypeVar("_Row", bound=models.Model)
@@ -129,6 +130,9 @@ class Event(models.Model):
     raw_id = models.UUIDField(null=True)
     """The payload row with the notification's bytes, shared by all events of the notification."""
     payload_expires_on = models.DateField()
+    status = models.CharField(max_length=20, null=True)
+    error_code = models.IntegerField(null=True)
+    """What the event reports of its message, so that a list of events needs no bodies."""
 
     objects = TenantRows["Event"].as_manager()
 

@@ -13,3 +13,15 @@ PAYLOADS = register(
 DELIVERIES = register(
     PartitionedTable("webhook_deliveries", "week", "id", 28, lambda: settings.EVENT_METADATA_DAYS)
 )
+MESSAGES = register(
+    PartitionedTable(
+        "messages",
+        "month",
+        "date",
+        93,
+        lambda: settings.EVENT_METADATA_DAYS,
+        date_column="month",
+        fillfactor=70,
+    )
+)
+"""Rows are updated by each status of their message, usually within minutes: on their own page if it has room."""

@@ -29,7 +29,8 @@ class PartitionedTable:
     """A table partitioned by range: of a UUIDv7 id, or of a date.
 
     `ahead_days` of partitions exist beyond today. A partition is dropped when all its time lies more than
-    `keep_days()` days back.
+    `keep_days()` days back. `date_column` is the key of one that is partitioned by date; a `fillfactor` below 100
+    leaves room on each page for new versions of rows that are updated.
     """
 
     name: str
@@ -37,6 +38,8 @@ class PartitionedTable:
     key: Literal["id", "date"]
     ahead_days: int
     keep_days: Callable[[], int]
+    date_column: str = "expires_on"
+    fillfactor: int = 100
 
     def start_of(self, day: date) -> date:
         """The first day of the partition that holds a day."""
@@ -181,13 +184,17 @@ def _make_one(table: PartitionedTable, start: date) -> None:
     name, end = table.partition_name(start), table.after(start)
     parent, child = sql.Identifier(table.name), sql.Identifier(name)
     default = sql.Identifier(f"{table.name}_default")
-    key = sql.Identifier("id" if table.key == "id" else "expires_on")
+    key = sql.Identifier("id" if table.key == "id" else table.date_column)
     low, high = sql.Literal(table.bound(start)), sql.Literal(table.bound(end))
     with _ddl() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])
         if cursor.fetchone()[0]:
             return
-        cursor.execute(sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL)").format(child, parent))
+        cursor.execute(
+            sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL) WITH (fillfactor = {})").format(
+                child, parent, sql.Literal(table.fillfactor)
+            )
+        )
         cursor.execute(
             sql.SQL(
                 "WITH moved AS (DELETE FROM {} WHERE {} >= {} AND {} < {} RETURNING *) "

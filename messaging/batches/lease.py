@@ -75,6 +75,7 @@ class Result:
     response: bytes
     sent_at: datetime | None
     retryable: bool = False
+    upstream_ms: float | None = None
 
 
 # The oldest open batch of each number that nobody holds; a number's interrupted batch goes before all others. A batch
@@ -368,7 +369,8 @@ def _outbound(held: Held, number: Sender, result: Result) -> NewEvent:
         response=result.response,
         http_status=result.http_status,
         dedupe_key=f"out:{held.public_id}:{result.item.idx}{_round(held.retries)}",
-        batch_id=held.public_id,
+        batch_id=held.id,
         idx=result.item.idx,
         id=ids.uuid7(),
+        upstream_ms=result.upstream_ms,
     )

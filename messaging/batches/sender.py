@@ -207,7 +207,17 @@ class BatchRun:
         if verdict.code == THROUGHPUT or answer.status == 429:
             self.pacer.throttled()
         not_sent = verdict.throttled or verdict.token_problem
-        self._add(Result(item, verdict.ok, answer.status, answer.body, sent_at, retryable=not_sent))
+        self._add(
+            Result(
+                item,
+                verdict.ok,
+                answer.status,
+                answer.body,
+                sent_at,
+                retryable=not_sent,
+                upstream_ms=answer.ms,
+            )
+        )
         if verdict.token_problem:
             self._question_token(number)
 

@@ -121,6 +121,7 @@ def event_of(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None) 
         wamid=draft.wamid,
         wa_id=draft.wa_id,
         user_id=draft.user_id,
+        message=draft.message,
     )
 
 

@@ -15,7 +15,7 @@ from django.conf import settings
 from gateway import ids
 from gateway.clock import isoformat_of, now
 from gateway.database.statements import Statements, id_range, run, uuids
-from webhooks.events.members import COLUMNS, LISTED
+from webhooks.events.members import LISTED, STORED
 from webhooks.models import within_retention
 
 
@@ -45,7 +45,7 @@ class Envelope:
         )
 
 
-_READ = (*COLUMNS, "tenant_id", "raw_id", "payload_expires_on")
+_READ = (*STORED, "tenant_id", "raw_id", "payload_expires_on")
 READ = ", ".join([*(f"e.{name}" for name in _READ), "t.retention_days"])
 """What `completing` takes of an event `e` and its tenant `t`, for statements that find the events in their own way."""
 # By primary key: an index probe for each event in the partitions of their ids.

@@ -1,7 +1,7 @@
 """Expunging: bodies of events are deleted before their retention ends, and the rows that stay name nobody.
 
-The rows of events and deliveries stay as the record of what was delivered when. Message ids and customer ids are
-removed from them. Idempotent.
+The rows of events, deliveries and messages stay as the record of what was delivered when. Message ids and customer ids
+are removed from them. Idempotent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,10 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from gateway import ids
+from webhooks.message_models import EXPUNGED
 from webhooks.models import Event
 
-MARK = "expunged:"
+MARK = EXPUNGED
 """What the dedupe key of an expunged event begins with."""
 BATCH_EVENTS = 500
 
@@ -24,6 +25,21 @@ WHERE p.expires_on = gone.expires_on AND p.id = gone.id
 _FORGET_PERSONS = """
 UPDATE events SET wamid = NULL, wa_id = NULL, user_id = NULL, dedupe_key = %s || id
 WHERE id = ANY(%s)
+"""
+# Locked in the order in which publishing locks them.
+_FORGET_MESSAGES = """
+WITH locked AS (
+    SELECT m.tenant_id, m.environment, m.key, m.month, m.id FROM messages m
+    WHERE (m.tenant_id, m.environment, m.key) IN (
+        SELECT e.tenant_id, e.environment, e.wamid FROM events e WHERE e.id = ANY(%s) AND e.wamid IS NOT NULL
+    )
+    ORDER BY m.tenant_id, m.environment, m.key, m.month
+    FOR UPDATE
+)
+UPDATE messages m SET key = %s || locked.id, wa_id = NULL, user_id = NULL
+FROM locked
+WHERE m.tenant_id = locked.tenant_id AND m.environment = locked.environment AND m.key = locked.key
+  AND m.month = locked.month
 """
 # An endpoint's answer may quote the event.
 _FORGET_ANSWERS = """
@@ -64,6 +80,7 @@ def expunge_events(events: Sequence[Event]) -> int:
     event_ids = [event.id for event in events]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_DELETE_BODIES, [[day for day, _ in bodies], [body for _, body in bodies]])
+        cursor.execute(_FORGET_MESSAGES, [event_ids, EXPUNGED])
         cursor.execute(_FORGET_PERSONS, [MARK, event_ids])
         cursor.execute(_FORGET_ANSWERS, [event_ids, ids.first_at(events[0].created_at)])
     return len(events)

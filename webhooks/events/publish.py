@@ -1,4 +1,4 @@
-"""Publishing: events, their bodies and their deliveries are written in one statement, each event once.
+"""Publishing: events, bodies, deliveries and the message log are written in one statement, each event once.
 
 Called by every flow that makes events, inside that flow's own transaction, so that an event exists exactly when
 its cause does. An event that was published before (same tenant, same dedupe key) is skipped without an error.
@@ -20,6 +20,7 @@ from gateway.database.transactions import leave_database
 from gateway.threads.group_commit import GroupCommit
 from webhooks import wake_up
 from webhooks.events.members import COLUMNS, NewEvent
+from webhooks.events.message_log import UPSERT, MessageRows
 from webhooks.events.wanted import WANTED
 from webhooks.wake_up import Fresh
 
@@ -42,17 +43,18 @@ class Published:
 
 
 _MEMBERS = ", ".join(COLUMNS)
-_DRAFT_COLUMNS = ", ".join(f"{name} {'uuid' if name == 'id' else 'text'}" for name in COLUMNS)
+_TYPES = {"id": "uuid", "error_code": "int"}
+_DRAFT_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in COLUMNS)
 
 # One round trip: the key decides which events are new, and everything else is written for those alone. Keys are
 # inserted in their order, so two processes with overlapping notifications wait for each other instead of deadlocking;
 # the second then sees the first one's keys. Primary-key inserts only, plus small indexes: no scan anywhere.
 # A delivery's id is a UUIDv7 of its event's millisecond: Postgres before 18 cannot make one itself.
 # All bodies come as one value, of which each row names its slice: an array would be adapted element by element.
-_PUBLISH = f"""
+_STATEMENT = f"""
 WITH draft AS (
     SELECT * FROM json_to_recordset(%(events)s::json) AS d (
-        tenant_id uuid, created_on date, raw_id uuid, start int, length int, {_DRAFT_COLUMNS}
+        tenant_id uuid, created_on date, raw_id uuid, start int, length int, message int, {_DRAFT_COLUMNS}
     )
 ), new_key AS (
     INSERT INTO event_keys (tenant_id, dedupe_key, created_at)
@@ -80,9 +82,11 @@ WITH draft AS (
     FROM fresh JOIN webhooks_endpoint e ON e.tenant_id = fresh.tenant_id AND e.environment = fresh.environment
     WHERE e.status = 'active' AND {WANTED.format(event="fresh")}
     RETURNING id, endpoint_id, event_id
-)
+){{more}}
 SELECT fresh.id, d.id, d.endpoint_id FROM fresh LEFT JOIN new_delivery d ON d.event_id = fresh.id
 """  # noqa: S608 - only column names are formatted in
+_PUBLISH = _STATEMENT.format(more="")
+_PUBLISH_MESSAGES = _STATEMENT.format(more=f", {UPSERT}")
 
 _members = attrgetter(*COLUMNS)
 
@@ -130,6 +134,7 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
     places: dict[UUID, int] = {}
     raws: list[dict[str, Any]] = []
     bodies = _Bodies()
+    messages = MessageRows()
     for place, publication in enumerate(publications):
         raw_id = None
         if publication.raw is not None:
@@ -148,17 +153,19 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
                     **common,
                     **dict(zip(COLUMNS, _members(event), strict=True)),
                     "id": event_id,
+                    "message": messages.add(publication.tenant_id, event_id, event),
                     **bodies.add(event.data),
                 }
                 places[event_id] = place
-    written = yield (
-        _PUBLISH,
-        {
-            "events": orjson.dumps(list(rows.values())).decode(),
-            "raws": orjson.dumps(raws).decode(),
-            "bodies": b"".join(bodies.parts),
-        },
-    )
+    parameters: dict[str, Any] = {
+        "events": orjson.dumps(list(rows.values())).decode(),
+        "raws": orjson.dumps(raws).decode(),
+        "bodies": b"".join(bodies.parts),
+    }
+    if messages:
+        written = yield _PUBLISH_MESSAGES, parameters | messages.parameters()
+    else:
+        written = yield _PUBLISH, parameters
     fresh: list[dict[UUID, None]] = [{} for _ in publications]
     deliveries: list[Fresh] = []
     for event_id, delivery_id, endpoint_id in written:

@@ -1,5 +1,9 @@
 """The closed vocabulary of event types (specification 6). Unknown things are `meta.other`."""
 
+from collections.abc import Mapping
+
+from gateway.upstream.message_facts import Direction
+
 EVENT_TYPES = (
     "message.inbound",
     "message.status",
@@ -26,3 +30,10 @@ ALL = "*"
 
 STATUSES = ("sent", "delivered", "read", "played", "failed", "deleted")
 """What a `message.status` event tells of a message (upstream fact 3.5)."""
+DIRECTION_OF_TYPE: Mapping[str, Direction] = {
+    "message.inbound": "inbound",
+    "message.outbound": "outbound",
+    "message.echo": "outbound",
+    "message.status": "outbound",
+}
+"""Which way the message of an event goes."""

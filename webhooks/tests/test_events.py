@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from gateway.upstream.message_facts import MessageFacts
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from webhooks.events import envelope
@@ -29,6 +30,7 @@ ENVELOPE_BEFORE_DATA = [
     "user_id",
     "dedupe_key",
 ]
+FOR_LISTS = ["direction", "status", "error_code", "payload_available", "deliveries"]
 
 
 def make(tenant: Tenant, kind: str = "message.inbound", **values: Any) -> Event:
@@ -55,6 +57,15 @@ def endpoint(tenant: Tenant) -> Endpoint:
     )
 
 
+def test_an_item_says_how_its_message_stands(api: Api, tenant: Tenant) -> None:
+    failed = MessageFacts(direction="outbound", status="failed", error_code=131026)
+    make(tenant, "message.status", wamid="w", message=failed)
+    make(tenant, "batch.completed")
+    of_batch, of_status = api.get("/v1/events").json()["data"]
+    shown = [(each["direction"], each["status"], each["error_code"]) for each in (of_status, of_batch)]
+    assert shown == [("outbound", "failed", 131026), (None, None, None)]
+
+
 def test_an_item_is_the_envelope_without_data_and_raw(api: Api, tenant: Tenant, endpoint: Endpoint) -> None:
     event = make(
         tenant,
@@ -66,7 +77,7 @@ def test_an_item_is_the_envelope_without_data_and_raw(api: Api, tenant: Tenant, 
         user_id="IN.4",
     )
     (item,) = api.get("/v1/events").json()["data"]
-    assert list(item) == [*ENVELOPE_BEFORE_DATA, "raw_path", "payload_available", "deliveries"]
+    assert list(item) == [*ENVELOPE_BEFORE_DATA, "raw_path", *FOR_LISTS]
     stored = envelope.load([event.id])[event.id]
     assert stored is not None
     delivered = orjson.loads(stored.body())

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gateway.upstream.message_facts import MessageFacts
 from gateway.upstream.notifications.drafts import EventDraft, EventType, Route
 from gateway.upstream.notifications.lossless_json import JsonObject, digest, dumps, member, text
 
@@ -80,6 +81,7 @@ class Source:
         path: str,
         person: Person = NOBODY,
         wamid: str | None = None,
+        message: MessageFacts | None = None,
     ) -> EventDraft:
         """The event of one item of this change, or of its whole value; `data` is serialised here."""
         return EventDraft(
@@ -97,6 +99,7 @@ class Source:
             user_id=column(person.user_id),
             field=self.field[:LONGEST_COLUMN],
             event=column(text(self.value.get("event"))),
+            message=message,
         )
 
     def unwritable(self, path: str, *place: str) -> EventDraft:

@@ -8,6 +8,7 @@ half surrogates.
 from dataclasses import dataclass
 from typing import Literal
 
+from gateway.upstream.message_facts import MessageFacts
 from gateway.upstream.notifications.lossless_json import JsonObject
 
 EventType = Literal[
@@ -53,7 +54,7 @@ class EventDraft:
     indexes in it. `waba_id`, `phone_number_id` and `display_phone_number` are the upstream's claim: where a
     look-up by `Route` knows better, it has the last word. `field` is the upstream's field after correction
     of its slips, `event` the value's own `event` (account_update, security, flows …). Identifiers longer
-    than 255 characters are None here.
+    than 255 characters are None here. `message` is what a message or a status tells about its message.
     """
 
     type: EventType
@@ -70,6 +71,7 @@ class EventDraft:
     user_id: str | None
     field: str
     event: str | None
+    message: MessageFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ says of one item what event it becomes, by which key a repetition is known, and 
 It promises one event per item; a value without any item is left to the caller.
 """
 
+from gateway.upstream import message_facts
 from gateway.upstream.notifications.change import META_OTHER, Person, Source
 from gateway.upstream.notifications.drafts import EventDraft
 from gateway.upstream.notifications.lossless_json import JsonObject, digest, member, text
@@ -74,7 +75,9 @@ def standby(source: Source) -> list[EventDraft]:
 
 def _message(source: Source, _index: int, item: JsonObject) -> Described:
     wamid = text(item.get("id"))
-    return Described("message.inbound", source.key("msg", wamid, of=item), "message", _sender(item), wamid)
+    key = source.key("msg", wamid, of=item)
+    facts = message_facts.of_message(item, "inbound")
+    return Described("message.inbound", key, "message", _sender(item), wamid, message=facts)
 
 
 def _status(source: Source, _index: int, item: JsonObject) -> Described:
@@ -82,7 +85,8 @@ def _status(source: Source, _index: int, item: JsonObject) -> Described:
         return _payment(source, item)
     wamid = text(item.get("id"))
     key = source.key("status", wamid, text(item.get("status")), *_participant(item), of=item)
-    return Described("message.status", key, "status", _recipient(item), wamid)
+    facts = message_facts.of_status(item)
+    return Described("message.status", key, "status", _recipient(item), wamid, message=facts)
 
 
 def _payment(source: Source, item: JsonObject) -> Described:
@@ -104,7 +108,10 @@ def _user_action(source: Source, _index: int, item: JsonObject) -> Described:
 def _echo(source: Source, _index: int, item: JsonObject) -> Described:
     wamid = text(item.get("id"))
     person = Person(text(item.get("to")), text(item.get("to_user_id")))
-    return Described("message.echo", source.key("echo", wamid, of=item), "message", person, wamid)
+    facts = message_facts.of_message(item, "outbound")
+    return Described(
+        "message.echo", source.key("echo", wamid, of=item), "message", person, wamid, message=facts
+    )
 
 
 def _contact_change(source: Source, _index: int, item: JsonObject) -> Described:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from gateway.upstream.message_facts import MessageFacts
 from gateway.upstream.notifications.change import META_OTHER, NOBODY, Person, Source, person_of
 from gateway.upstream.notifications.drafts import EventDraft, EventType
 from gateway.upstream.notifications.lossless_json import JsonObject, text
@@ -24,6 +25,7 @@ class Described(NamedTuple):
     person: Person = NOBODY
     wamid: str | None = None
     kind: str | None = None
+    message: MessageFacts | None = None
 
 
 Describe = Callable[[Source, int, JsonObject], Described]
@@ -74,6 +76,7 @@ def split_items(source: Source, lists: Mapping[str, Describe], inside: str | Non
                     path=item_path,
                     person=_completed(each.person, theirs),
                     wamid=each.wamid,
+                    message=each.message,
                 )
             except orjson.JSONEncodeError:
                 draft = source.unwritable(item_path, list_name, str(index))

@@ -23,7 +23,13 @@ def test_golden(name: str) -> None:
         assert draft.data == orjson.dumps(wanted.pop("data"))
         columns = dataclasses.asdict(draft)
         del columns["data"]
-        assert {name: value for name, value in columns.items() if value is not None} == wanted
+        columns["message"] = told(columns["message"] or {}) or None
+        assert told(columns) == wanted
+
+
+def told(members: dict[str, Any]) -> dict[str, Any]:
+    """What is said at all, of a draft or of its message."""
+    return {name: value for name, value in members.items() if value is not None}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,245 @@
+"""The message log: one row a message, whatever the order, the repetition and the company of its events."""
+
+import itertools
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+from django.db import connection, transaction
+
+from gateway import ids
+from gateway.clock import now
+from gateway.database.statements import run
+from gateway.upstream.message_facts import MessageFacts
+from tenants.models import Tenant
+from webhooks.events import expunge
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import Publication, publishing
+from webhooks.message_models import Message
+from webhooks.models import Event
+from webhooks.tests.publishing import uuid_at
+
+SECOND = 1_793_500_000
+AT = {"sent": SECOND + 1, "delivered": SECOND + 5, "read": SECOND + 60, "failed": SECOND + 90}
+
+
+def outbound(wamid: str | None = "wamid.A", **facts: Any) -> NewEvent:
+    return NewEvent(
+        type="message.outbound",
+        environment="live",
+        dedupe_key=f"out:{wamid or ids.uuid7()}",
+        data=b"{}",
+        wamid=wamid,
+        wa_id="919812345678",
+        phone_number_id="200300400500600",
+        message=MessageFacts(
+            **{
+                "direction": "outbound",
+                "status": "accepted",
+                "is_message": True,
+                "type": "template",
+                "template": "order_update",
+                "at_ms": SECOND * 1000,
+                **facts,
+            }
+        ),
+    )
+
+
+def status(name: Any, wamid: str = "wamid.A", *, environment: str = "live", **facts: Any) -> NewEvent:
+    return NewEvent(
+        type="message.status",
+        environment=environment,
+        dedupe_key=f"status:{wamid}:{name}:{facts}",
+        data=b"{}",
+        wamid=wamid,
+        message=MessageFacts(**{"direction": "outbound", "status": name, "at_ms": AT[name] * 1000, **facts}),
+    )
+
+
+def write(tenant: Tenant, *groups: list[NewEvent]) -> None:
+    """Publish groups of events, each in a statement of its own."""
+    for events in groups:
+        run(publishing([Publication(tenant.id, events)]))
+
+
+def told(message: Message) -> dict[str, Any]:
+    """What a row says, but for when it was made."""
+    return {
+        field.name: getattr(message, field.name)
+        for field in Message._meta.get_fields()
+        if field.name not in {"pk", "id", "month", "event_id"}
+    } | {"status": message.status}
+
+
+FOUR = [
+    outbound(service_ms=3, upstream_ms=80),
+    status("sent", pricing_category="utility", pricing_type="regular", billable=True),
+    status("delivered"),
+    status("read"),
+]
+
+
+@pytest.mark.django_db
+class TestOneRow:
+    def test_any_order_and_any_grouping_make_the_same_row(self, tenant: Tenant) -> None:
+        found = set()
+        orders = list(itertools.permutations(FOUR))
+        for order in orders:
+            for cut in range(len(order) + 1):
+                Message.objects.all().delete()
+                write(tenant, *(group for group in (list(order[:cut]), list(order[cut:])) if group))
+                with connection.cursor() as cursor:
+                    cursor.execute("DELETE FROM event_keys")
+                (row,) = Message.objects.all()
+                assert row.event_id is not None
+                found.add(orjson.dumps(told(row)))
+        (only,) = found
+        row = orjson.loads(only)
+        assert row["status"] == "read"
+        assert row["sent_at"] == datetime.fromtimestamp(AT["sent"], UTC).isoformat()
+        assert (row["template"], row["pricing_category"], row["service_ms"], row["upstream_ms"]) == (
+            "order_update",
+            "utility",
+            3,
+            80,
+        )
+
+    def test_a_repeat_changes_nothing(self, tenant: Tenant) -> None:
+        write(tenant, FOUR)
+        before = Message.objects.values().get()
+        write(tenant, FOUR, [FOUR[2]], [status("delivered", error_code=None)])
+        assert Message.objects.values().get() == before
+
+    def test_a_later_report_of_the_same_status_does_not_move_its_time(self, tenant: Tenant) -> None:
+        write(tenant, [status("delivered")], [status("delivered", at_ms=(SECOND + 500) * 1000)])
+        assert Message.objects.get().delivered_at == datetime.fromtimestamp(AT["delivered"], UTC)
+
+    @pytest.mark.parametrize("names", list(itertools.permutations(["sent", "delivered", "read", "failed"])))
+    def test_failed_is_the_last_word(self, tenant: Tenant, names: tuple[str, ...]) -> None:
+        for name in names:
+            write(tenant, [status(name, error_code=131026 if name == "failed" else None)])
+        row = Message.objects.get()
+        assert (row.status, row.error_code) == ("failed", 131026)
+
+    def test_what_a_status_says_of_itself_is_in_the_event(self, tenant: Tenant) -> None:
+        write(tenant, [status("failed", error_code=131026)])
+        assert Event.objects.values_list("status", "error_code").get() == ("failed", 131026)
+
+    def test_a_message_without_an_id_is_known_by_its_event(self, tenant: Tenant) -> None:
+        write(tenant, [outbound(None, status="failed", error_code=131030), outbound(None, status="unknown")])
+        failed, unknown = Message.objects.order_by("id")
+        assert failed.event_id is not None
+        assert failed.key == ids.encode(ids.EVENT, failed.event_id)
+        assert (failed.wamid, failed.status, unknown.status) == (None, "failed", "unknown")
+
+    def test_tenants_and_environments_have_their_own(self, tenant: Tenant, other_tenant: Tenant) -> None:
+        write(tenant, [outbound(), status("read")])
+        write(other_tenant, [status("sent")])
+        write(tenant, [status("delivered", environment="test")])
+        rows = {(row.tenant_id, row.environment): row.status for row in Message.objects.all()}
+        assert rows == {
+            (tenant.id, "live"): "read",
+            (other_tenant.id, "live"): "sent",
+            (tenant.id, "test"): "delivered",
+        }
+
+    def test_events_of_no_message_make_no_row(self, tenant: Tenant) -> None:
+        write(tenant, [NewEvent(type="batch.completed", environment="live", dedupe_key="b", data=b"{}")])
+        assert not Message.objects.exists()
+
+
+@pytest.mark.django_db
+class TestMonths:
+    def message_of(self, tenant: Tenant, moment: datetime) -> UUID:
+        event = outbound()
+        event_id = uuid_at(moment)
+        write(tenant, [replace(event, id=event_id)])
+        return event_id
+
+    @pytest.mark.parametrize("days", [20, 40, 80])
+    def test_a_status_finds_its_message_in_an_earlier_month(self, tenant: Tenant, days: int) -> None:
+        event_id = self.message_of(tenant, now() - timedelta(days=days))
+        write(tenant, [status("read")])
+        row = Message.objects.get()
+        assert (row.id, row.event_id, row.status) == (event_id, event_id, "read")
+
+    def test_a_send_that_is_told_late_finds_the_status_that_came_first(self, tenant: Tenant) -> None:
+        write(tenant, [status("read")])
+        event_id = self.message_of(tenant, now() - timedelta(days=40))
+        row = Message.objects.get()
+        assert (row.event_id, row.status) == (event_id, "read")
+
+
+@pytest.mark.django_db
+class TestExpunge:
+    def test_customer_and_message_ids_leave(self, tenant: Tenant, other_tenant: Tenant) -> None:
+        write(tenant, FOUR, [outbound("wamid.B")])
+        write(other_tenant, FOUR)
+        expunge.expunge(Event.objects.for_tenant(tenant.id).filter(wamid="wamid.A"))
+        gone, stays = Message.objects.filter(tenant_id=tenant.id).order_by("id")
+        assert (gone.key, gone.wamid, gone.wa_id, gone.user_id) == (f"expunged:{gone.id}", None, None, None)
+        assert gone.status == "read"
+        assert (stays.key, stays.wa_id) == ("wamid.B", "919812345678")
+        assert Message.objects.get(tenant_id=other_tenant.id).key == "wamid.A"
+
+
+@pytest.mark.django_db(transaction=True)
+class TestRaces:
+    def together(self, *works: Any) -> list[BaseException]:
+        """Run each in a thread; all are in the middle of their transaction before any commits or is stuck."""
+        errors: list[BaseException] = []
+
+        def run(work: Any) -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - the test looks at it
+                errors.append(error)
+            finally:
+                connection.close()
+
+        threads = [threading.Thread(target=run, args=[work]) for work in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads)
+        return errors
+
+    def test_a_status_and_its_send_at_the_same_moment_make_one_row(self, tenant: Tenant) -> None:
+        for number in range(10):
+            wamid, barrier = f"wamid.{number}", threading.Barrier(2)
+
+            def work(event: NewEvent, barrier: threading.Barrier = barrier) -> None:
+                with transaction.atomic():
+                    barrier.wait(10)
+                    write(tenant, [event])
+
+            assert not self.together(
+                lambda wamid=wamid, work=work: work(outbound(wamid)),
+                lambda wamid=wamid, work=work: work(status("delivered", wamid)),
+            )
+            row = Message.objects.get(key=wamid)
+            assert (row.status, row.event_id is not None, row.template) == ("delivered", True, "order_update")
+
+    def test_groups_that_name_the_same_messages_in_other_orders_do_not_deadlock(self, tenant: Tenant) -> None:
+        wamids = [f"wamid.{number:02}" for number in range(60)]
+        write(tenant, [outbound(wamid) for wamid in wamids])
+        barrier = threading.Barrier(3)
+
+        def work(name: str, order: list[str]) -> None:
+            barrier.wait(10)
+            write(tenant, [status(name, wamid) for wamid in order])
+
+        errors = self.together(
+            lambda: work("sent", wamids),
+            lambda: work("delivered", wamids[::-1]),
+            lambda: work("read", wamids[30:] + wamids[:30]),
+        )
+        assert not errors
+        assert {row.status for row in Message.objects.all()} == {"read"}
+        assert all(row.sent_at and row.delivered_at for row in Message.objects.all())
