@@ -12,9 +12,9 @@ import orjson
 from django.conf import settings
 
 from gateway import ids
-from gateway.upstream.message_facts import MessageFacts, Status, content_of, error_code_of
 from gateway.upstream.notifications.change import LONGEST_COLUMN, column
 from gateway.upstream.notifications.lossless_json import text
+from gateway.upstream.notifications.message_facts import MessageFacts, Status, content_of, error_code_of
 from phone_numbers.lookup import Sender
 from webhooks.events.members import NewEvent
 

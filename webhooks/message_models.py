@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from gateway import ids
-from gateway.upstream.message_facts import Status
+from gateway.upstream.notifications.message_facts import Status
 from tenants.models import ApiKey
 
 EXPUNGED = "expunged:"

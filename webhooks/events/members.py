@@ -6,7 +6,7 @@ A new member takes three edits: a field here, a column of `webhooks.models.Event
 from dataclasses import dataclass, fields
 from uuid import UUID
 
-from gateway.upstream.message_facts import MessageFacts
+from gateway.upstream.notifications.message_facts import MessageFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

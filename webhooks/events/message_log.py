@@ -19,7 +19,7 @@ import orjson
 
 from gateway import ids
 from gateway.clock import isoformat_of, now
-from gateway.upstream.message_facts import MessageFacts
+from gateway.upstream.notifications.message_facts import MessageFacts
 from webhooks.events.members import NewEvent
 from webhooks.message_models import month_of
 

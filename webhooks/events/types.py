@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gateway.upstream.message_facts import Direction
+from gateway.upstream.notifications.message_facts import Direction
 
 EVENT_TYPES = (
     "message.inbound",

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from gateway.upstream.message_facts import MessageFacts
+from gateway.upstream.notifications.message_facts import MessageFacts
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from webhooks.events import envelope

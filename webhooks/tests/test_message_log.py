@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from gateway import ids
 from gateway.clock import now
 from gateway.database.statements import run
-from gateway.upstream.message_facts import MessageFacts
+from gateway.upstream.notifications.message_facts import MessageFacts
 from tenants.models import Tenant
 from webhooks.events import expunge
 from webhooks.events.members import NewEvent

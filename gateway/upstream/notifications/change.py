@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.upstream.message_facts import MessageFacts
 from gateway.upstream.notifications.drafts import EventDraft, EventType, Route
 from gateway.upstream.notifications.lossless_json import JsonObject, digest, dumps, member, text
+from gateway.upstream.notifications.message_facts import MessageFacts
 
 LONGEST_COLUMN = 255
 

@@ -8,8 +8,8 @@ half surrogates.
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.upstream.message_facts import MessageFacts
 from gateway.upstream.notifications.lossless_json import JsonObject
+from gateway.upstream.notifications.message_facts import MessageFacts
 
 EventType = Literal[
     "message.inbound",

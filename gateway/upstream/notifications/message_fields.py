@@ -5,7 +5,7 @@ says of one item what event it becomes, by which key a repetition is known, and 
 It promises one event per item; a value without any item is left to the caller.
 """
 
-from gateway.upstream import message_facts
+from gateway.upstream.notifications import message_facts
 from gateway.upstream.notifications.change import META_OTHER, Person, Source
 from gateway.upstream.notifications.drafts import EventDraft
 from gateway.upstream.notifications.lossless_json import JsonObject, digest, member, text

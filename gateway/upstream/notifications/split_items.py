@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gateway.upstream.message_facts import MessageFacts
 from gateway.upstream.notifications.change import META_OTHER, NOBODY, Person, Source, person_of
 from gateway.upstream.notifications.drafts import EventDraft, EventType
 from gateway.upstream.notifications.lossless_json import JsonObject, text
+from gateway.upstream.notifications.message_facts import MessageFacts
 
 
 class Described(NamedTuple):

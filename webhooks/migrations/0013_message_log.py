@@ -46,7 +46,7 @@ CREATE TABLE messages_default PARTITION OF messages DEFAULT;
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('webhooks', '0011_endpoint_statuses_headers_timeout'),
+        ('webhooks', '0012_endpoint_format'),
     ]
 
     operations = [
