@@ -7,4 +7,5 @@ class BillingConfig(AppConfig):
 
     def ready(self) -> None:
         from billing import checks  # noqa: F401 - registers the checks of the settings
+        from billing.console import entries  # noqa: F401 - registers its page and warnings in the console
         from billing.payments import trouble  # noqa: F401 - adds its section to the health report

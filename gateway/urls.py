@@ -41,7 +41,11 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("", include("messaging.cloud_api.urls")),
     path("", include("billing.page_urls")),
+    path("", include("billing.console.urls")),
     path("", include("phone_numbers.hosted_connect.urls")),
+    path("", include("phone_numbers.console.urls")),
+    path("", include("webhooks.console.urls")),
+    path("", include("messaging.console.urls")),
     path("", include("tenants.console.urls")),
 ]
 

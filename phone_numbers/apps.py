@@ -12,6 +12,7 @@ class NumbersConfig(AppConfig):
             staff_cards,
             tokens,
         )
+        from phone_numbers.console import entries  # noqa: F401 - registers its pages in the console
         from webhooks.signals import endpoints_changed
 
         endpoints_changed.connect(connection.on_endpoints_changed, dispatch_uid="connection_states")

@@ -10,7 +10,10 @@ class TenantsConfig(AppConfig):
 
     def ready(self) -> None:
         from tenants import key_cache  # noqa: F401 - adds its section to the health report
-        from tenants.console import accounts  # noqa: F401 - lists its secrets for `rotate_encryption`
+        from tenants.console import (
+            accounts,  # noqa: F401 - lists its secrets for `rotate_encryption`
+            entries,  # noqa: F401 - registers its pages and first steps
+        )
         from tenants.staff import roles
 
         post_migrate.connect(roles.sync, dispatch_uid="roles")

@@ -12,4 +12,5 @@ class WebhooksConfig(AppConfig):
             staff_cards,  # noqa: F401 - registers its part of the staff dashboard
             tables,  # noqa: F401 - registers the partitioned tables
         )
+        from webhooks.console import entries  # noqa: F401 - registers its pages in the console
         from webhooks.delivery import monitoring  # noqa: F401 - registers health figures and metrics

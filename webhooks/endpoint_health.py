@@ -67,6 +67,11 @@ class LastHour:
     p50_ms: int | None
     p95_ms: int | None
 
+    @property
+    def success_percent(self) -> float | None:
+        """The share that was delivered, for people."""
+        return None if self.success_share is None else self.success_share * 100
+
 
 @dataclass(frozen=True, slots=True)
 class Health:

@@ -13,4 +13,20 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
     }
   });
 }
+// Narrow screens begin with a closed menu.
+for (const button of document.querySelectorAll("button[data-toggles]")) {
+  const menu = document.querySelector(button.dataset.toggles);
+  const show = (open) => {
+    button.setAttribute("aria-expanded", String(open));
+    menu.classList.toggle("closed", !open);
+  };
+  button.hidden = false;
+  show(false);
+  button.addEventListener("click", () => show(button.getAttribute("aria-expanded") === "false"));
+}
+// A slider shows its value.
+for (const slider of document.querySelectorAll("input[data-shows]")) {
+  const output = document.querySelector(slider.dataset.shows);
+  slider.addEventListener("input", () => { output.textContent = slider.value; });
+}
 document.querySelector(".note.bad[role=alert]")?.focus();

@@ -1,0 +1,155 @@
+"""The billing pages of the console: what a customer sees and does there, and what another tenant does not."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from billing import profiles
+from billing.billing_run import run
+from billing.invoices import credit_notes
+from billing.models import BillingProfile, Invoice, Mandate
+from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
+from gateway.clock import now
+from tenants.models import Tenant, User
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def customer(payer: Tenant) -> Client:
+    client = Client()
+    client.force_login(
+        User.objects.create_user("asha@traders.example", "a long enough password", tenant=payer)
+    )
+    return client
+
+
+@pytest.fixture
+def stranger(other_tenant: Tenant) -> Client:
+    client = Client()
+    client.force_login(
+        User.objects.create_user("ben@other.example", "a long enough password", tenant=other_tenant)
+    )
+    return client
+
+
+@pytest.fixture
+def invoice(payer: Tenant) -> Invoice:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    return only_invoice(payer)
+
+
+def text(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_the_page_explains_the_next_invoice_to_the_paisa(customer: Client, payer: Tenant) -> None:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    for name in ("1", "2", "3"):
+        connected(payer, name, (now() - timedelta(days=40), None))
+    page = text(customer, "/console/billing")
+    for words in ("First number", "2 × ₹250.00", "₹500.00", "₹180.00", "₹1,180.00", "+91 98000 2"):
+        assert words in page
+
+
+def test_an_invoice_opens_in_a_browser_as_page_and_as_pdf(customer: Client, invoice: Invoice) -> None:
+    assert invoice.number in text(customer, "/console/billing")
+    assert invoice.number in text(customer, f"/console/billing/invoices/{invoice.public_id}")
+    answer = customer.get(f"/console/billing/invoices/{invoice.public_id}?as=pdf")
+    assert answer["Content-Type"] == "application/pdf"
+    assert answer.content.startswith(b"%PDF")
+
+
+def test_another_tenant_sees_none_of_it(stranger: Client, invoice: Invoice, payer: Tenant) -> None:
+    note = credit_notes.issue(invoice_id=invoice.id, total_paise=11_800, reason="wrong", at=now())
+    assert invoice.number not in text(stranger, "/console/billing")
+    for path in (
+        f"/console/billing/invoices/{invoice.public_id}",
+        f"/console/billing/invoices/{invoice.public_id}?as=pdf",
+        f"/console/billing/credit-notes/{note.public_id}",
+    ):
+        assert stranger.get(path).status_code == 404
+    assert stranger.post(f"/console/billing/invoices/{invoice.public_id}/pay").status_code == 404
+    assert Client().get(f"/console/billing/invoices/{invoice.public_id}").status_code == 302
+
+
+def test_a_credit_note_opens_as_pdf(customer: Client, invoice: Invoice) -> None:
+    note = credit_notes.issue(invoice_id=invoice.id, total_paise=11_800, reason="wrong", at=now())
+    assert note.number in text(customer, "/console/billing")
+    assert customer.get(f"/console/billing/credit-notes/{note.public_id}").content.startswith(b"%PDF")
+
+
+def test_the_button_leads_to_the_payment_page(
+    customer: Client, invoice: Invoice, provider: RunningSimulator
+) -> None:
+    answer = customer.post(f"/console/billing/invoices/{invoice.public_id}/pay")
+    assert answer.status_code == 303
+    assert answer["Location"].startswith(provider.url)
+    page = customer.get("/console/billing")
+    assert "form-action 'self' https:" in page["Content-Security-Policy"]
+
+
+def test_a_paid_invoice_cannot_be_paid_again(customer: Client, invoice: Invoice) -> None:
+    Invoice.objects.filter(pk=invoice.pk).update(
+        status="paid", paid_at=now(), amount_paid_paise=invoice.total_paise
+    )
+    page = text(customer, "/console/billing")
+    assert "Nothing is open." in page
+    answer = customer.post(f"/console/billing/invoices/{invoice.public_id}/pay", follow=True)
+    assert "cannot be paid now" in answer.content.decode()
+
+
+def test_autopay_is_set_up_on_the_providers_page(
+    customer: Client, payer: Tenant, provider: RunningSimulator
+) -> None:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    answer = customer.post("/console/billing/autopay", {"method": "upi", "max_rupees": "15000"})
+    assert answer.status_code == 303
+    mandate = Mandate.objects.get(tenant=payer)
+    assert answer["Location"] == mandate.authorization_url
+    assert mandate.max_amount_paise == 1_500_000
+    assert "Waits for your approval" in text(customer, "/console/billing")
+
+
+def test_a_limit_above_the_methods_is_explained(customer: Client, payer: Tenant) -> None:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    answer = customer.post("/console/billing/autopay", {"method": "upi", "max_rupees": "15001"})
+    assert answer.status_code == 400
+    assert "at most ₹15,000" in answer.content.decode()
+    assert not Mandate.objects.exists()
+
+
+def test_an_incomplete_profile_is_named_and_completed(customer: Client, payer: Tenant) -> None:
+    assert "The billing profile lacks" in text(customer, "/console/billing")
+    bad = customer.post("/console/billing/profile", {**PROFILE, "country": "IN", "pin": "12"})
+    assert bad.status_code == 400
+    assert "six digits" in bad.content.decode()
+    wrong = customer.post(
+        "/console/billing/profile", {**PROFILE, "country": "IN", "tax_id": "29AAACI1681G1ZX"}
+    )
+    assert wrong.status_code == 400
+    answer = customer.post("/console/billing/profile", {**PROFILE, "country": "IN"}, follow=True)
+    assert "The billing profile lacks" not in answer.content.decode()
+    assert BillingProfile.objects.get(tenant=payer).tax_id == PROFILE["tax_id"]
+
+
+def test_home_warns_of_what_is_overdue(customer: Client, invoice: Invoice, payer: Tenant) -> None:
+    Tenant.objects.filter(pk=payer.pk).update(billing_status="past_due", past_due_since=now())
+    assert "₹590.00 are overdue." in text(customer, "/console")
+    Tenant.objects.filter(pk=payer.pk).update(billing_restricted=True)
+    assert "no further number can be connected" in text(customer, "/console")
+
+
+def test_while_billing_is_off_the_page_says_so(customer: Client, settings: Settings) -> None:
+    settings.BILLING_ENABLED = False
+    assert "Nothing is charged." in text(customer, "/console/billing")
+    assert (
+        customer.post("/console/billing/autopay", {"method": "upi", "max_rupees": "590"}).status_code == 404
+    )

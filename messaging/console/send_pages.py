@@ -1,0 +1,120 @@
+"""Console page that sends a test message: the form, the answer as it came, code that does the same, and its events."""
+
+from typing import Any
+from uuid import uuid4
+
+import orjson
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from gateway.api import in_flight
+from gateway.api.errors import ServiceError, error_reply
+from gateway.api.reply import Reply
+from messaging import sending
+from messaging.console.forms import SendForm
+from messaging.models import MessageTemplate
+from messaging.runtimes import BlockingRuntime, run_blocking
+from messaging.sending import SendRequest
+from phone_numbers.models import PhoneNumber
+from tenants.console.frame import Visit, console_page, require_active
+from webhooks.events import envelope, search
+
+MOST_CHOICES = 200
+EVENTS_SHOWN = 20
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@console_page
+def send(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The form; sent, also the answer. A form is sent once: reloading the answer shows it again."""
+    numbers = _numbers(visit)
+    form = SendForm(request.POST or None, numbers=numbers, templates=_templates(visit))
+    context: dict[str, Any] = {"tenant": visit.tenant, "form": form, "numbers": numbers, "form_id": uuid4()}
+    if request.method == "POST":
+        require_active(visit)
+        if form.is_valid():
+            context |= _sent(request, visit, form)
+    return render(request, "console/messaging/send.html", context, status=400 if form.errors else 200)
+
+
+@require_safe
+@console_page
+def events(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The events of a message, oldest first: the page asks for them while it is open."""
+    wamid = request.GET.get("wamid", "")[:512]
+    return render(request, "console/messaging/events.html", {"wamid": wamid, "rows": _events(visit, wamid)})
+
+
+def _sent(request: HttpRequest, visit: Visit, form: SendForm) -> dict[str, Any]:
+    body = form.message()
+    raw = orjson.dumps(body)
+    wanted = SendRequest(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        path="/v1/messages",
+        raw=raw,
+        body=body,
+        idempotency_key=f"console-{request.POST.get('form_id', '')[:64]}",
+        request_id=getattr(request, "request_id", None),
+    )
+    try:
+        with in_flight.upstream.held(visit.tenant.id, body["from"]):
+            reply = run_blocking(sending.send_message(BlockingRuntime(), wanted))
+    except ServiceError as error:
+        reply = error_reply(error, getattr(request, "request_id", None))
+    answer = _answer(reply)
+    wamid = next(iter(answer.get("messages") or [{}])).get("id") if isinstance(answer, dict) else None
+    return {
+        "status": reply.status,
+        "answer": orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode(),
+        "problem": None if reply.status < 300 or not isinstance(answer, dict) else answer.get("error"),
+        "request_body": orjson.dumps(body, option=orjson.OPT_INDENT_2).decode(),
+        "wamid": wamid,
+        "rows": _events(visit, wamid) if wamid else [],
+    }
+
+
+def _answer(reply: Reply) -> Any:
+    try:
+        return orjson.loads(reply.body)
+    except orjson.JSONDecodeError:
+        return {}
+
+
+def _numbers(visit: Visit) -> list[tuple[str, str]]:
+    """The numbers that can send."""
+    rows = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(
+        environment=visit.environment, connection_state=PhoneNumber.State.CONNECTED
+    )
+    names = rows.order_by("-id").values_list("phone_number_id", "display_phone_number", "verified_name")
+    return [
+        (number, " ".join(filter(None, (shown or number, name))))
+        for number, shown, name in names[:MOST_CHOICES]
+    ]
+
+
+def _templates(visit: Visit) -> list[tuple[str, str]]:
+    rows = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(
+        environment=visit.environment, status="APPROVED"
+    )
+    names = rows.order_by("name", "language").values_list("name", "language").distinct()
+    return [(f"{name}|{language}", f"{name} ({language})") for name, language in names[:MOST_CHOICES]]
+
+
+def _events(visit: Visit, wamid: str) -> list[dict[str, Any]]:
+    if not wamid:
+        return []
+    found = search.search(
+        tenant_id=visit.tenant.id, environment=visit.environment, equal={"wamid": wamid}, limit=EVENTS_SHOWN
+    )
+    bodies = envelope.load([event.id for event in found])
+    rows = []
+    for event in reversed(found):
+        stored = bodies.get(event.id)
+        data = orjson.loads(stored.data) if stored else {}
+        status = data.get("status")
+        said = status.get("status") if isinstance(status, dict) else None
+        errors = status.get("errors") if isinstance(status, dict) else None
+        rows.append({"event": event, "said": said, "errors": errors or []})
+    return rows

@@ -1,0 +1,56 @@
+"""Numbers in the console: the entry in the navigation, the first step, and what the home page warns of."""
+
+from datetime import timedelta
+
+from django.urls import reverse
+
+from gateway.clock import now
+from phone_numbers.connection import token_end
+from phone_numbers.console.details import explained
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants.console.frame import FirstStep, HomeWarning, Page, register, warns
+from tenants.models import Tenant
+
+TOKEN_WARNING = timedelta(days=7)
+MOST_WARNINGS = 5
+
+register(
+    pages=[Page("Numbers", "console_numbers", "/console/numbers", 40)],
+    steps=[
+        FirstStep(
+            step="number_connected",
+            title="Connect a number",
+            text="Through the platform's own sign-up, in a few minutes.",
+            button="Connect a number",
+            url_name="console_numbers",
+            order=20,
+        )
+    ],
+)
+
+
+@warns
+def warnings(tenant: Tenant, environment: str) -> list[HomeWarning]:
+    """Numbers that were taken away or lost their token, and tokens that end soon."""
+    numbers = PhoneNumber.objects.for_tenant(tenant.id).filter(
+        environment=environment, connection_state=PhoneNumber.State.DISCONNECTED
+    )
+    found = [
+        HomeWarning(
+            f"{number.display_phone_number or number.phone_number_id} cannot send. "
+            f"{explained(number.connection_detail).reason}",
+            "See the number",
+            reverse("console_number", args=[number.phone_number_id]),
+            "bad",
+        )
+        for number in numbers.order_by("-id")[:MOST_WARNINGS]
+    ]
+    accounts = BusinessAccount.objects.for_tenant(tenant.id).filter(
+        environment=environment, token_invalid_at__isnull=True
+    )
+    for account in accounts.defer("access_token").order_by("-id")[:MOST_WARNINGS]:
+        ends = token_end(account)
+        if ends is not None and ends - now() < TOKEN_WARNING:
+            text = f"The token of account {account.waba_id} ends on {ends:%d %B}. Connect it again before."
+            found.append(HomeWarning(text, "See the numbers", reverse("console_numbers")))
+    return found

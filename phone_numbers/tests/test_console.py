@@ -1,0 +1,126 @@
+"""The console's number pages: reason and repair, connecting, registering, releasing; and who does not see them."""
+
+import html
+
+import pytest
+from django.test import Client
+
+from messaging.tests.conftest import connected_number
+from phone_numbers.console.details import explained
+from phone_numbers.models import ConnectSession, PhoneNumber
+from tenants.models import Tenant, User
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+
+def browser_of(tenant: Tenant) -> Client:
+    client = Client()
+    client.force_login(
+        User.objects.create_user(f"p@{tenant.id}.example", "a long enough password", tenant=tenant)
+    )
+    return client
+
+
+@pytest.fixture
+def browser(tenant: Tenant) -> Client:
+    return browser_of(tenant)
+
+
+@pytest.fixture
+def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
+    return connected_number(tenant, simulator.account())
+
+
+def text(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200, path
+    return html.unescape(answer.content.decode())
+
+
+@pytest.mark.parametrize(
+    ("state", "detail", "repair"),
+    [
+        ("pending", "no_verified_endpoint", "Add or verify an endpoint"),
+        ("pending", "not_registered", "Register it"),
+        ("disconnected", "deregistered", "Register it"),
+        ("disconnected", "not_subscribed", "Subscribe again"),
+        ("disconnected", "token_invalid", "Connect the account again"),
+        ("disconnected", "account_removed", "Connect the account again"),
+        ("disconnected", "account_restricted", "Business Support"),
+    ],
+)
+def test_a_number_says_why_it_cannot_send_and_what_repairs_it(
+    browser: Client, number: PhoneNumber, state: str, detail: str, repair: str
+) -> None:
+    PhoneNumber.objects.filter(pk=number.pk).update(connection_state=state, connection_detail=detail)
+    page = text(browser, f"/console/numbers/{number.phone_number_id}")
+    assert explained(detail).reason in page
+    assert repair in page
+    assert explained(detail).reason in text(browser, "/console/numbers")
+    assert ("cannot send" in text(browser, "/console")) is (state == "disconnected")
+
+
+def test_connecting_opens_a_session_of_the_visits_environment(browser: Client) -> None:
+    browser.post("/console/preferences", {"environment": "test"})
+    answer = browser.post("/console/numbers/connect")
+    session = ConnectSession.objects.get()
+    assert session.environment == "test"
+    assert session.return_url.endswith("/console/numbers")
+    assert "/connect/" in answer["Location"]
+    ConnectSession.objects.update(status="failed", error={"message": "Held by <another>"})
+    assert "Held by <another>" in text(browser, f"/console/numbers?session_id={session.public_id}")
+
+
+def test_a_restricted_tenant_is_told_why_it_cannot_connect(browser: Client, tenant: Tenant) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(billing_restricted=True)
+    assert browser.post("/console/numbers/connect", follow=True).status_code == 200
+    assert not ConnectSession.objects.exists()
+
+
+def test_a_number_is_refreshed_with_its_health_and_registered(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    page = browser.post(f"/console/numbers/{number.phone_number_id}/refresh").content.decode()
+    assert "Can send" in page
+    PhoneNumber.objects.filter(pk=number.pk).update(registered=False, connection_detail="not_registered")
+    assert (
+        browser.post(f"/console/numbers/{number.phone_number_id}/register", {"pin": "12"}).status_code == 400
+    )
+    answer = browser.post(f"/console/numbers/{number.phone_number_id}/register", {"pin": ""}, follow=True)
+    assert "The number is registered." in answer.content.decode()
+
+
+def test_what_the_platform_refuses_is_a_sentence(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    simulator.control("PATCH", f"phone_numbers/{number.phone_number_id}", {"pin": "111111"})
+    path = f"/console/numbers/{number.phone_number_id}/register"
+    page = browser.post(path, {"pin": "222222"}, follow=True).content.decode()
+    assert "The platform refused:" in page
+    number.refresh_from_db()
+    assert number.pin != "222222"
+
+
+def test_a_number_is_released_by_typing_its_id(browser: Client, number: PhoneNumber) -> None:
+    path = f"/console/numbers/{number.phone_number_id}/release"
+    assert browser.get(path).status_code == 200
+    assert browser.post(path, {"phone_number_id": "1"}).status_code == 400
+    assert PhoneNumber.objects.exists()
+    assert browser.post(path, {"phone_number_id": number.phone_number_id}).status_code == 302
+    assert not PhoneNumber.objects.exists()
+
+
+def test_another_tenant_and_the_other_environment_see_no_number(
+    browser: Client, number: PhoneNumber, other_tenant: Tenant
+) -> None:
+    stranger = browser_of(other_tenant)
+    browser.post("/console/preferences", {"environment": "test"})
+    path = f"/console/numbers/{number.phone_number_id}"
+    for client in (stranger, browser):
+        assert number.display_phone_number not in text(client, "/console/numbers")
+        assert client.get(path).status_code == 404
+        for action in ("refresh", "subscribe", "register"):
+            assert client.post(f"{path}/{action}").status_code == 404
+        assert client.post(f"{path}/release", {"phone_number_id": number.phone_number_id}).status_code == 404
+    assert PhoneNumber.objects.filter(pk=number.pk).exists()

@@ -1,0 +1,53 @@
+"""Template tags of the console: times in the reader's zone, with the zone's name."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from gateway.clock import now
+
+register = template.Library()
+
+_UNITS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
+
+
+@register.simple_tag(takes_context=True)
+def moment(context: dict[str, Any], at: datetime | str | None, relative: bool = False) -> SafeString | str:
+    """A `<time>` in the visit's zone, which it names; with `relative` also how far away it is; a dash for None.
+
+    A text is a moment in ISO 8601.
+    """
+    if isinstance(at, str):
+        at = datetime.fromisoformat(at)
+    if at is None:
+        return "–"
+    visit = context["console"]
+    shown = at.astimezone(visit.zone)
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{} {}{}</time>',
+        f"{at:%Y-%m-%dT%H:%M:%SZ}",
+        f"{at:%Y-%m-%d %H:%M:%S}",
+        f"{shown.day} {shown:%b %Y, %H:%M}",
+        visit.zone_name,
+        f" ({away(at)})" if relative else "",
+    )
+
+
+def away(at: datetime) -> str:
+    """How far a moment is away, e.g. `in 5 minutes`, `2 days ago`, `now`."""
+    distance = at - now()
+    for unit, word in _UNITS:
+        count = abs(distance) // unit
+        if count:
+            text = f"{count} {word}{'' if count == 1 else 's'}"
+            return f"in {text}" if distance > timedelta() else f"{text} ago"
+    return "now"
+
+
+@register.filter
+def all_done(steps: list[dict[str, Any]]) -> bool:
+    """Whether every first step is done."""
+    return all(row["done"] for row in steps)

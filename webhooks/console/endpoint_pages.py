@@ -1,0 +1,248 @@
+"""Console pages of webhook endpoints: list, create, one endpoint with its health, and what can be done with it."""
+
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from rest_framework.exceptions import ValidationError
+
+from gateway.api import in_flight
+from gateway.api.errors import NotFound, ServiceError, WebhookVerifyFailed
+from gateway.api.validation import checked
+from tenants.console.frame import Visit, console_page, require_active, told
+from webhooks import endpoint_health, endpoints, example_event, replay
+from webhooks.console.forms import EndpointForm, ExampleForm, RecoverForm, RotateForm
+from webhooks.models import Endpoint
+from webhooks.serializers import EndpointChangeIn, EndpointIn
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@console_page
+def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The endpoints, and a form for a new one. The answer to the form is the only page with its secret."""
+    form = EndpointForm(request.POST or None)
+    if request.method == "POST":
+        require_active(visit)
+        if form.is_valid() and (created := _create(request, visit, form)) is not None:
+            return created
+    rows = Endpoint.objects.for_environment(visit.tenant.id, visit.environment).order_by("-id")
+    return render(
+        request,
+        "console/webhooks/list.html",
+        {"tenant": visit.tenant, "form": form, "endpoints": rows, "most": endpoints.MOST_ENDPOINTS},
+        status=400 if form.errors else 200,
+    )
+
+
+@require_safe
+@console_page
+def endpoint(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """One endpoint: health in words, what it gets, and what can be done with it."""
+    return _endpoint_page(request, visit, _find(visit, endpoint_id))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@console_page
+def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """The form that changes URL, description and events. A new URL is pinged first and taken only when it passes."""
+    found = _find(visit, endpoint_id)
+    stored = {name: getattr(found, name) for name in EndpointForm.base_fields}
+    form = EndpointForm(request.POST or None, initial=stored)
+    if request.method == "POST" and form.is_valid():
+        require_active(visit)
+        with _into(form), in_flight.endpoints.held(visit.tenant.id):
+            body = checked(EndpointChangeIn(data=form.cleaned_data))
+            endpoints.change(**_scope(visit), endpoint_id=endpoint_id, changes=body)
+            messages.success(request, "Saved.")
+            return redirect("console_endpoint", endpoint_id)
+    return render(
+        request,
+        "console/webhooks/change.html",
+        {"endpoint": found, "form": form},
+        status=400 if form.errors else 200,
+    )
+
+
+@require_POST
+@console_page
+def verify(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """Ping the endpoint now."""
+    require_active(visit)
+    found = _find(visit, endpoint_id)
+    with told(request), in_flight.endpoints.held(visit.tenant.id):
+        try:
+            ping = endpoints.verify(found)
+        except WebhookVerifyFailed as error:
+            return _endpoint_page(request, visit, found, failed_ping=error.details)
+        messages.success(request, f"The ping passed in {ping.response_ms} ms.")
+    return redirect("console_endpoint", endpoint_id)
+
+
+@require_POST
+@console_page
+def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """End a pause or an open circuit: what waits goes out."""
+    require_active(visit)
+    with told(request):
+        endpoints.resume(**_scope(visit), endpoint_id=endpoint_id)
+        messages.success(request, "What waits is being sent.")
+    return redirect("console_endpoint", endpoint_id)
+
+
+@require_POST
+@console_page
+def pause(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """Hold its events back until it is resumed."""
+    require_active(visit)
+    with told(request):
+        changes = {"status": Endpoint.Status.PAUSED}
+        endpoints.change(**_scope(visit), endpoint_id=endpoint_id, changes=changes)
+        messages.success(request, "Paused. Its events wait until you resume it.")
+    return redirect("console_endpoint", endpoint_id)
+
+
+@require_POST
+@console_page
+def example(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """Send an example event, and show what the endpoint said."""
+    require_active(visit)
+    found = _find(visit, endpoint_id)
+    form = ExampleForm(request.POST)
+    with told(request), in_flight.endpoints.held(visit.tenant.id):
+        if form.is_valid():
+            sent = example_event.send(found, **form.cleaned_data)
+            return _endpoint_page(request, visit, found, sent=sent, example_form=form)
+    return redirect("console_endpoint", endpoint_id)
+
+
+@require_POST
+@console_page
+def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """A new secret, on this answer alone."""
+    require_active(visit)
+    found = _find(visit, endpoint_id)
+    form = RotateForm(request.POST)
+    if not form.is_valid():
+        return _endpoint_page(request, visit, found, rotate_form=form, status=400)
+    rotated = endpoints.rotate_secret(**_scope(visit), endpoint_id=endpoint_id, **form.cleaned_data)
+    return _secret_page(request, rotated, rotated.secret)
+
+
+@require_POST
+@console_page
+def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """Replay a time range: the first answer counts, the second, with `confirmed`, queues."""
+    require_active(visit)
+    found = _find(visit, endpoint_id)
+    form = RecoverForm(request.POST)
+    if not form.is_valid():
+        return _endpoint_page(request, visit, found, recover_form=form, status=400)
+    confirmed = request.POST.get("confirmed") == "yes"
+    with told(request):
+        queued = replay.replay_endpoint(
+            **_scope(visit), endpoint_id=endpoint_id, **form.range(), is_preview=not confirmed
+        )
+        if not confirmed:
+            return _endpoint_page(request, visit, found, recover_form=form, preview=queued)
+        messages.success(request, f"{queued.count} deliveries are queued behind fresh events.")
+    return redirect("console_endpoint", endpoint_id)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@console_page
+def delete(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """A page that says what deleting does; POST deletes."""
+    found = _find(visit, endpoint_id)
+    if request.method == "POST":
+        require_active(visit)
+        with told(request):
+            endpoints.delete(**_scope(visit), endpoint_id=endpoint_id)
+            messages.success(request, "The endpoint is deleted.")
+        return redirect("console_endpoints")
+    return render(request, "console/webhooks/delete.html", {"endpoint": found})
+
+
+def _scope(visit: Visit) -> dict[str, Any]:
+    return {"tenant_id": visit.tenant.id, "environment": visit.environment}
+
+
+def _find(visit: Visit, endpoint_id: UUID) -> Endpoint:
+    try:
+        return endpoints.find(**_scope(visit), endpoint_id=endpoint_id)
+    except NotFound as error:
+        raise Http404(error.text) from None
+
+
+class _into:  # noqa: N801
+    """Show what the flow refuses beside the field that it is about."""
+
+    def __init__(self, form: EndpointForm) -> None:
+        self.form = form
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, ValidationError):
+            fields = error.detail if isinstance(error.detail, dict) else {}
+            for name, problems in fields.items():
+                self.form.add_error(
+                    name if name in self.form.fields else None, [str(problem) for problem in problems]
+                )
+            return True
+        if isinstance(error, ServiceError):
+            self.form.add_error("url", _sentence(error))
+            return True
+        return False
+
+
+def _sentence(error: ServiceError) -> str:
+    if not isinstance(error, WebhookVerifyFailed):
+        return error.text
+    details = error.details or {}
+    said = f"HTTP {details['http_status']}" if details.get("http_status") else "no answer"
+    return f"{error.text} It gave {said} ({details.get('error')})."
+
+
+def _create(request: HttpRequest, visit: Visit, form: EndpointForm) -> HttpResponse | None:
+    """The page with the new endpoint's secret, whether or not its ping passed; None when nothing was created."""
+    with _into(form), in_flight.endpoints.held(visit.tenant.id):
+        body = checked(EndpointIn(data=form.cleaned_data))
+        try:
+            created = endpoints.create(**_scope(visit), **body)
+        except WebhookVerifyFailed as error:
+            details = dict(error.details or {})
+            return _secret_page(
+                request, _find(visit, details["endpoint_id"]), details["secret"], failed_ping=details
+            )
+        return _secret_page(request, created, created.secret)
+    return None
+
+
+def _secret_page(
+    request: HttpRequest, found: Endpoint, secret: str, failed_ping: dict[str, Any] | None = None
+) -> HttpResponse:
+    response = render(
+        request,
+        "console/webhooks/secret.html",
+        {"endpoint": found, "secret": secret, "failed_ping": failed_ping},
+    )
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _endpoint_page(
+    request: HttpRequest, visit: Visit, found: Endpoint, *, status: int = 200, **more: Any
+) -> HttpResponse:
+    context = {
+        "tenant": visit.tenant,
+        "endpoint": found,
+        "health": endpoint_health.health_of(found),
+        "rotate_form": RotateForm(),
+        "example_form": ExampleForm(),
+        "recover_form": RecoverForm(),
+    }
+    return render(request, "console/webhooks/endpoint.html", context | more, status=status)

@@ -1,0 +1,40 @@
+"""Webhooks in the console: entries in the navigation, the first step, and what the home page warns of."""
+
+from django.urls import reverse
+
+from tenants.console.frame import FirstStep, HomeWarning, Page, register, warns
+from tenants.models import Tenant
+from webhooks.models import Endpoint
+
+register(
+    pages=[
+        Page("Webhooks", "console_endpoints", "/console/webhooks", 50),
+        Page("Deliveries", "console_deliveries", "/console/deliveries", 52),
+        Page("Events", "console_events", "/console/events", 54),
+    ],
+    steps=[
+        FirstStep(
+            step="webhook_verified",
+            title="Add a webhook endpoint",
+            text="Your server's URL. It gets every event, signed.",
+            button="Add an endpoint",
+            url_name="console_endpoints",
+            order=10,
+        )
+    ],
+)
+
+
+@warns
+def warnings(tenant: Tenant, environment: str) -> list[HomeWarning]:
+    """Endpoints that fail or were disabled; a tenant has at most 20."""
+    found = []
+    for endpoint in Endpoint.objects.for_environment(tenant.id, environment).order_by("-id"):
+        page = reverse("console_endpoint", args=[endpoint.id])
+        if endpoint.status == Endpoint.Status.DISABLED:
+            text = f"{endpoint.url} was disabled: it gets no events."
+            found.append(HomeWarning(text, "Repair it", page, "bad"))
+        elif endpoint.status == Endpoint.Status.ACTIVE and endpoint.circuit_open_until is not None:
+            text = f"{endpoint.url} fails. Its deliveries wait and are tried again."
+            found.append(HomeWarning(text, "See why", page, "bad"))
+    return found

@@ -1,0 +1,160 @@
+"""Console pages of the event log: deliveries with their attempts, events with their bodies, and sending again."""
+
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from gateway import ids
+from gateway.api import in_flight
+from gateway.api.errors import NotFound
+from tenants.console import keyset
+from tenants.console.frame import Visit, console_page, require_active, told
+from webhooks import endpoint_health, replay
+from webhooks.console.forms import DeliveryFilter, EventFilter
+from webhooks.events import envelope, search
+from webhooks.models import Delivery, Endpoint
+
+
+@require_safe
+@console_page
+def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Deliveries, newest first, with a filter."""
+    form = DeliveryFilter(request.GET)
+    rows = Delivery.objects.for_environment(visit.tenant.id, visit.environment).defer("attempt_log")
+    wanted = form.cleaned_data if form.is_valid() else {}
+    if wanted.get("status"):
+        rows = rows.filter(status=wanted["status"])
+    if wanted.get("event_type"):
+        rows = rows.filter(event_type=wanted["event_type"])
+    if wanted.get("endpoint"):
+        rows = rows.filter(endpoint_id=wanted["endpoint"])
+    page = keyset.page_of(rows, request)
+    return render(
+        request,
+        "console/webhooks/deliveries.html",
+        {"form": form, "page": page, "rows": _shown(visit, page.rows), "filtered": any(wanted.values())},
+    )
+
+
+@require_safe
+@console_page
+def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResponse:
+    """One delivery with every attempt, and what the receiver said."""
+    found = _delivery(visit, delivery_id)
+    [shown] = _shown(visit, [found])
+    return render(
+        request, "console/webhooks/delivery.html", {"shown": shown, "attempts": found.attempt_log[::-1]}
+    )
+
+
+@require_POST
+@console_page
+def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResponse:
+    """One more attempt at once; its page says what came of it."""
+    require_active(visit)
+    found = _delivery(visit, delivery_id)
+    with told(request), in_flight.endpoints.held(visit.tenant.id):
+        again = replay.replay_delivery(
+            tenant_id=visit.tenant.id, environment=visit.environment, delivery_id=found.id
+        )
+        if again.status == Delivery.Status.DELIVERED:
+            messages.success(
+                request, f"Delivered: HTTP {again.last_http_status}, {again.last_response_ms} ms."
+            )
+        else:
+            messages.error(request, "The endpoint did not take it. See the attempt below.")
+        return redirect("console_delivery", again.public_id)
+    return redirect("console_delivery", delivery_id)
+
+
+@require_safe
+@console_page
+def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Events, newest first, with a filter."""
+    form = EventFilter(request.GET)
+    wanted = form.cleaned_data if form.is_valid() else {}
+    rows = search.search(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        types=[wanted["type"]] if wanted.get("type") else (),
+        equal={name: wanted[name] for name in ("wa_id", "wamid") if wanted.get(name)},
+        before=keyset.before(request),
+        limit=keyset.ROWS_PER_PAGE + 1,
+    )
+    page = keyset.cut(rows)
+    counts = search.delivery_counts(page.rows)
+    return render(
+        request,
+        "console/webhooks/events.html",
+        {
+            "form": form,
+            "page": page,
+            "rows": [(event, counts[event.id]) for event in page.rows],
+            "filtered": any(wanted.values()),
+        },
+    )
+
+
+@require_safe
+@console_page
+def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
+    """One event: its body as delivered, and its deliveries."""
+    try:
+        found = search.find(tenant_id=visit.tenant.id, environment=visit.environment, event_id=event_id)
+    except NotFound as error:
+        raise Http404(error.text) from None
+    stored = envelope.load([found.id])[found.id]
+    return render(
+        request,
+        "console/webhooks/event.html",
+        {
+            "event": found,
+            "parts": [
+                ("What you get: data", _indented(stored.data)),
+                ("As the platform sent it: raw", _indented(stored.raw)),
+            ]
+            if stored
+            else [],
+            "rows": _shown(visit, search.deliveries(found)),
+        },
+    )
+
+
+def _indented(body: bytes) -> str:
+    return orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2).decode()
+
+
+def _delivery(visit: Visit, delivery_id: str) -> Delivery:
+    key = ids.decode(ids.DELIVERY, delivery_id)
+    rows = Delivery.objects.for_environment(visit.tenant.id, visit.environment)
+    found = rows.filter(pk=key).first() if key else None
+    if found is None:
+        raise Http404("There is no such delivery.")
+    return found
+
+
+def _shown(visit: Visit, rows: Any) -> list[dict[str, Any]]:
+    """Deliveries with their endpoint's URL and, for those that wait, when and why."""
+    holds = endpoint_health.holds(tenant_id=visit.tenant.id, environment=visit.environment)
+    urls: dict[UUID, str] = dict(
+        Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url")
+    )
+    shown = []
+    for row in rows:
+        hold = holds.get(row.endpoint_id) if row.status in Delivery.OPEN else None
+        shown.append(
+            {
+                "delivery": row,
+                "url": urls.get(row.endpoint_id),
+                "event_id": ids.encode(ids.EVENT, row.event_id),
+                "replay_of": ids.encode(ids.DELIVERY, row.replay_of) if row.replay_of else None,
+                "next": hold.until if hold else row.next_attempt_at if row.status in Delivery.OPEN else None,
+                "error": hold.error if hold and hold.error else row.last_error,
+            }
+        )
+    return shown

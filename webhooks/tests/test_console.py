@@ -1,0 +1,194 @@
+"""The console's webhook pages: endpoints from creation to deletion, deliveries, events; and who does not see them."""
+
+import html
+import re
+from typing import Any
+
+import pytest
+from aiohttp import web
+from django.conf import settings
+from django.test import Client
+
+from tenants.models import Tenant, User
+from tests.pages import blocks
+from tests.receiver import Receiver
+from webhooks.delivery import dispatcher
+from webhooks.models import Delivery, Endpoint, Event
+from webhooks.tests.delivering import publish_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def browser_of(tenant: Tenant) -> Client:
+    client = Client()
+    client.force_login(
+        User.objects.create_user(f"p@{tenant.id}.example", "a long enough password", tenant=tenant)
+    )
+    return client
+
+
+@pytest.fixture
+def browser(tenant: Tenant) -> Client:
+    return browser_of(tenant)
+
+
+def text(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200, path
+    return html.unescape(answer.content.decode())
+
+
+def create(client: Client, receiver: Receiver, *types: str) -> Any:
+    return client.post(
+        "/console/webhooks",
+        {"url": receiver.url, "description": "shop", "event_types": types or ["message.inbound"]},
+    )
+
+
+def test_an_endpoint_is_created_pinged_and_shows_its_secret_once(browser: Client, receiver: Receiver) -> None:
+    answer = create(browser, receiver)
+    assert "no-store" in answer["Cache-Control"]
+    secret = re.search(r"whsec_[A-Za-z0-9+/=]+", html.unescape(answer.content.decode()))
+    assert secret is not None
+    row = Endpoint.objects.get()
+    assert (row.status, row.secret, row.event_types) == ("active", secret[0], ["message.inbound"])
+    assert len(receiver.pings) == 1
+    for path in ("/console/webhooks", f"/console/webhooks/{row.id}"):
+        page = text(browser, path)
+        assert receiver.url in page
+        assert secret[0] not in page
+
+
+def test_a_failed_ping_shows_what_the_server_said_and_still_the_secret(
+    browser: Client, receiver: Receiver
+) -> None:
+    receiver.ping_answer = lambda request: web.Response(status=500, text="<b>broken</b>")
+    page = create(browser, receiver).content.decode()
+    assert "HTTP 500" in page
+    assert "&lt;b&gt;broken" in page
+    row = Endpoint.objects.get()
+    assert row.status == "pending"
+    assert row.secret in html.unescape(page)
+    again = browser.post(f"/console/webhooks/{row.id}/verify").content.decode()
+    assert "HTTP 500" in again
+    receiver.ping_answer = lambda request: web.json_response({"challenge": request.json["challenge"]})
+    browser.post(f"/console/webhooks/{row.id}/verify")
+    row.refresh_from_db()
+    assert row.status == "active"
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [("ftp://example.com/x", "https"), ("", "required"), ("https://user@example.com", "user")],
+)
+def test_a_wrong_url_is_explained_and_nothing_is_created(browser: Client, url: str, words: str) -> None:
+    answer = browser.post("/console/webhooks", {"url": url, "event_types": ["*"]})
+    assert answer.status_code == 400
+    assert words in answer.content.decode()
+    assert not Endpoint.objects.exists()
+
+
+def test_pause_resume_change_rotate_and_delete(browser: Client, receiver: Receiver) -> None:
+    create(browser, receiver)
+    row = Endpoint.objects.get()
+    browser.post(f"/console/webhooks/{row.id}/pause")
+    row.refresh_from_db()
+    assert row.status == "paused"
+    browser.post(f"/console/webhooks/{row.id}/resume")
+    row.refresh_from_db()
+    assert row.status == "active"
+    changed = {"url": receiver.url, "description": "till", "event_types": ["*"]}
+    assert browser.post(f"/console/webhooks/{row.id}/change", changed).status_code == 302
+    old = row.secret
+    page = browser.post(f"/console/webhooks/{row.id}/secret", {"overlap_hours": "1"}).content.decode()
+    row.refresh_from_db()
+    assert (row.description, row.event_types) == ("till", ["*"])
+    assert row.secret != old
+    assert row.secret in html.unescape(page)
+    assert row.previous_secret == old
+    browser.post(f"/console/webhooks/{row.id}/delete")
+    assert not Endpoint.objects.exists()
+
+
+def test_an_example_event_shows_what_the_endpoint_said(browser: Client, receiver: Receiver) -> None:
+    create(browser, receiver)
+    receiver.answer = lambda request: web.Response(status=503, text="later")
+    path = f"/console/webhooks/{Endpoint.objects.get().id}/example"
+    page = browser.post(path, {"event_type": "message.status"}).content.decode()
+    assert "HTTP 503" in page
+    assert "later" in page
+    assert receiver.received[0].json["test"] is True
+    assert not Event.objects.exists()
+
+
+def test_a_delivery_shows_its_attempts_and_is_sent_again(
+    browser: Client, receiver: Receiver, tenant: Tenant
+) -> None:
+    create(browser, receiver, "*")
+    receiver.answer = lambda request: web.Response(status=500, text="out of order")
+    publish_one(tenant)
+    dispatcher.run()
+    row = Delivery.objects.get()
+    assert row.public_id in text(browser, "/console/deliveries?status=failed")
+    assert row.public_id not in text(browser, "/console/deliveries?status=delivered")
+    page = text(browser, f"/console/deliveries/{row.public_id}")
+    for words in ("HTTP 500", "out of order", receiver.url):
+        assert words in page
+    receiver.answer = lambda request: web.Response(text="ok")
+    answer = browser.post(f"/console/deliveries/{row.public_id}/again", follow=True)
+    assert "Delivered: HTTP 200" in answer.content.decode()
+    assert Delivery.objects.get(replay_of=row.id).status == "delivered"
+
+
+def test_an_event_shows_its_body_and_its_deliveries(
+    browser: Client, receiver: Receiver, tenant: Tenant
+) -> None:
+    create(browser, receiver, "*")
+    publish_one(tenant)
+    event = Event.objects.get()
+    assert event.public_id in text(browser, f"/console/events?type={event.type}")
+    page = text(browser, f"/console/events/{event.public_id}")
+    assert receiver.url in page
+    assert "What you get: data" in page
+
+
+def test_recovering_counts_before_it_queues(browser: Client, receiver: Receiver, tenant: Tenant) -> None:
+    create(browser, receiver, "*")
+    publish_one(tenant)
+    Delivery.objects.update(status="dead")
+    path = f"/console/webhooks/{Endpoint.objects.get().id}/recover"
+    page = browser.post(path, {"hours": "2", "status": ["dead"]}).content.decode()
+    assert "Send 1 again" in page
+    answer = browser.post(path, {"hours": "2", "status": ["dead"], "confirmed": "yes"}, follow=True)
+    assert "1 deliveries are queued" in answer.content.decode()
+
+
+def test_another_tenant_and_the_other_environment_see_nothing(
+    browser: Client, receiver: Receiver, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    create(browser, receiver, "*")
+    publish_one(tenant)
+    row, delivery, event = Endpoint.objects.get(), Delivery.objects.get(), Event.objects.get()
+    stranger = browser_of(other_tenant)
+    browser.post("/console/preferences", {"environment": "test"})
+    for client in (stranger, browser):
+        for path in ("/console/webhooks", "/console/deliveries", "/console/events"):
+            page = text(client, path)
+            for secret in (receiver.url, delivery.public_id, event.public_id):
+                assert secret not in page
+        for path in (f"/console/deliveries/{delivery.public_id}", f"/console/events/{event.public_id}"):
+            assert client.get(path).status_code == 404
+        assert client.get(f"/console/webhooks/{row.id}").status_code == 404
+        assert client.post(f"/console/deliveries/{delivery.public_id}/again").status_code == 404
+        for action in ("verify", "resume", "pause", "example", "secret", "recover", "delete", "change"):
+            assert client.post(f"/console/webhooks/{row.id}/{action}").status_code == 404
+    row.refresh_from_db()
+    assert row.status == "active"
+
+
+def test_the_receivers_shown_are_those_that_the_documentation_tests() -> None:
+    shown = (settings.BASE_DIR / "templates/console/webhooks/receiver.html").read_text()
+    codes = [
+        html.unescape(code) for code in re.findall(r"<pre tabindex=.0.><code>(.*?)</code>", shown, re.DOTALL)
+    ]
+    assert codes == [blocks("docs/webhooks.md", "python")[0], blocks("docs/webhooks.md", "js")[0]]
