@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from gateway.api import in_flight
 from gateway.api.errors import NotFound
-from gateway.upstream.client import UpstreamUnreachable
+from gateway.upstream.calls import UpstreamUnreachable
 from messaging.batches import lifecycle
 from messaging.message_templates import operations
 from messaging.models import Batch, BatchItem, MessageTemplate

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from gateway.api import in_flight
 from gateway.api.errors import NotFound
-from gateway.upstream.client import UpstreamUnreachable
+from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import health, leaving, operations
 from phone_numbers.actors import Actor
 from phone_numbers.console.details import explained
