@@ -445,6 +445,7 @@ CELERY_BEAT_SCHEDULE = {
     },
     "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 86_400.0},
     "bodies": {"task": "webhooks.tasks.move_bodies", "schedule": 60.0, "options": {"expires": 60}},
+    "answers": {"task": "webhooks.tasks.forget_answers", "schedule": 86_400.0},
     "event-keys": {"task": "webhooks.tasks.forget_event_keys", "schedule": 3600.0},
     "kept-notifications": {"task": "messaging.tasks.forget_kept_notifications", "schedule": 3600.0},
     "idempotency-records": {"task": "messaging.tasks.forget_idempotency_records", "schedule": 3600.0},

@@ -267,6 +267,8 @@ class Delivery(models.Model):
     last_error = models.CharField(max_length=30, null=True)
     last_response_ms = models.PositiveIntegerField(null=True)
     attempt_log = models.JSONField(default=list)
+    answers = models.JSONField(null=True)
+    """What the receiver said to the newest failed attempts (`delivery/receiver_answers.py`); null past retention."""
     is_replay = models.BooleanField(default=False)
     replay_of = models.UUIDField(null=True)
 
@@ -287,6 +289,9 @@ class Delivery(models.Model):
                 condition=Q(status__in=["pending", "failed"]),
             ),
             models.Index(fields=["dead_at"], name="delivery_dead", condition=Q(status="dead")),
+            models.Index(
+                fields=["tenant_id", "id"], name="delivery_with_answers", condition=Q(answers__isnull=False)
+            ),
         ]
 
     def __str__(self) -> str:

@@ -24,6 +24,7 @@ from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.outbound.client import post_once
 from tenants.models import Tenant
 from webhooks import endpoints, signed_request, wake_up
+from webhooks.delivery.receiver_answers import kept
 from webhooks.delivery.record import Outcome, record
 from webhooks.delivery.retry import decide
 from webhooks.events import envelope
@@ -101,6 +102,7 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
         decide(answer, attempt=1, steps=()),
         answer,
         signed_request.log_entry(answer, isoformat(at)),
+        kept(answer, isoformat(at)),
     )
 
 

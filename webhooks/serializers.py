@@ -11,6 +11,7 @@ from rest_framework import serializers
 from gateway import ids
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import custom_headers, endpoint_health, example_event, replay
+from webhooks.delivery import receiver_answers
 from webhooks.endpoint_health import Hold
 from webhooks.events.types import ALL, EVENT_TYPES, STATUSES
 from webhooks.models import Delivery, Endpoint
@@ -355,8 +356,24 @@ class ReplayedOut(DeliveryOut):
         ]
 
 
+class DeliveryAttemptOut(serializers.Serializer[dict[str, Any]]):
+    """An attempt. What the receiver said is kept of the newest failed ones, while the event's body is."""
+
+    at = serializers.DateTimeField()
+    http_status = serializers.IntegerField(allow_null=True)
+    ms = serializers.IntegerField()
+    error = serializers.CharField(allow_null=True)
+    response_excerpt = serializers.CharField(allow_blank=True)
+    response_headers = serializers.DictField(child=serializers.CharField(), allow_null=True)
+    response_body = serializers.CharField(allow_null=True)
+
+
 class DeliveryWithLogOut(DeliveryOut):
-    attempt_log = serializers.JSONField()
+    attempt_log = serializers.SerializerMethodField()
 
     class Meta(DeliveryOut.Meta):
         fields = [*DeliveryOut.Meta.fields[:10], "attempt_log", *DeliveryOut.Meta.fields[10:]]
+
+    @extend_schema_field(DeliveryAttemptOut(many=True))
+    def get_attempt_log(self, delivery: Delivery) -> list[dict[str, Any]]:
+        return receiver_answers.attempts(delivery)

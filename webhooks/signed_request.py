@@ -19,8 +19,6 @@ from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint
 from webhooks.signing import hub_signature, key_of, signature
 
-EXCERPT_CHARACTERS = 500
-
 
 class UnreadableSecret(Conflict):
     """No key of ENCRYPTION_KEYS opens an endpoint's signing secret or its headers: nothing can be sent until it has
@@ -190,12 +188,5 @@ def delivery_headers(
 
 
 def log_entry(answer: Answer, at: str) -> dict[str, Any]:
-    """An item of `attempt_log`; text that Postgres cannot hold is replaced."""
-    excerpt = answer.body[: EXCERPT_CHARACTERS * 4].decode("utf-8", "replace")[:EXCERPT_CHARACTERS]
-    return {
-        "at": at,
-        "http_status": answer.status,
-        "ms": answer.ms,
-        "error": answer.error,
-        "response_excerpt": excerpt.replace("\0", "\N{REPLACEMENT CHARACTER}"),
-    }
+    """An item of `attempt_log`."""
+    return {"at": at, "http_status": answer.status, "ms": answer.ms, "error": answer.error}

@@ -6,7 +6,7 @@ from celery import shared_task
 from celery.signals import worker_init, worker_shutting_down
 
 from webhooks import replay
-from webhooks.delivery import dispatcher, process_limits
+from webhooks.delivery import dispatcher, process_limits, receiver_answers
 from webhooks.events import retention
 
 
@@ -39,6 +39,12 @@ def _stop_dispatcher(**_: Any) -> None:
 def move_bodies(**_: Any) -> None:
     """Every minute: move the bodies of tenants whose retention changed."""
     retention.move_bodies()
+
+
+@shared_task
+def forget_answers(**_: Any) -> None:
+    """Daily: forget what receivers answered, where the retention of the events is over."""
+    receiver_answers.forget()
 
 
 @shared_task

@@ -216,7 +216,7 @@ class DeliveriesView(ResourceViewSet):
         responses=DeliveryOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        rows = Delivery.objects.for_environment(**scope_of(request)).defer("attempt_log")
+        rows = Delivery.objects.for_environment(**scope_of(request)).defer("attempt_log", "answers")
         if endpoint_id := query.uuid(request, "endpoint_id"):
             rows = rows.filter(endpoint_id=endpoint_id)
         if status := query.choice(request, "status", Delivery.Status.values):

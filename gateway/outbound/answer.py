@@ -9,7 +9,7 @@ import errno
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -37,7 +37,7 @@ class Answer:
 
     `status` is the HTTP status, None when none came. `ms` is the time spent, in milliseconds. `body` is the
     body of the answer as it was sent, never decompressed, at most the read limit. `retry_after` is the wait
-    that the receiver asked for, in seconds.
+    that the receiver asked for, in seconds. `fields` are the headers of an answer that was a failure.
 
     `error` is None when the answer was a 2xx and was read to its end or to the limit: a receiver that answers
     2xx with a long body has got the event. Otherwise it is one of
@@ -57,6 +57,7 @@ class Answer:
     ms: int
     body: bytes
     retry_after: float | None
+    fields: Sequence[tuple[bytes, bytes]] = ()
 
     @property
     def ok(self) -> bool:
@@ -78,6 +79,7 @@ class Attempt:
     status: int | None = None
     retry_after: float | None = None
     body: bytearray = field(default_factory=bytearray)
+    fields: Sequence[tuple[bytes, bytes]] = ()
 
     def answer(self, failure: Exception | None) -> Answer:
         """The answer, given the exception that ended the request, if one did."""
@@ -85,7 +87,8 @@ class Attempt:
         if error is None and failure is not None:
             error = self._reason(failure)
         ms = round((time.monotonic() - self.started) * 1000)
-        return Answer(self.status, error, ms, bytes(self.body), self.retry_after)
+        fields = self.fields if error else ()
+        return Answer(self.status, error, ms, bytes(self.body), self.retry_after, fields)
 
     def _reason(self, failure: Exception) -> str:
         if isinstance(failure, TimeoutError) or getattr(failure, "errno", None) == errno.ETIMEDOUT:

@@ -66,7 +66,7 @@ class HttpConnection(asyncio.Protocol):
             self._ended = None
             if not (reader.can_keep and self._is_sent) or self._transport.get_write_buffer_size():
                 self.abort()
-        attempt.status, attempt.body = reader.status, reader.body
+        attempt.status, attempt.fields, attempt.body = reader.status, reader.fields, reader.body
         if any(name.lower() == b"retry-after" for name, _ in reader.fields):
             attempt.retry_after = retry_after(reader.headers())
         if self._failure is not None:

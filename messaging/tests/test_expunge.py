@@ -37,7 +37,8 @@ class TestEvents:
         (gone,) = make(tenant, wa_id="91", user_id="IN.1", wamid="wamid.1")
         (stays,) = make(tenant, wa_id="92", wamid="wamid.2")
         (theirs,) = make(other_tenant, wa_id="91")
-        Delivery.objects.update(attempt_log=[{"response_excerpt": "Thanks, 91"}])
+        answer = {"body": "Thanks, 91"}
+        Delivery.objects.update(attempt_log=[{"at": "2026-11-01T00:00:00.000Z"}], answers={"0": answer})
         assert expunge(tenant, "--wa-id", "91") == "Expunged 1 events.\n"
         assert readable(gone, stays, theirs) == [False, True, True]
         shown = api.get(f"/v1/events/{gone.public_id}").json()
@@ -46,8 +47,9 @@ class TestEvents:
         row = Event.objects.filter(pk=gone.pk).values().get()
         assert (row["wa_id"], row["user_id"], row["wamid"], row["type"]) == (None, None, None, gone.type)
         assert row["dedupe_key"] == f"expunged:{gone.id}"
-        assert Delivery.objects.get(event_id=gone.id).attempt_log == []
-        assert Delivery.objects.get(event_id=stays.id).attempt_log != []
+        deliveries = {row.event_id: row for row in Delivery.objects.all()}
+        assert (deliveries[gone.id].attempt_log, deliveries[gone.id].answers) == ([], None)
+        assert (deliveries[stays.id].attempt_log, deliveries[stays.id].answers) != ([], None)
         assert not EventPayload.objects.filter(id__in=[gone.id, gone.raw_id]).exists()
 
     def test_before_a_moment_and_all(self, tenant: Tenant) -> None:

@@ -191,7 +191,7 @@ def test_receivers_that_misbehave_cost_bounded_time_and_memory_and_are_named(
         for delivery in deliveries:
             (entry,) = delivery.attempt_log
             assert entry["ms"] < (TIMEOUT_SECONDS + 2) * 1000
-            assert len(entry["response_excerpt"]) <= 500
+            assert len(str(delivery.answers)) < 16_000
     assert found == {manner: {(status, error)} for manner, (_, status, error) in MANNERS.items()}
     quick = Delivery.objects.filter(endpoint_id=Endpoint.objects.get(url=f"{url}/is-well").id)
     assert max(delivery.last_response_ms or 0 for delivery in quick) < 2000

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from gateway.monitoring import metrics
 from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
 from webhooks.delivery.claim import Claimed, claiming, claiming_fresh, giving_back
 from webhooks.delivery.listener import Listener
+from webhooks.delivery.receiver_answers import Allowance
 from webhooks.delivery.record import Outcome
 from webhooks.delivery.recorder import Recorder
 from webhooks.delivery.retry import Decision, decide
@@ -81,6 +82,7 @@ class _Share:
 
     taken: int = 0
     cap: int = FIRST_CAP
+    answers: Allowance = field(default_factory=Allowance)
 
 
 class _Pace:
@@ -331,12 +333,14 @@ class _Dispatcher:
             endpoint.cap = max(endpoint.cap // 2, 1)
         if delivery.attempts == 0:
             self.recorder.observe_age(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
+        at = isoformat_of(int(timestamp * 1000))
         return Outcome(
             delivery.id,
             delivery.endpoint_id,
             delivery.attempts,
             decide(answer, attempt=delivery.attempts + 1, steps=self.schedule),
             answer,
-            log_entry(answer, isoformat_of(int(timestamp * 1000))),
+            log_entry(answer, at),
+            endpoint.answers.kept(answer, at),
             probe=delivery.probe,
         )

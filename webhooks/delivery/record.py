@@ -20,6 +20,7 @@ from gateway.outbound.client import Answer
 from webhooks import endpoints
 from webhooks.delivery import circuit_breaker
 from webhooks.delivery.circuit_breaker import Figures, Result
+from webhooks.delivery.receiver_answers import KEPT_ANSWERS
 from webhooks.delivery.retry import Decision
 
 log = structlog.get_logger(__name__)
@@ -35,6 +36,8 @@ class Outcome:
     decision: Decision
     answer: Answer | None = None
     log_entry: dict[str, Any] | None = None
+    kept: dict[str, Any] | None = None
+    """What is kept of the receiver's answer."""
     error: str | None = None
     probe: bool = False
 
@@ -46,7 +49,7 @@ class Outcome:
 KEPT_ATTEMPTS = 20
 """Attempts that a delivery's log keeps, the newest."""
 
-# Primary keys, partitions pruned by the ids; the log keeps its newest entries.
+# Primary keys, partitions pruned by the ids; the log keeps its newest entries, and `answers` has a few places in turn.
 _DELIVERIES = """
 UPDATE webhook_deliveries d
 SET status = r.status,
@@ -61,10 +64,14 @@ SET status = r.status,
         WHEN r.entry IS NULL THEN d.attempt_log
         WHEN jsonb_array_length(d.attempt_log) < %(kept)s THEN d.attempt_log || r.entry
         ELSE (d.attempt_log - 0) || r.entry
+    END,
+    answers = CASE
+        WHEN r.kept IS NULL THEN d.answers
+        ELSE coalesce(d.answers, '{}') || jsonb_build_object((r.attempts_before %% %(answers)s)::text, r.kept)
     END
 FROM json_to_recordset(%(outcomes)s::json)
     AS r (id uuid, attempts_before int, status text, delay float8, http_status int, error text, ms int,
-          entry jsonb, spent int)
+          entry jsonb, kept jsonb, spent int)
 WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[]) AND d.id BETWEEN %(first)s AND %(last)s
   AND d.attempts = r.attempts_before AND d.status IN ('pending', 'failed')
 RETURNING d.id
@@ -128,6 +135,7 @@ def recording(outcomes: Sequence[Outcome]) -> Statements[Recorded]:
             **id_range([outcome.delivery_id for outcome in outcomes]),
             "outcomes": orjson.dumps([_row(outcome) for outcome in outcomes]).decode(),
             "kept": KEPT_ATTEMPTS,
+            "answers": KEPT_ANSWERS,
         },
     )
     counted = {delivery_id for (delivery_id,) in rows}
@@ -150,6 +158,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
         "error": outcome.last_error,
         "ms": answer.ms if answer else None,
         "entry": [outcome.log_entry] if outcome.log_entry else None,
+        "kept": outcome.kept,
         "spent": 1 if answer else 0,
     }
 

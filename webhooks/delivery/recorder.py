@@ -101,9 +101,9 @@ class Recorder:
             await asyncio.to_thread(_disable, recorded.to_disable)
 
     async def _record_one_by_one(self, batch: list[Outcome]) -> None:
-        """Write each outcome of a refused batch alone; one that is refused again is written without its log entry."""
+        """Write each outcome of a refused batch alone; one that is refused again is written without its log."""
         for outcome in batch:
-            for attempt in (outcome, replace(outcome, log_entry=None)):
+            for attempt in (outcome, replace(outcome, log_entry=None, kept=None)):
                 try:
                     recorded = await self._database.run(recording([attempt]))
                 except DATABASE_UNAVAILABLE as error:

@@ -43,7 +43,8 @@ WHERE m.tenant_id = locked.tenant_id AND m.environment = locked.environment AND 
 """
 # An endpoint's answer may quote the event.
 _FORGET_ANSWERS = """
-UPDATE webhook_deliveries SET attempt_log = '[]' WHERE event_id = ANY(%s) AND id >= %s AND attempt_log <> '[]'
+UPDATE webhook_deliveries SET attempt_log = '[]', answers = NULL
+WHERE event_id = ANY(%s) AND id >= %s AND (attempt_log <> '[]' OR answers IS NOT NULL)
 """
 
 

@@ -108,7 +108,7 @@ def deliveries(event: Event) -> list[Delivery]:
     rows = Delivery.objects.for_tenant(event.tenant_id).filter(
         event_id=event.id, id__gte=_first_delivery(event.id)
     )
-    return list(rows.defer("attempt_log").order_by("-id")[:MAX_DELIVERIES])
+    return list(rows.defer("attempt_log", "answers").order_by("-id")[:MAX_DELIVERIES])
 
 
 def _first_delivery(event_id: UUID) -> UUID:

@@ -140,7 +140,7 @@ def test_an_outcome_that_postgres_refuses_costs_its_log_entry_alone(
         nonlocal entries
         entries += 1
         entry = log_entry(*arguments)
-        return {**entry, "response_excerpt": "\0"} if entries == 3 else entry
+        return {**entry, "error": "\0"} if entries == 3 else entry
 
     monkeypatch.setattr(dispatcher, "log_entry", poisoned)
     for number in range(6):

@@ -1,0 +1,136 @@
+"""What receivers said to failed attempts: shown, bounded in each direction, gone with the event's body."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from gateway import ids
+from gateway.clock import now
+from tenants.models import Tenant
+from tests.fixtures import Api
+from tests.receiver import Receiver
+from webhooks.delivery import dispatcher, receiver_answers
+from webhooks.models import Delivery, Endpoint
+from webhooks.tests.delivering import publish_one
+from webhooks.tests.publishing import uuid_at
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def attempts(api: Api) -> list[dict[str, Any]]:
+    """The attempts of the only delivery, as the API shows them."""
+    answer = api.get(f"/v1/webhook-deliveries/{Delivery.objects.get().public_id}")
+    found: list[dict[str, Any]] = answer.json()["attempt_log"]
+    return found
+
+
+def deliver(times: int = 1) -> None:
+    for _ in range(times):
+        Delivery.objects.exclude(next_attempt_at=None).update(next_attempt_at=now())
+        dispatcher.run()
+
+
+def test_a_failed_attempt_has_the_answer_and_a_success_has_none(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(
+        status=502, text="no such table: orders", headers={"X-Trace": "t-17", "Set-Cookie": "session=s3cret"}
+    )
+    publish_one(tenant)
+    deliver()
+    receiver.answer = lambda request: web.Response(text="thank you", headers={"X-Trace": "t-18"})
+    deliver()
+    failed, ok = attempts(api)
+    assert (failed["http_status"], failed["error"]) == (502, "http_5xx")
+    assert failed["response_body"] == failed["response_excerpt"] == "no such table: orders"
+    assert failed["response_headers"]["X-Trace"] == "t-17"
+    assert "Set-Cookie" not in failed["response_headers"]
+    assert (ok["http_status"], ok["error"]) == (200, None)
+    assert (ok["response_body"], ok["response_headers"], ok["response_excerpt"]) == (None, None, "")
+    assert "thank you" not in str(Delivery.objects.values().get())
+
+
+def test_where_no_answer_came_there_is_nothing_to_show(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    Endpoint.objects.update(url="http://127.0.0.1:1/hook")
+    publish_one(tenant)
+    deliver()
+    (attempt,) = attempts(api)
+    assert (attempt["error"], attempt["response_body"], attempt["response_headers"]) == (
+        "connection_error", None, None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "body", [b"x" * 20_000, b"\0" * 20_000, b"\xff\xfe" * 9_000, "ü".encode() * 9_000, b""]
+)
+def test_an_answer_is_bounded_and_always_storable(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, body: bytes
+) -> None:
+    long = {f"X-{number}": "v" * 300 for number in range(20)}
+    receiver.answer = lambda request: web.Response(status=500, body=body, headers=long)
+    publish_one(tenant)
+    deliver()
+    (attempt,) = attempts(api)
+    assert len(attempt["response_body"].encode()) <= 4096
+    assert len(attempt["response_body"]) >= min(len(body), 1300)
+    assert sum(map(len, [*attempt["response_headers"], *attempt["response_headers"].values()])) <= 2048
+
+
+def test_the_answers_of_the_three_newest_failed_attempts_are_kept(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(
+        status=500, text=f"failure {request.headers['X-Service-Attempt']}"
+    )
+    publish_one(tenant)
+    deliver(5)
+    assert [attempt["response_body"] for attempt in attempts(api)] == [
+        None, None, "failure 3", "failure 4", "failure 5",
+    ]  # fmt: skip
+    assert len(Delivery.objects.get().answers or {}) == 3
+
+
+def test_one_endpoint_cannot_have_answers_kept_without_end(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver_answers, "AT_ONCE", 2)
+    receiver.answer = lambda request: web.Response(status=500, text="no")
+    for number in range(5):
+        publish_one(tenant, f"k{number}")
+    deliver()
+    assert Delivery.objects.filter(attempts=1).count() == 5
+    assert Delivery.objects.filter(answers__isnull=False).count() == 2
+
+
+def test_a_failed_single_replay_has_the_answer(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    publish_one(tenant)
+    deliver()
+    receiver.answer = lambda request: web.Response(status=500, text="not again")
+    replayed = api.post(f"/v1/webhook-deliveries/{Delivery.objects.get().public_id}/replay").json()
+    (attempt,) = api.get(f"/v1/webhook-deliveries/{replayed['id']}").json()["attempt_log"]
+    assert attempt["response_body"] == "not again"
+
+
+def test_an_answer_is_shown_and_stored_no_longer_than_the_body(
+    api: Api, tenant: Tenant, other_tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(status=500, text="no")
+    publish_one(tenant)
+    deliver()
+    assert attempts(api)[0]["response_body"] == "no"
+    long_ago = now() - timedelta(days=10)
+    Delivery.objects.update(id=uuid_at(long_ago), event_id=ids.first_at(long_ago))
+    Tenant.objects.filter(pk=other_tenant.pk).update(retention_days=7)
+    Tenant.objects.filter(pk=tenant.pk).update(retention_days=11)
+    assert receiver_answers.forget() == 0, "the retention of another tenant does not count"
+    assert attempts(api)[0]["response_body"] == "no"
+    Tenant.objects.filter(pk=tenant.pk).update(retention_days=9)
+    assert attempts(api)[0]["response_body"] is None
+    assert receiver_answers.forget() == 1
+    assert Delivery.objects.get().answers is None
