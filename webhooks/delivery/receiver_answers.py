@@ -122,6 +122,7 @@ def forget() -> int:
     while True:
         with connection.cursor() as cursor:
             cursor.execute(_FORGET, [retentions, ends, FORGET_ROWS, FORGET_ROWS])
-            forgotten += cursor.rowcount
-            if cursor.rowcount < FORGET_ROWS:
-                return forgotten
+            rows: int = cursor.rowcount
+        forgotten += rows
+        if rows < FORGET_ROWS:
+            return forgotten

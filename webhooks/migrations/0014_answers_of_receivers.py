@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
     atomic = False
 
     dependencies = [
-        ('webhooks', '0011_endpoint_statuses_headers_timeout'),
+        ('webhooks', '0013_message_log'),
     ]
 
     operations = [
