@@ -60,6 +60,8 @@ class SendRequest:
     body: dict[str, Any] = field(repr=False)
     idempotency_key: str | None
     request_id: str | None
+    edge: str = "messages"
+    """The upstream's edge of the number that takes it: `messages` or `marketing_messages`."""
 
 
 def resolve_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
@@ -106,7 +108,7 @@ async def send_message(runtime: Runtime, request: SendRequest) -> Reply:
             await runtime.write(idempotency.releasing(use))
         raise
     try:
-        outcome = await _call(runtime, number, outgoing, event_id, request.request_id, began)
+        outcome = await _call(runtime, number, outgoing, event_id, request, began)
     except BaseException:
         # Cut off in the middle: the replay tells of it.
         send_journal.leave(slot)
@@ -145,12 +147,12 @@ async def mark_read(runtime: Runtime, *, tenant_id: UUID, environment: str, body
     return reply_of(answer, verdict)
 
 
-def message_call(number: Sender, outgoing: bytes) -> GraphCall:
+def message_call(number: Sender, outgoing: bytes, *, edge: str = "messages") -> GraphCall:
     """The POST of a message (upstream fact 1.1), for any transport."""
     return calls.prepare(
         environment=number.environment,
         method="POST",
-        path=f"{number.phone_number_id}/messages",
+        path=f"{number.phone_number_id}/{edge}",
         token=number.token,
         body=outgoing,
     )
@@ -220,11 +222,12 @@ class _Outcome:
 
 
 async def _call(
-    runtime: Runtime, number: Sender, outgoing: bytes, event_id: UUID, request_id: str | None, began: float
+    runtime: Runtime, number: Sender, outgoing: bytes, event_id: UUID, request: SendRequest, began: float
 ) -> _Outcome:
     """Send rules 6 and 7."""
+    request_id = request.request_id
     try:
-        answer = await _post(runtime, number, outgoing)
+        answer = await _post(runtime, number, outgoing, edge=request.edge)
         verdict = judge(answer)
     except UpstreamUnreachable as error:
         text, hint = (NOT_SENT, REPEAT) if error.is_unsent else (OUTCOME_UNKNOWN, WATCH)
@@ -248,13 +251,13 @@ async def _call(
     return _Outcome(reply, answer, event)
 
 
-async def _post(runtime: Runtime, number: Sender, outgoing: bytes) -> GraphAnswer:
-    """POST to the number's messages edge, counted against its pace. Raises UpstreamUnreachable."""
+async def _post(runtime: Runtime, number: Sender, outgoing: bytes, *, edge: str = "messages") -> GraphAnswer:
+    """POST to an edge of the number that sends, counted against its pace. Raises UpstreamUnreachable."""
     pacing.count_send(
         phone_number_id=number.phone_number_id,
         rate=pacing.rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
     )
-    return await runtime.call(message_call(number, outgoing))
+    return await runtime.call(message_call(number, outgoing, edge=edge))
 
 
 async def _record(

@@ -19,6 +19,9 @@ from messaging.sending import SendRequest
 class MessagesView(ResourceViewSet):
     """Send one message, or mark one as read: bodies and answers are the upstream's own."""
 
+    edge = "messages"
+    """The upstream's edge of the number that takes the message."""
+
     @extend_schema(
         operation_id="send_message",
         summary="Send a message",
@@ -34,6 +37,7 @@ class MessagesView(ResourceViewSet):
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             path=request.path,
+            edge=self.edge,
             raw=request._request.body or b"{}",
             body=object_of(request),
             idempotency_key=request.headers.get(idempotency.HEADER),

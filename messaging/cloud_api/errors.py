@@ -48,6 +48,7 @@ CODES: Mapping[str, GraphCode] = {
     "rate_limited": GraphCode(429, 130429, transient=True),
     "too_many_in_flight": GraphCode(429, 130429, transient=True),
     "meta_unreachable": GraphCode(502, 131000),
+    "webhook_verify_failed": GraphCode(400, 2200),
     "service_unavailable": GraphCode(503, 2, transient=True),
     "internal_error": _FAILED,
 }

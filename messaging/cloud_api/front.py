@@ -20,6 +20,7 @@ from gateway.api.errors import ServiceError, error_response
 from gateway.api.throttling import TenantRateThrottle
 from messaging.cloud_api.errors import INVALID, UNKNOWN_PATH, in_graph_form, refusal
 from messaging.cloud_api.nodes import DebugTokenView, NodeView, SubscribedAppsView
+from messaging.views import MessagesView
 from tenants.authentication import BearerAuthentication
 
 _OPERATIONS = {
@@ -34,6 +35,7 @@ KNOWN_EDGES = frozenset(
         *_OPERATIONS,
         "content",
         "media",
+        "marketing_messages",
         "message_templates",
         "messages",
         "phone_numbers",
@@ -42,6 +44,7 @@ KNOWN_EDGES = frozenset(
     }
 )
 """Edges that the request log names; a caller may write anything in their place."""
+_send_marketing = MessagesView.as_view({"post": "create"}, edge="marketing_messages")
 _JSON = re.compile(r"application/(?:[\w.]+\+)?json", re.IGNORECASE)
 
 
@@ -123,6 +126,8 @@ def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponse
         body = _as_json(request)
         if edge == "messages":
             return _message(request, node, body)
+        if edge == "marketing_messages":
+            return _marketing_message(request, node, body)
         if edge in _OPERATIONS:
             return _v1(request, f"/v1/numbers/{node}/{_OPERATIONS[edge]}", _less_product(body))
         if edge == "whatsapp_business_profile":
@@ -141,11 +146,23 @@ def _message(request: HttpRequest, number: str, body: dict[str, Any]) -> HttpRes
         return _v1(request, "/v1/messages/read", {**_less_product(body, "status"), **added})
     if "type" not in body and "text" in body:
         added["type"] = "text"
+    _set_body(request, _with(added, body, request.body))
+    return _v1(request, "/v1/messages")
+
+
+def _marketing_message(request: HttpRequest, number: str, body: dict[str, Any]) -> HttpResponseBase:
+    """A send by the upstream's marketing edge; its idempotency keys are its own."""
+    _set_body(request, _with({"from": number}, body, request.body))
+    request.path = request.path_info = "/marketing_messages"
+    return _called(_send_marketing, request)
+
+
+def _with(added: dict[str, Any], body: dict[str, Any], raw: bytes) -> bytes:
+    """A body with members before its own, which stay as they were written."""
     if "from" in body:
-        return _v1(request, "/v1/messages", {**body, **added})
-    head = orjson.dumps(added)[:-1]
-    rest = request.body.lstrip()[1:]
-    return _v1(request, "/v1/messages", head + (b"" if rest.lstrip() == b"}" else b",") + rest)
+        return orjson.dumps({**body, **added})
+    rest = raw.lstrip()[1:]
+    return orjson.dumps(added)[:-1] + (b"" if rest.lstrip() == b"}" else b",") + rest
 
 
 def _upload(request: HttpRequest, number: str) -> HttpResponseBase:

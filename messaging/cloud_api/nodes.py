@@ -18,13 +18,15 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from gateway.api.authentication import TENANT_HEADER, caller_of, tenant_of
-from gateway.api.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound
+from gateway.api.errors import Forbidden, InvalidRequest, NotFound
 from gateway.api.in_flight import waits_for_upstream
 from gateway.api.json import object_of
+from gateway.api.validation import checked
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, platform
 from gateway.upstream.client import request as graph_request
 from gateway.upstream.errors import judge, passed_through, unreachable
 from gateway.upstream.media_address import media_url
+from messaging.cloud_api.overrides import Callback, OverrideIn
 from messaging.media import transfer
 from messaging.message_templates import mirror
 from messaging.message_templates.models import MessageTemplate
@@ -81,10 +83,8 @@ class NodeView(GraphView):
         if edge in DENIED_EDGES:
             raise Forbidden(f"{edge} is not passed on.")
         body = object_of(request) if request.method == "POST" else None
-        if body is not None and "webhook_configuration" in body:
-            raise InvalidRequest.of(
-                webhook_configuration="Register the endpoint with POST /v1/webhooks: numbers have none of their own."
-            )
+        if body is not None and found.kind == "number" and "webhook_configuration" in body:
+            return _configured(request, node, body["webhook_configuration"])
         answer = graph_request(
             environment=found.account.environment,
             method=str(request.method),
@@ -108,24 +108,50 @@ class SubscribedAppsView(GraphView):
 
     def get(self, request: Request, waba_id: str) -> HttpResponse:
         account = _account(request, waba_id)
-        app = {"id": platform(account.environment).app_id, "name": settings.SERVICE_NAME}
-        return _json({"data": [{"whatsapp_business_api_data": app}] if account.subscribed else []})
+        app: dict[str, Any] = {
+            "whatsapp_business_api_data": {
+                "id": platform(account.environment).app_id,
+                "name": settings.SERVICE_NAME,
+            }
+        }
+        if endpoint := _callback(request, waba_id).endpoint():
+            app["override_callback_uri"] = endpoint.url
+        return _json({"data": [app] if account.subscribed else []})
 
     @waits_for_upstream
     def post(self, request: Request, waba_id: str) -> HttpResponse:
-        account = _account(request, waba_id)
-        if "override_callback_uri" in object_of(request):
-            raise InvalidRequest.of(
-                override_callback_uri="Register the endpoint with POST /v1/webhooks instead."
-            )
+        account, body = _account(request, waba_id), object_of(request)
         onboarding.subscribe(account)
-        return _json({"success": True})
+        if not body.get("override_callback_uri"):
+            return _json({"success": True})
+        return _json(_set(_callback(request, waba_id), body))
 
     def delete(self, request: Request, waba_id: str) -> HttpResponse:
         _account(request, waba_id)
-        raise Forbidden(
-            "The gateway's subscription is not removed here: it brings every event of the account."
-        )
+        if not _callback(request, waba_id).remove():
+            raise Forbidden(
+                "The gateway's subscription is not removed here: it brings every event of the account."
+            )
+        return _json({"success": True})
+
+
+def _configured(request: Request, node: str, asked: Any) -> HttpResponse:
+    """A number's callback; an empty one removes it."""
+    body = asked if isinstance(asked, dict) else {}
+    callback = _callback(request, node, is_number=True)
+    if body.get("override_callback_uri") == "":
+        callback.remove()
+        return _json({"success": True})
+    return _json(_set(callback, body))
+
+
+def _set(callback: Callback, body: dict[str, Any]) -> dict[str, Any]:
+    given = checked(OverrideIn(data=body))
+    return callback.set(url=given["override_callback_uri"], verify_token=given["verify_token"])
+
+
+def _callback(request: Request, node: str, *, is_number: bool = False) -> Callback:
+    return Callback(tenant_of(request).id, caller_of(request).effective_environment, node, is_number)
 
 
 class DebugTokenView(APIView):
@@ -203,7 +229,7 @@ def _media(request: Request, media_id: str, edge: str | None) -> HttpResponseBas
     if request.method == "DELETE":
         return transfer.delete(**asked)
     if request.method != "GET":
-        raise MethodNotAllowed
+        raise NotFound("The object does not exist, or it is not this business's.")
     response = transfer.info(**asked)
     if response.status_code == 200:
         response.content = orjson.dumps({**orjson.loads(response.content), "url": media_url(media_id)})

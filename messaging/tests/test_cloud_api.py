@@ -1,10 +1,14 @@
 """The Cloud API front: Graph calls with a gateway key do what `/v1` does, below the tenant's own ids alone."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
 from django.urls import resolve
 from pytest_django import Settings
@@ -17,8 +21,10 @@ from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api
+from tests.receiver import Receiver
 from tests.simulated import RunningSimulator, SimulatedAccount
-from webhooks.models import Event
+from webhooks import endpoints
+from webhooks.models import Endpoint, Event
 
 pytestmark = pytest.mark.django_db
 
@@ -324,7 +330,7 @@ class TestPassThrough:
     ) -> None:
         error_of(api.get(f"/v25.0/{account.waba_id}?{query}"), 400, 100)
 
-    @pytest.mark.parametrize("edge", ["assigned_users", "marketing_messages"])
+    @pytest.mark.parametrize("edge", ["assigned_users", "messages", "media"])
     def test_denied_edges(self, api: Api, account: SimulatedAccount, number: PhoneNumber, edge: str) -> None:
         error_of(api.get(f"/v25.0/{account.waba_id}/{edge}"), 403, 10)
 
@@ -349,8 +355,6 @@ class TestSubscriptions:
         assert api.post(path).json() == {"success": True}
         assert len(api.get(path).json()["data"]) == 1
         error_of(api.delete(path), 403, 10)
-        override = {"override_callback_uri": "https://shop.example/hook", "verify_token": "t"}
-        assert "/v1/webhooks" in error_of(api.post(path, override), 400, 100)["error_data"]["details"]
 
     def test_debug_token_of_the_own_key_and_of_anothers(
         self,
@@ -370,6 +374,142 @@ class TestSubscriptions:
         for token in (foreign, "EAAnothing", ""):
             found = api.get(f"/v25.0/debug_token?input_token={token}").json()["data"]
             assert found["is_valid"] is False
+
+
+@pytest.mark.django_db(transaction=True)
+class TestCallbacks:
+    """Overrides of the callback: endpoints in the upstream's form."""
+
+    @pytest.fixture(params=["account", "number"])
+    def callback(
+        self,
+        request: pytest.FixtureRequest,
+        account: SimulatedAccount,
+        number: PhoneNumber,
+        receiver: Receiver,
+    ) -> tuple[str, dict[str, Any], dict[str, list[str]]]:
+        """A path, the body that sets a callback there, and the filter of the endpoint."""
+        body = {"override_callback_uri": receiver.url, "verify_token": "open sesame"}
+        if request.param == "account":
+            return f"/v25.0/{account.waba_id}/subscribed_apps", body, {"waba_ids": [account.waba_id]}
+        filter_ = {"phone_number_ids": [number.phone_number_id]}
+        return f"/v25.0/{number.phone_number_id}", {"webhook_configuration": body}, filter_
+
+    def test_an_override_is_an_endpoint_that_answered_the_handshake(
+        self, api: Api, receiver: Receiver, callback: Any
+    ) -> None:
+        path, body, filter_ = callback
+        before = Endpoint.objects.count()
+        made = api.post(path, body)
+        assert (made.status_code, made.json()["success"]) == (200, True), made.content
+        endpoint = Endpoint.objects.get(pk=made.json()["webhook"]["id"])
+        assert (endpoint.status, endpoint.format, endpoint.url) == ("active", "meta", receiver.url)
+        assert made.json()["webhook"]["secret"] == endpoint.secret
+        assert {"waba_ids": endpoint.waba_ids, "phone_number_ids": endpoint.phone_number_ids} == {
+            "waba_ids": None, "phone_number_ids": None, **filter_,
+        }  # fmt: skip
+        assert receiver.pings[-1].query["hub.verify_token"] == "open sesame"
+
+        holder = body.get("webhook_configuration", body)
+        holder["override_callback_uri"] += "/second"
+        assert api.post(path, body).json() == {"success": True}
+        endpoint.refresh_from_db()
+        assert endpoint.url == holder["override_callback_uri"]
+        assert Endpoint.objects.count() == before + 1
+
+    def test_a_callback_that_does_not_answer_is_2200_and_leaves_nothing(
+        self, api: Api, receiver: Receiver, callback: Any
+    ) -> None:
+        path, body, _ = callback
+        before = Endpoint.objects.count()
+        receiver.ping_answer = lambda request: web.Response(status=404)
+        error_of(api.post(path, body), 400, 2200)
+        assert Endpoint.objects.count() == before
+        receiver.ping_answer = lambda request: web.Response(text=request.query["hub.challenge"])
+        assert api.post(path, body).status_code == 200
+        receiver.ping_answer = lambda request: web.Response(status=404)
+        holder = body.get("webhook_configuration", body)
+        former = holder["override_callback_uri"]
+        holder["override_callback_uri"] += "/second"
+        error_of(api.post(path, body), 400, 2200)
+        assert Endpoint.objects.filter(format="meta").get().url == former
+
+    def test_what_is_missing_or_no_url_is_named(self, api: Api, callback: Any) -> None:
+        path, body, _ = callback
+        holder = body.get("webhook_configuration", body)
+        del holder["verify_token"]
+        assert "verify_token" in error_of(api.post(path, body), 400, 100)["error_data"]["details"]
+        holder |= {"verify_token": "t", "override_callback_uri": "ftp://shop.example"}
+        assert "override_callback_uri" in error_of(api.post(path, body), 400, 100)["error_data"]["details"]
+
+    def test_it_is_shown_and_removed(
+        self, api: Api, account: SimulatedAccount, number: PhoneNumber, receiver: Receiver
+    ) -> None:
+        path = f"/v25.0/{account.waba_id}/subscribed_apps"
+        override = {"override_callback_uri": receiver.url, "verify_token": "t"}
+        assert api.post(path, override).status_code == 200
+        (app,) = api.get(path).json()["data"]
+        assert app["override_callback_uri"] == receiver.url
+        assert api.post(path).json() == {"success": True}
+        assert Endpoint.objects.filter(format="meta").exists(), "repairing a subscription takes nothing away"
+        assert api.delete(path).json() == {"success": True}
+        node = f"/v25.0/{number.phone_number_id}"
+        assert api.post(node, {"webhook_configuration": override}).status_code == 200
+        empty = {"webhook_configuration": {"override_callback_uri": "", "verify_token": ""}}
+        assert [api.post(node, empty).json() for _ in range(2)] == [{"success": True}] * 2
+        assert not Endpoint.objects.filter(format="meta").exists()
+
+    def test_two_at_once_make_one_endpoint(
+        self, key: api_keys.NewKey, account: SimulatedAccount, number: PhoneNumber, receiver: Receiver
+    ) -> None:
+        met = threading.Barrier(2, timeout=10)
+        original = endpoints.create
+
+        def create(**given: Any) -> Endpoint:
+            met.wait()
+            return original(**given)
+
+        def post() -> int:
+            try:
+                override = {"override_callback_uri": receiver.url, "verify_token": "t"}
+                path = f"/v25.0/{account.waba_id}/subscribed_apps"
+                status: int = Api(key.key).post(path, override).status_code
+                return status
+            finally:
+                connection.close()
+
+        with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+            patch.setattr(endpoints, "create", create)
+            assert [each.result() for each in [pool.submit(post) for _ in range(2)]] == [200, 200]
+        assert Endpoint.objects.filter(format="meta").count() == 1
+
+    def test_another_tenants_ids_are_unknown(self, other_api: Api, receiver: Receiver, callback: Any) -> None:
+        path, body, _ = callback
+        error_of(other_api.post(path, body), 400, 100, 33)
+        assert receiver.pings == []
+
+
+class TestMarketingMessages:
+    def test_they_go_to_the_upstreams_own_edge_with_keys_of_their_own(
+        self, api: Api, account: SimulatedAccount, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        made: dict[str, Any] = {"name": "sale", "language": "en_US", "category": "MARKETING"}
+        made["components"] = [{"type": "BODY", "text": "Everything half price."}]
+        answer = api.post(f"/v25.0/{account.waba_id}/message_templates", made)
+        assert answer.status_code == 200
+        simulator.control("POST", f"templates/{answer.json()['id']}", {"event": "APPROVED"})
+        template = {"name": "sale", "language": {"code": "en_US"}}
+        body = {"messaging_product": "whatsapp", "to": CUSTOMER, "type": "template", "template": template}
+        path = f"/v25.0/{number.phone_number_id}/marketing_messages"
+        first, again = (api.post(path, body, Idempotency_Key="sale-1") for _ in range(2))
+        assert first.status_code == 200, first.content
+        assert first.content == again.content
+        rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=100")["data"]
+        sent = [row for row in rows if row["path"].endswith("/marketing_messages")]
+        assert [orjson.loads(row["body"]) for row in sent] == [body]
+        assert Event.objects.get(type="message.outbound").wamid == first.json()["messages"][0]["id"]
+        messages = f"/v25.0/{number.phone_number_id}/messages"
+        error_of(api.post(messages, body, Idempotency_Key="sale-1"), 422, 100)
 
 
 @pytest.mark.parametrize("path", ["/v25.0/nothing/here", "/v25.0", "/v25.0/12345678/two/three"])

@@ -1,0 +1,102 @@
+"""Callback overrides of the Graph API: the callback of an account or a number is an endpoint in the upstream's form.
+
+The endpoint is known by its `uid`, so an account or number has one, however often it is asked for at once.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from rest_framework import serializers
+
+from gateway.api.errors import Conflict, InvalidRequest, WebhookVerifyFailed
+from webhooks import endpoints
+from webhooks.models import Endpoint
+from webhooks.serializers import UrlField
+
+
+class OverrideIn(serializers.Serializer[dict[str, Any]]):
+    """A callback as the Graph API names it."""
+
+    override_callback_uri = UrlField()
+    verify_token = serializers.CharField(max_length=255)
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """The callback of one account or number, whose events it gets."""
+
+    tenant_id: UUID
+    environment: str
+    node: str
+    is_number: bool
+
+    @property
+    def uid(self) -> str:
+        """What its endpoint is known by."""
+        return f"cloud-api:{self.node}"
+
+    def endpoint(self) -> Endpoint | None:
+        """Its endpoint, if it has one."""
+        return Endpoint.objects.for_environment(self.tenant_id, self.environment).filter(uid=self.uid).first()
+
+    def set(self, *, url: str, verify_token: str) -> dict[str, Any]:
+        """Lead the events to a url that answers the handshake, and answer as the Graph API does.
+
+        A new endpoint's secret is in the answer and nowhere else. Raises WebhookVerifyFailed; nothing is changed then.
+        """
+        endpoint = self.endpoint()
+        created = None
+        if endpoint is None:
+            try:
+                endpoint = created = endpoints.create(
+                    tenant_id=self.tenant_id,
+                    environment=self.environment,
+                    status=Endpoint.Status.PENDING,
+                    url=url,
+                    verify_token=verify_token,
+                    format=Endpoint.Format.META,
+                    uid=self.uid,
+                    event_types=["*"],
+                    waba_ids=None if self.is_number else [self.node],
+                    phone_number_ids=[self.node] if self.is_number else None,
+                )
+            except InvalidRequest:
+                # Unless another call made it at this moment, the reason is the caller's to know.
+                endpoint = self.endpoint()
+                if endpoint is None:
+                    raise
+        if endpoint.format != Endpoint.Format.META:
+            raise InvalidRequest.of(uid=f"Another endpoint has the uid {self.uid}.")
+        changes = {"url": url, "verify_token": verify_token, "status": Endpoint.Status.ACTIVE}
+        try:
+            try:
+                self._change(endpoint, changes)
+            except Conflict:
+                # Another call verified it at this moment.
+                self._change(endpoint, changes)
+        except WebhookVerifyFailed:
+            if created is not None:
+                self._delete(created)
+            raise
+        if created is None:
+            return {"success": True}
+        return {"success": True, "webhook": {"id": str(created.id), "secret": created.secret}}
+
+    def remove(self) -> bool:
+        """Delete its endpoint; False when there is none."""
+        endpoint = self.endpoint()
+        if endpoint is not None:
+            self._delete(endpoint)
+        return endpoint is not None
+
+    def _change(self, endpoint: Endpoint, changes: dict[str, Any]) -> None:
+        endpoints.change(
+            tenant_id=self.tenant_id,
+            environment=self.environment,
+            endpoint_id=endpoint.id,
+            changes=dict(changes),
+        )
+
+    def _delete(self, endpoint: Endpoint) -> None:
+        endpoints.delete(tenant_id=self.tenant_id, environment=self.environment, endpoint_id=endpoint.id)
