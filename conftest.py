@@ -74,6 +74,9 @@ def _valkey_client() -> Iterator[redis.Redis]:
 
 @pytest.fixture(autouse=True)
 def empty_valkey(_valkey_client: redis.Redis) -> redis.Redis:
-    """Empty the Valkey of the tests; returns a client of it."""
+    """Empty the Valkey of the tests, and forget what this process knows from it; returns a client of it."""
+    from webhooks import wake_up
+
     _valkey_client.flushdb()
+    wake_up.forget()
     return _valkey_client

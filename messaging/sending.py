@@ -312,12 +312,12 @@ async def _record(
 
 def recording(
     tenant_id: UUID, event: NewEvent | None, use: KeyUse | None, reply: Reply | None
-) -> Statements[list[Fresh]]:
+) -> Statements[Fresh]:
     """What a send leaves behind, for one transaction; the deliveries that came of it.
 
     A key without a reply is released.
     """
-    fresh: list[Fresh] = []
+    fresh = Fresh()
     if event is not None:
         fresh = (yield from publishing([Publication(tenant_id, [event])])).deliveries
         yield from checklist.marking_test_message(tenant_id)

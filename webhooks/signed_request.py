@@ -18,6 +18,7 @@ from webhooks import custom_headers, upstream_form
 from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint
 from webhooks.signing import hub_signature, key_of, signature
+from webhooks.stored_target import StoredTarget
 
 
 class UnreadableSecret(Conflict):
@@ -46,31 +47,18 @@ class Target:
     """Seconds for one attempt in all."""
 
 
-def target(
-    *,
-    endpoint_id: UUID,
-    url: str,
-    format_: str,
-    secret: str,
-    previous_secret: str | None,
-    previous_expires_at: datetime | None,
-    headers: str | None,
-    timeout_seconds: int | None,
-    at: datetime,
-) -> Target:
-    """The target of an endpoint's row as the database has it: secrets and headers are ciphertexts.
-
-    Raises `UnreadableSecret`.
-    """
-    overlaps = previous_expires_at is not None and previous_expires_at > at
+def target(stored: StoredTarget, endpoint_id: UUID, *, at: datetime) -> Target:
+    """The target of an endpoint's row as the database has it. Raises `UnreadableSecret`."""
+    until = stored.previous_secret_expires_at
+    previous = stored.previous_secret if until is not None and until > at else None
     return _target(
         endpoint_id,
-        url,
-        format_,
-        lambda: decrypt(secret, purpose="webhook_secret"),
-        lambda: decrypt(previous_secret, purpose="webhook_secret") if previous_secret and overlaps else None,
-        lambda: custom_headers.decrypted(headers),
-        timeout_seconds or TOTAL_TIMEOUT,
+        stored.url,
+        stored.format,
+        lambda: decrypt(stored.secret, purpose="webhook_secret"),
+        lambda: decrypt(previous, purpose="webhook_secret") if previous else None,
+        lambda: custom_headers.decrypted(stored.headers),
+        stored.timeout_seconds or TOTAL_TIMEOUT,
     )
 
 

@@ -1,82 +1,83 @@
 """Signals the dispatchers, after the commit, that deliveries are due.
 
-A signal names the deliveries of a few fresh events, and a dispatcher claims them by their ids. A signal without names
-asks it to look for everything that is due. Losing a signal costs half a second: dispatchers look by themselves that
-often, and beat calls `deliver_due` every second.
+A signal hands over a few fresh deliveries (`events/hand_over.py`) or asks a dispatcher to look for what is due. Losing
+a request to look costs half a second: dispatchers look by themselves that often, and beat calls `deliver_due` every
+second. Losing a hand-over costs the lease.
 """
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import NamedTuple, Self
+from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
 import structlog
+from django.db import connection
 
 from gateway.database import transactions
+from gateway.database.statements import run
 from gateway.task_queue import enqueue
 from gateway.threads.debounce import Debounced
 from gateway.valkey import VALKEY_UNAVAILABLE, valkey
+from webhooks.lease import giving_back
 
 log = structlog.get_logger(__name__)
 
 SIGNAL = "deliveries:wake"
 """The list of signals that no dispatcher has taken."""
 ALIVE = "deliveries:alive"
-"""Set while some dispatcher is running or lingering: then no task is needed."""
+"""Set while some dispatcher is running or lingering: then no task is needed. Its value says whether it has room."""
+ROOM, FULL = b"room", b"full"
 CALLED = "deliveries:called"
 """Set for a second by a wake-up: a burst of events sends for one task, not one each."""
 CALL_MILLISECONDS = 1_000
 
 WAKE_SECONDS = 0.002
 """A process that publishes all the time signals at most once per this interval."""
-MOST_NAMED = 64
-"""Deliveries that one signal names, and that one commit or one interval names; beyond it the dispatcher looks."""
+MOST_HANDED_OVER = 64
+"""Deliveries of one signal."""
 MOST_SIGNALS = 256
-"""Signals that wait; beyond it the oldest are dropped and the dispatcher looks."""
+"""Hand-overs that wait; beyond it they are refused."""
 
 LOOK = b"look"
 
-# Returns 1 if the caller must start a dispatcher: none is running, and nobody started one within a second.
+# Hand-overs (ARGV[4] and on) are taken while a dispatcher is alive and few wait; requests to look are never two in a
+# row. Returns whether they were taken, whether the caller must start a dispatcher (none is running, and nobody started
+# one within a second), and whether the next ones may be handed over.
 _WAKE = """
-for i = 3, #ARGV do redis.call('RPUSH', KEYS[1], ARGV[i]) end
-if redis.call('LLEN', KEYS[1]) > tonumber(ARGV[2]) then
-    redis.call('LTRIM', KEYS[1], -tonumber(ARGV[2]), -1)
+local alive = redis.call('GET', KEYS[2])
+local taken = alive and redis.call('LLEN', KEYS[1]) < tonumber(ARGV[2])
+if taken then
+    for i = 4, #ARGV do redis.call('RPUSH', KEYS[1], ARGV[i]) end
+end
+if (ARGV[3] == '1' or not taken) and redis.call('LINDEX', KEYS[1], -1) ~= 'look' then
     redis.call('RPUSH', KEYS[1], 'look')
 end
-if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
-return redis.call('SET', KEYS[3], 1, 'NX', 'PX', ARGV[1]) and 1 or 0
+local starts = not alive and redis.call('SET', KEYS[3], 1, 'NX', 'PX', ARGV[1])
+return {taken and 1 or 0, starts and 1 or 0, taken and alive == 'room' and 1 or 0}
 """
 
 
-class Fresh(NamedTuple):
-    """A delivery that was just made: what a dispatcher must know to judge whether it has room for it."""
+class Packed(NamedTuple):
+    """A delivery that is handed over: what must be known to take it back, and what the dispatcher gets."""
 
     id: UUID
-    endpoint_id: UUID
-    tenant_id: UUID
-
-    def packed(self) -> bytes:
-        """The three ids as 48 bytes."""
-        return self.id.bytes + self.endpoint_id.bytes + self.tenant_id.bytes
-
-    @classmethod
-    def unpacked(cls, packed: bytes) -> Self:
-        """The delivery that `packed` gave."""
-        return cls(*(UUID(bytes=packed[start : start + 16]) for start in (0, 16, 32)))
+    claimed_at: datetime
+    content: bytes
 
 
-_PACKED_BYTES = 48
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """The deliveries that a transaction made: those that it claimed, and whether there are others."""
 
+    handed_over: Sequence[Packed] = ()
+    has_unclaimed: bool = False
 
-def named_in(signal: bytes) -> list[Fresh] | None:
-    """The deliveries that a signal names; None when it asks the dispatcher to look."""
-    if not signal or len(signal) % _PACKED_BYTES:
-        return None
-    return [
-        Fresh.unpacked(signal[start : start + _PACKED_BYTES])
-        for start in range(0, len(signal), _PACKED_BYTES)
-    ]
+    def __bool__(self) -> bool:
+        return bool(self.handed_over) or self.has_unclaimed
 
 
 class _Unsent:
@@ -84,36 +85,45 @@ class _Unsent:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._fresh: list[Fresh] = []
+        self._handed_over: list[Packed] = []
         self._looks = False
 
-    def add(self, fresh: Sequence[Fresh]) -> None:
+    def add(self, fresh: Fresh) -> None:
         with self._lock:
-            if fresh and len(self._fresh) + len(fresh) <= MOST_NAMED:
-                self._fresh += fresh
-            else:
-                self._looks = True
+            self._handed_over += fresh.handed_over
+            self._looks |= fresh.has_unclaimed
 
-    def take(self) -> list[bytes]:
+    def take(self) -> tuple[list[Packed], bool]:
         with self._lock:
-            fresh, self._fresh = self._fresh, []
+            handed_over, self._handed_over = self._handed_over, []
             looks, self._looks = self._looks, False
-        named = b"".join([each.packed() for each in fresh])
-        return [*([named] if named else []), *([LOOK] if looks else [])]
+        return handed_over, looks
 
 
 _unsent = _Unsent()
+_has_room = False
 
 
-def after_commit(fresh: Sequence[Fresh] = ()) -> None:
+def may_hand_over() -> bool:
+    """Whether a dispatcher had room for more when it was last signalled; from the first signal of this process on."""
+    return _has_room
+
+
+def forget() -> None:
+    """Hand nothing over before a dispatcher was signalled again."""
+    global _has_room
+    _has_room = False
+
+
+def after_commit(fresh: Fresh | None = None) -> None:
     """Wake a dispatcher soon after the current transaction commits; outside of one, soon.
 
     `fresh` are the deliveries that the transaction made; without them the dispatcher looks for what is due.
     """
-    transactions.after_commit(partial(soon, fresh))
+    transactions.after_commit(partial(soon, fresh or Fresh(has_unclaimed=True)))
 
 
-def soon(fresh: Sequence[Fresh] = ()) -> None:
+def soon(fresh: Fresh) -> None:
     """Wake a dispatcher soon, for what was committed on a connection other than Django's."""
     _unsent.add(fresh)
     _debounced.ask()
@@ -121,23 +131,51 @@ def soon(fresh: Sequence[Fresh] = ()) -> None:
 
 def wake() -> None:
     """Ask a dispatcher to look for what is due; starts one when none is running."""
-    _send([LOOK])
+    _send([], looks=True)
+
+
+def pass_on(deliveries: Sequence[Packed]) -> None:
+    """Signal once more what a dispatcher that ends was handed over."""
+    _send(deliveries, looks=True)
 
 
 def _send_unsent() -> None:
-    _send(_unsent.take())
+    handed_over, looks = _unsent.take()
+    if handed_over or looks:
+        _send(handed_over, looks=looks)
 
 
-def _send(signals: Sequence[bytes]) -> None:
-    if not signals:
-        return
+def _send(handed_over: Sequence[Packed], *, looks: bool) -> None:
+    """Signal, and give back what no dispatcher takes."""
+    global _has_room
+    signals = [
+        msgspec.msgpack.encode(
+            [msgspec.Raw(each.content) for each in handed_over[start : start + MOST_HANDED_OVER]]
+        )
+        for start in range(0, len(handed_over), MOST_HANDED_OVER)
+    ]
     try:
-        must_start = valkey().eval(_WAKE, 3, SIGNAL, ALIVE, CALLED, CALL_MILLISECONDS, MOST_SIGNALS, *signals)
+        taken, must_start, has_room = valkey().eval(
+            _WAKE, 3, SIGNAL, ALIVE, CALLED, CALL_MILLISECONDS, MOST_SIGNALS, int(looks), *signals
+        )
     except VALKEY_UNAVAILABLE as error:
         log.warning("wake_missed", error=type(error).__name__)
-        return
+        taken = must_start = has_room = 0
+    _has_room = bool(has_room)
+    if handed_over and not taken:
+        _give_back(handed_over)
     if must_start:
         enqueue("webhooks.tasks.deliver_due", expires=5)
+
+
+def _give_back(handed_over: Sequence[Packed]) -> None:
+    """End the leases of what was not handed over; if that fails, they run out."""
+    try:
+        run(giving_back({each.id: each.claimed_at for each in handed_over}))
+    except Exception:
+        log.exception("give_back_failed", rows=len(handed_over))
+    finally:
+        connection.close()
 
 
 _debounced = Debounced(_send_unsent, seconds=WAKE_SECONDS)

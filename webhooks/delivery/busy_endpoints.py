@@ -5,13 +5,16 @@ WHERE status IN ('pending', 'failed'): an endpoint costs one index probe, howeve
 """
 
 BUSY = """
-WITH RECURSIVE busy (endpoint_id) AS (
-    (SELECT endpoint_id FROM webhook_deliveries WHERE status IN ('pending', 'failed')
-     ORDER BY endpoint_id LIMIT 1)
+WITH RECURSIVE busy (endpoint_id, due_at) AS (
+    (SELECT endpoint_id, next_attempt_at FROM webhook_deliveries WHERE status IN ('pending', 'failed')
+     ORDER BY endpoint_id, next_attempt_at LIMIT 1)
     UNION ALL
-    SELECT (SELECT d.endpoint_id FROM webhook_deliveries d
-            WHERE d.status IN ('pending', 'failed') AND d.endpoint_id > busy.endpoint_id
-            ORDER BY d.endpoint_id LIMIT 1)
-    FROM busy WHERE busy.endpoint_id IS NOT NULL
+    SELECT next.endpoint_id, next.next_attempt_at
+    FROM busy CROSS JOIN LATERAL (
+        SELECT d.endpoint_id, d.next_attempt_at FROM webhook_deliveries d
+        WHERE d.status IN ('pending', 'failed') AND d.endpoint_id > busy.endpoint_id
+        ORDER BY d.endpoint_id, d.next_attempt_at LIMIT 1
+    ) AS next
 )
 """
+"""`due_at` is when the endpoint's first open delivery is due."""

@@ -10,23 +10,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 import structlog
 from django.conf import settings
 from django.db import transaction
 
-from gateway import ids
 from gateway.database.statements import Statements, id_range, run, uuids
 from webhooks.delivery import monitoring
 from webhooks.delivery.busy_endpoints import BUSY
 from webhooks.delivery.room import Room
 from webhooks.events import envelope
 from webhooks.events.envelope import Envelope
+from webhooks.events.hand_over import HandedOver
 from webhooks.signed_request import Target, UnreadableSecret, target
-from webhooks.wake_up import Fresh
+from webhooks.stored_target import TARGET_COLUMNS, StoredTarget
 
 log = structlog.get_logger(__name__)
 
@@ -35,21 +35,18 @@ BURY_ROWS = 5_000
 PUT_OFF_SECONDS = 15 * 60
 """How long an endpoint whose secret cannot be read waits before the next look at it."""
 
-# Endpoints with a closed circuit get a share; one whose wait is over gets a single probe.
-_READY = (
-    BUSY
-    + """
-SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id,
-       e.url, e.format, e.secret, e.previous_secret, e.previous_secret_expires_at, e.headers, e.timeout_seconds,
-       e.secret_unreadable_since IS NOT NULL, now()
-FROM busy
-LEFT JOIN webhooks_endpoint e ON e.id = busy.endpoint_id
-LEFT JOIN tenants_tenant t ON t.id = e.tenant_id
-WHERE busy.endpoint_id IS NOT NULL
-  AND (e.id IS NULL OR (e.status = 'active' AND t.status = 'active'
-                        AND (e.circuit_open_until IS NULL OR e.circuit_open_until <= now())))
-"""
-)
+# Endpoints with a closed circuit get a share; one whose wait is over gets a single probe. There is always a row.
+_READY = f"""{BUSY}
+SELECT clock.at, ready.* FROM (SELECT now() AS at) AS clock LEFT JOIN (
+    SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id,
+           e.secret_unreadable_since IS NOT NULL, {TARGET_COLUMNS}
+    FROM busy
+    LEFT JOIN webhooks_endpoint e ON e.id = busy.endpoint_id
+    LEFT JOIN tenants_tenant t ON t.id = e.tenant_id
+    WHERE e.id IS NULL OR (e.status = 'active' AND t.status = 'active' AND busy.due_at <= now()
+                           AND (e.circuit_open_until IS NULL OR e.circuit_open_until <= now()))
+) AS ready ON true
+"""  # noqa: S608 - only column names are formatted in
 
 # For each ready endpoint its first due rows by the same index; rows that another worker is claiming are skipped.
 # Asked first for what is fresh, then for replays, of which an endpoint never has many waiting (replay.py).
@@ -73,24 +70,6 @@ SET next_attempt_at = now() + make_interval(secs => %(lease)s),
 WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
 RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, now()
 """
-
-# The same for deliveries that were just made, unless another worker has them already, together with their events.
-# A delivery's id has the millisecond of its event's, so the range of ids finds the partitions of both.
-_LEASE_FRESH = f"""
-UPDATE webhook_deliveries d
-SET next_attempt_at = now() + make_interval(secs => %(lease)s),
-    leased_until = now() + make_interval(secs => %(lease)s)
-FROM webhooks_endpoint p, tenants_tenant t, events e
-WHERE d.id = ANY(%(ids)s::uuid[]) AND d.id BETWEEN %(first)s AND %(last)s
-  AND d.status = 'pending' AND d.next_attempt_at <= now()
-  AND p.id = d.endpoint_id AND p.status = 'active' AND p.circuit_open_until IS NULL
-  AND t.id = d.tenant_id AND t.status = 'active'
-  AND e.id = d.event_id AND e.id BETWEEN %(first)s AND %(last)s
-RETURNING d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type, d.attempts, now(),
-    p.url, p.format, p.secret, p.previous_secret, p.previous_secret_expires_at, p.headers, p.timeout_seconds,
-    p.secret_unreadable_since IS NOT NULL,
-    {envelope.READ}
-"""  # noqa: S608 - only column names are formatted in
 
 _PROBE = """
 UPDATE webhooks_endpoint SET circuit_open_until = now() + make_interval(secs => %s)
@@ -121,12 +100,6 @@ UPDATE webhooks_endpoint SET secret_unreadable_since = NULL
 WHERE id IN (SELECT id FROM webhooks_endpoint WHERE id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE)
 """
 
-# By primary key; what another worker has claimed meanwhile, because the lease ran out, has a later lease and stays.
-_GIVE_BACK = """
-UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = NULL
-WHERE id = ANY(%s::uuid[]) AND status IN ('pending', 'failed') AND leased_until > now() AND leased_until <= %s
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
@@ -151,6 +124,22 @@ class Claimed:
         return self.envelope.size if self.envelope else 0
 
 
+@dataclass(frozen=True, slots=True)
+class DatabaseClock:
+    """The database's time on the monotonic clock of this process."""
+
+    offset: float
+
+    @classmethod
+    def at(cls, moment: datetime) -> Self:
+        """The clock of a database that says it is `moment` now."""
+        return cls(moment.timestamp() - time.monotonic())
+
+    def monotonic(self, moment: datetime) -> float:
+        """What `time.monotonic()` was at a moment of the database."""
+        return moment.timestamp() - self.offset
+
+
 class Claim(NamedTuple):
     """What a claim brought. `has_more` says that more may be due for which there was no room."""
 
@@ -159,36 +148,22 @@ class Claim(NamedTuple):
 
 
 class _Busy(NamedTuple):
-    """A row of `_READY`: an endpoint that has open deliveries; secrets and headers are ciphertexts."""
+    """An endpoint that has due deliveries."""
 
     endpoint_id: UUID
     is_deleted: bool
     is_half_open: bool
     tenant_id: UUID
-    url: str
-    format: str
-    secret: str
-    previous_secret: str | None
-    previous_expires_at: datetime | None
-    headers: str | None
-    timeout_seconds: int | None
     is_unreadable: bool
     """Whether the secret could not be read the last time."""
-    at: datetime
+    stored: StoredTarget
 
-    def target(self) -> Target:
-        """Where and how to send. Raises `UnreadableSecret`."""
-        return target(
-            endpoint_id=self.endpoint_id,
-            url=self.url,
-            format_=self.format,
-            secret=self.secret,
-            previous_secret=self.previous_secret,
-            previous_expires_at=self.previous_expires_at,
-            headers=self.headers,
-            timeout_seconds=self.timeout_seconds,
-            at=self.at,
-        )
+
+class Ready(NamedTuple):
+    """The endpoints that have due deliveries, and the database's time."""
+
+    at: datetime
+    endpoints: list[_Busy]
 
 
 class _Leased(NamedTuple):
@@ -203,32 +178,41 @@ class _Leased(NamedTuple):
     at: datetime
 
 
-_LEASED_COLUMNS = len(_Leased._fields)
-
-
 def claim(room: Room) -> list[Claimed]:
     """Claim due deliveries up to the room, shared fairly among their endpoints; empty when nothing is due."""
     with transaction.atomic():
-        return run(claiming(room)).deliveries
+        return run(claiming(run(finding_ready()), room)).deliveries
 
 
-def claiming(room: Room) -> Statements[Claim]:
-    """The statements of `claim`, for a transaction of their own."""
-    busy = [_Busy(*row) for row in (yield _READY, None)]
-    orphaned = [each.endpoint_id for each in busy if each.is_deleted]
+def finding_ready() -> Statements[Ready]:
+    """The statement that finds the endpoints which have something to claim."""
+    rows = yield _READY, None
+    endpoints = [
+        _Busy(endpoint_id, is_deleted, is_half_open, tenant_id, is_unreadable, StoredTarget(*stored))
+        for _, endpoint_id, is_deleted, is_half_open, tenant_id, is_unreadable, *stored in rows
+        if endpoint_id is not None
+    ]
+    return Ready(rows[0][0], endpoints)
+
+
+def claiming(found: Ready, room: Room) -> Statements[Claim]:
+    """The statements that claim deliveries of the endpoints found, for a transaction of their own."""
+    orphaned = [each.endpoint_id for each in found.endpoints if each.is_deleted]
     if orphaned:
         yield _BURY, [uuids(orphaned), BURY_ROWS]
-    ready = [each for each in busy if not each.is_deleted]
+    ready = [each for each in found.endpoints if not each.is_deleted]
     probing = {each.endpoint_id for each in ready if each.is_half_open}
     # In another order each time, so that no endpoint of a tenant at its cap is always the last.
     random.shuffle(ready)
     shares = room.shares([(each.endpoint_id, each.tenant_id, each.is_half_open) for each in ready])
     locked = yield from _locking(shares)
-    found = Counter(endpoint_id for _, endpoint_id, _ in locked)
+    rows_of = Counter(endpoint_id for _, endpoint_id, _ in locked)
     has_more = any(
-        found[each.endpoint_id] >= shares.get(each.endpoint_id, 0) for each in ready if not each.is_half_open
+        rows_of[each.endpoint_id] >= shares.get(each.endpoint_id, 0)
+        for each in ready
+        if not each.is_half_open
     )
-    probes = [endpoint_id for endpoint_id in found if endpoint_id in probing]
+    probes = [endpoint_id for endpoint_id in rows_of if endpoint_id in probing]
     if probes:
         # One worker wins the probe; the others leave the row to it.
         won = {
@@ -250,64 +234,9 @@ def claiming(room: Room) -> Statements[Claim]:
         monitoring.RESCUED.add(rescued)
     leased = [_Leased(*row) for row in rows]
     claimed_of = {row.endpoint_id for row in leased}
-    targets = yield from _targets([each for each in ready if each.endpoint_id in claimed_of])
+    targets = yield from _targets([each for each in ready if each.endpoint_id in claimed_of], found.at)
     envelopes = yield from envelope.loading(list({row.event_id for row in leased}))
     return Claim((yield from _completing(leased, targets, envelopes, probing)), has_more)
-
-
-def claiming_fresh(fresh: Sequence[Fresh]) -> Statements[list[Claimed]]:
-    """The statements that claim deliveries just made, by their ids; each may run in a transaction of its own.
-
-    Those that need more than that (a circuit that is open, an endpoint that is paused, a row that another worker has)
-    are left to `claiming`.
-    """
-    delivery_ids = [each.id for each in fresh]
-    moments = [ids.created_at(delivery_id) for delivery_id in delivery_ids]
-    rows = yield (
-        _LEASE_FRESH,
-        {
-            "lease": settings.DELIVERY_LEASE_SECONDS,
-            "ids": uuids(delivery_ids),
-            "first": ids.first_at(min(moments)),
-            "last": ids.first_at(max(moments) + timedelta(milliseconds=1)),
-        },
-    )
-    leased = []
-    endpoints = {}
-    events = {}
-    for columns in rows:
-        row = _Leased(*columns[:_LEASED_COLUMNS])
-        leased.append(row)
-        (
-            url,
-            format_,
-            secret,
-            previous_secret,
-            previous_expires_at,
-            headers,
-            timeout_seconds,
-            is_unreadable,
-            *event,
-        ) = columns[_LEASED_COLUMNS:]
-        events[row.event_id] = event
-        endpoints[row.endpoint_id] = _Busy(
-            endpoint_id=row.endpoint_id,
-            is_deleted=False,
-            is_half_open=False,
-            tenant_id=row.tenant_id,
-            url=url,
-            format=format_,
-            secret=secret,
-            previous_secret=previous_secret,
-            previous_expires_at=previous_expires_at,
-            headers=headers,
-            timeout_seconds=timeout_seconds,
-            is_unreadable=is_unreadable,
-            at=row.at,
-        )
-    targets = yield from _targets(list(endpoints.values()))
-    envelopes = yield from envelope.completing(list(events.values()))
-    return (yield from _completing(leased, targets, envelopes, frozenset()))
 
 
 def _completing(
@@ -340,13 +269,13 @@ def _completing(
     ]
 
 
-def _targets(claimed: Sequence[_Busy]) -> Statements[dict[UUID, Target]]:
+def _targets(claimed: Sequence[_Busy], at: datetime) -> Statements[dict[UUID, Target]]:
     """The targets of endpoints by their ids. Those whose secret cannot be read are left out and put off."""
     targets: dict[UUID, Target] = {}
     unreadable: list[UUID] = []
     for endpoint in claimed:
         try:
-            targets[endpoint.endpoint_id] = endpoint.target()
+            targets[endpoint.endpoint_id] = target(endpoint.stored, endpoint.endpoint_id, at=at)
         except UnreadableSecret:
             unreadable.append(endpoint.endpoint_id)
     if unreadable:
@@ -373,8 +302,33 @@ def _locking(shares: dict[UUID, int]) -> Statements[list[tuple[Any, ...]]]:
     return locked
 
 
-def giving_back(deliveries: Sequence[Claimed]) -> Statements[None]:
-    """The statements that end the leases of deliveries that were not tried: they are due again at once."""
-    lease = timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
-    leased_until = max(delivery.claimed_at for delivery in deliveries) + lease
-    yield _GIVE_BACK, [uuids(delivery.id for delivery in deliveries), leased_until]
+def taking_over(deliveries: Sequence[HandedOver], clock: DatabaseClock) -> Statements[list[Claimed]]:
+    """Deliveries that were handed over, with the bodies that were too large to come along.
+
+    Those that cannot be signed are left out.
+    """
+    missing = {each.event_id for each in deliveries if each.envelope is None}
+    loaded = (yield from envelope.loading(list(missing))) if missing else {}
+    claimed = []
+    for each in deliveries:
+        try:
+            to = target(each.target, each.endpoint_id, at=each.claimed_at)
+        except UnreadableSecret:
+            continue
+        claimed.append(
+            Claimed(
+                id=each.id,
+                event_id=each.event_id,
+                endpoint_id=each.endpoint_id,
+                tenant_id=each.tenant_id,
+                event_type=each.event_type,
+                attempts=0,
+                claimed_at=each.claimed_at,
+                claimed_monotonic=clock.monotonic(each.claimed_at),
+                target=to,
+                probe=False,
+                envelope=each.envelope or loaded.get(each.event_id),
+            )
+        )
+    monitoring.CLAIMED.add(len(claimed))
+    return claimed

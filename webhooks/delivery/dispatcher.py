@@ -23,15 +23,23 @@ from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import LoopConnection, Statements
 from gateway.monitoring import metrics
 from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
-from webhooks.delivery.claim import Claimed, claiming, claiming_fresh, giving_back
+from webhooks.delivery.claim import (
+    Claim,
+    Claimed,
+    DatabaseClock,
+    claiming,
+    finding_ready,
+    taking_over,
+)
 from webhooks.delivery.listener import Listener
 from webhooks.delivery.receiver_answers import Allowance
 from webhooks.delivery.record import Outcome
 from webhooks.delivery.recorder import Recorder
 from webhooks.delivery.retry import Decision, decide
 from webhooks.delivery.room import RESERVE, Room
+from webhooks.events.hand_over import HandedOver
+from webhooks.lease import giving_back
 from webhooks.signed_request import body_of, delivery_headers, log_entry
-from webhooks.wake_up import Fresh
 
 Result = TypeVar("Result")
 
@@ -118,12 +126,18 @@ class _Dispatcher:
         self.body_bytes = 0
         self.body_freed = asyncio.Event()
         self.must_look = True
-        """Whether more may be due than was named: then it looks as soon as there is room."""
+        """Whether more may be due than was handed over: then it looks as soon as there is room."""
         self.looked_at = 0.0
+        self.clock: DatabaseClock | None = None
         self.recorder = Recorder()
         # A lease that a crash of Postgres forgets is claimed again: at least once.
         self.claiming = LoopConnection(durable=False)
-        self.listener = Listener(in_flight=lambda: self.open, poll_seconds=POLL_SECONDS, stopping=_stopping)
+        self.listener = Listener(
+            in_flight=lambda: self.open,
+            has_room=self._has_room,
+            poll_seconds=POLL_SECONDS,
+            stopping=_stopping,
+        )
 
     async def run(self) -> None:
         recording = asyncio.create_task(self.recorder.run())
@@ -140,18 +154,18 @@ class _Dispatcher:
             self.recorder.finish()
             await recording
             metrics.flush()
+            await self.listener.close()
             await self.claiming.close()
-            self.listener.close()
 
     async def _claim_until_idle(self) -> None:
         ends_at = time.monotonic() + LONGEST_RUN_SECONDS
         idle_since = time.monotonic()
         while not _stopping.is_set() and time.monotonic() < ends_at:
-            named, looks = self.listener.heard()
+            handed_over, looks = self.listener.heard()
             self.must_look |= looks
             self.freed.clear()
             was_idle = not self.open
-            deliveries = await self._claim(named)
+            deliveries = await self._claim(handed_over)
             if deliveries is None:
                 await self.freed.wait()
                 continue
@@ -174,28 +188,50 @@ class _Dispatcher:
                 return
             await self._until_woken()
 
-    async def _claim(self, named: list[Fresh]) -> list[Claimed] | None:
-        """Claim the named deliveries for which there is room, and look for others when that is due.
+    async def _claim(self, handed_over: list[HandedOver]) -> list[Claimed] | None:
+        """Take what was handed over, as far as there is room, and look for other deliveries when that is due.
 
         None when nothing may be claimed before a request ends.
         """
         room = self.capacity + int(self.pace.a_second() * AHEAD_SECONDS) - self.open
-        fitting = self._fitting(named[: max(0, room)])
-        self.must_look |= len(fitting) < len(named)
-        deliveries: list[Claimed] = []
-        if fitting:
-            deliveries = await self._run(self.claiming.run_each, claiming_fresh(fitting)) or []
+        deliveries = await self._take_over(handed_over, room) if handed_over else []
         if not (self.must_look or time.monotonic() - self.looked_at >= POLL_SECONDS):
             return deliveries
         if room - len(deliveries) < self.capacity // RESERVE or self.held_bytes > MOST_BODY_BYTES:
             self.must_look = True
             return deliveries or None
         if not deliveries:
-            found = await self._run(self.claiming.run, claiming(self._room(room)))
+            found = await self._look(room)
             self.looked_at = time.monotonic()
-            self.must_look = found.has_more if found else False
-            deliveries = found.deliveries if found else []
+            self.must_look = found.has_more
+            deliveries = found.deliveries
         return deliveries
+
+    async def _take_over(self, handed_over: list[HandedOver], room: int) -> list[Claimed]:
+        """The deliveries that can be sent now; the leases of the others end, so that a look finds them."""
+        fitting = self._fitting(handed_over[: max(0, room)])
+        taken: list[Claimed] = []
+        if fitting and self.clock is not None:
+            taken = await self._run(self.claiming.run_each, taking_over(fitting, self.clock)) or []
+        taken_ids = {each.id for each in taken}
+        left = {each.id: each.claimed_at for each in handed_over if each.id not in taken_ids}
+        if left:
+            self.must_look = True
+            await self._run(self.claiming.run_each, giving_back(left))
+        return taken
+
+    async def _look(self, room: int) -> Claim:
+        """Claim what is due; a lone statement finds that nothing is."""
+        ready = await self._run(self.claiming.run_each, finding_ready())
+        if ready is None:
+            return Claim([], True)
+        self.clock = DatabaseClock.at(ready.at)
+        if not ready.endpoints:
+            return Claim([], False)
+        return await self._run(self.claiming.run, claiming(ready, self._room(room))) or Claim([], True)
+
+    def _has_room(self) -> bool:
+        return not self.must_look and self.open * 2 < self.capacity and self.held_bytes < MOST_BODY_BYTES
 
     def _room(self, total: int) -> Room:
         return Room(
@@ -207,14 +243,14 @@ class _Dispatcher:
             {tenant_id: share.taken for tenant_id, share in self.tenants.items()},
         )
 
-    def _fitting(self, named: list[Fresh]) -> list[Fresh]:
-        """Those of the named deliveries for which their endpoints' and tenants' caps leave room."""
+    def _fitting(self, handed_over: list[HandedOver]) -> list[HandedOver]:
+        """Those deliveries for which their endpoints' and tenants' caps leave room."""
         if self.held_bytes > MOST_BODY_BYTES:
             return []
-        fitting: list[Fresh] = []
+        fitting: list[HandedOver] = []
         endpoints: Counter[UUID] = Counter()
         tenants: Counter[UUID] = Counter()
-        for each in named:
+        for each in handed_over:
             endpoint, tenant = self.endpoints[each.endpoint_id], self.tenants[each.tenant_id]
             endpoints[each.endpoint_id] += 1
             tenants[each.tenant_id] += 1
@@ -262,7 +298,7 @@ class _Dispatcher:
             waiting.append(delivery)
         if waiting:
             try:
-                await self.claiming.run(giving_back(waiting))
+                await self.claiming.run(giving_back({each.id: each.claimed_at for each in waiting}))
             except DATABASE_UNAVAILABLE as error:
                 log.warning("give_back_failed", error=type(error).__name__, rows=len(waiting))
 

@@ -17,7 +17,8 @@ from webhooks.models import Endpoint
 
 CLAIMED = Counter("gateway_deliveries_claimed_total", "Deliveries claimed by dispatchers.")
 RESCUED = Counter(
-    "gateway_deliveries_rescued_total", "Deliveries claimed again because their lease ran out: a worker died."
+    "gateway_deliveries_rescued_total",
+    "Deliveries claimed again because their lease ran out: a worker died, or Valkey lost a hand-over.",
 )
 SENT = Counter("gateway_delivery_attempts_total", "Attempts that a receiver took.")
 FAILED = Counter("gateway_delivery_failures_total", "Attempts that failed, by error.", label="error")

@@ -45,12 +45,12 @@ class Envelope:
         )
 
 
+_NO_RAW = b"null"
+
 _READ = (*STORED, "tenant_id", "raw_id", "payload_expires_on")
-READ = ", ".join([*(f"e.{name}" for name in _READ), "t.retention_days"])
-"""What `completing` takes of an event `e` and its tenant `t`, for statements that find the events in their own way."""
 # By primary key: an index probe for each event in the partitions of their ids.
 _EVENTS = f"""
-SELECT {READ}
+SELECT {", ".join(f"e.{name}" for name in _READ)}, t.retention_days
 FROM events e
 JOIN tenants_tenant t ON t.id = e.tenant_id
 WHERE e.id = ANY(%(ids)s::uuid[]) AND e.id BETWEEN %(first)s AND %(last)s
@@ -82,14 +82,6 @@ def loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]
     return envelopes
 
 
-def completing(rows: Sequence[Sequence[Any]]) -> Statements[dict[UUID, Envelope | None]]:
-    """The statements that make envelopes of event rows (`READ`): their bodies, and the notifications' bytes."""
-    envelopes = yield from _completing(rows)
-    if missing := [event_id for event_id, found in envelopes.items() if found is None]:
-        envelopes |= yield from _loading(missing)
-    return envelopes
-
-
 def _loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]]:
     if not event_ids:
         return {}
@@ -102,7 +94,7 @@ def _completing(rows: Sequence[Sequence[Any]]) -> Statements[dict[UUID, Envelope
     # Each notification once, however many of its events are asked for.
     wanted = {event["raw_id"]: event["payload_expires_on"] for event in events if event["raw_id"]}
     wanted |= {event["id"]: event["payload_expires_on"] for event in events}
-    bodies: dict[UUID | None, bytes] = {None: b"null"}
+    bodies: dict[UUID | None, bytes] = {None: _NO_RAW}
     days = set(wanted.values())
     if len(days) <= FEW_DAYS:
         for day in days:
@@ -117,9 +109,18 @@ def _completing(rows: Sequence[Sequence[Any]]) -> Statements[dict[UUID, Envelope
 def _envelope(
     event: Mapping[str, Any], bodies: Mapping[UUID | None, bytes], moment: datetime
 ) -> Envelope | None:
-    event_id, data, raw = event["id"], bodies.get(event["id"]), bodies.get(event["raw_id"])
-    if data is None or raw is None or not within_retention(event_id, event["retention_days"], moment):
+    data, raw = bodies.get(event["id"]), bodies.get(event["raw_id"])
+    if data is None or raw is None or not within_retention(event["id"], event["retention_days"], moment):
         return None
+    return assembled(event, data, raw)
+
+
+def assembled(event: Mapping[str, Any], data: bytes, raw: bytes | None) -> Envelope:
+    """The envelope of an event from its members (`STORED` and `tenant_id`) and its bodies.
+
+    `raw` is None when no notification brought it.
+    """
+    event_id = event["id"]
     public_id = ids.encode(ids.EVENT, event_id)
     head = {
         "id": public_id,
@@ -129,4 +130,10 @@ def _envelope(
         "tenant_id": event["tenant_id"],
     }
     head |= {name: event[name] for name in LISTED}
-    return Envelope(id=public_id, head=orjson.dumps(head), data=data, raw=raw, raw_path=event["raw_path"])
+    return Envelope(
+        id=public_id,
+        head=orjson.dumps(head),
+        data=data,
+        raw=_NO_RAW if raw is None else raw,
+        raw_path=event["raw_path"],
+    )

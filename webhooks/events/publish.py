@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+from django.conf import settings
 from django.db import connection, transaction
 
 from gateway import ids
@@ -19,10 +20,13 @@ from gateway.database.statements import Statements, run
 from gateway.database.transactions import leave_database
 from gateway.threads.group_commit import GroupCommit
 from webhooks import wake_up
+from webhooks.events import envelope
+from webhooks.events.hand_over import MOST_BODY_BYTES, MOST_EVENTS, HandedOver
 from webhooks.events.members import COLUMNS, NewEvent
 from webhooks.events.message_log import UPSERT, MessageRows
 from webhooks.events.wanted import WANTED
-from webhooks.wake_up import Fresh
+from webhooks.stored_target import TARGET_COLUMNS, StoredTarget
+from webhooks.wake_up import Fresh, Packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Published:
     """The ids of the events that are new, by publication, and the deliveries that were made for them."""
 
     fresh: list[list[UUID]]
-    deliveries: list[Fresh]
+    deliveries: Fresh
 
 
 _MEMBERS = ", ".join(COLUMNS)
@@ -51,6 +55,7 @@ _DRAFT_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in COLU
 # the second then sees the first one's keys. Primary-key inserts only, plus small indexes: no scan anywhere.
 # A delivery's id is a UUIDv7 of its event's millisecond: Postgres before 18 cannot make one itself.
 # All bodies come as one value, of which each row names its slice: an array would be adapted element by element.
+# With a lease, deliveries that can go out at once are claimed for the dispatcher to which they are handed over.
 _STATEMENT = f"""
 WITH draft AS (
     SELECT * FROM json_to_recordset(%(events)s::json) AS d (
@@ -62,7 +67,7 @@ WITH draft AS (
     ON CONFLICT DO NOTHING
     RETURNING tenant_id, dedupe_key
 ), fresh AS (
-    SELECT draft.*, draft.created_on + t.retention_days + 1 AS expires_on
+    SELECT draft.*, draft.created_on + t.retention_days + 1 AS expires_on, t.status AS tenant_status
     FROM draft JOIN new_key USING (tenant_id, dedupe_key) JOIN tenants_tenant t ON t.id = draft.tenant_id
 ), new_event AS (
     INSERT INTO events (tenant_id, raw_id, payload_expires_on, {_MEMBERS})
@@ -76,14 +81,23 @@ WITH draft AS (
     CROSS JOIN LATERAL (SELECT expires_on, tenant_id FROM fresh WHERE raw_id = raw.id LIMIT 1) first
 ), new_delivery AS (
     INSERT INTO webhook_deliveries (id, tenant_id, environment, endpoint_id, event_id, event_type, status,
-                                    attempts, next_attempt_at, attempt_log, is_replay)
+                                    attempts, next_attempt_at, leased_until, attempt_log, is_replay)
     SELECT (substr(fresh.id::text, 1, 13) || '-7' || substr(gen_random_uuid()::text, 16))::uuid,
-           fresh.tenant_id, fresh.environment, e.id, fresh.id, fresh.type, 'pending', 0, now(), '[]', false
+           fresh.tenant_id, fresh.environment, e.id, fresh.id, fresh.type, 'pending', 0,
+           coalesce(lease.until, now()), lease.until, '[]', false
     FROM fresh JOIN webhooks_endpoint e ON e.tenant_id = fresh.tenant_id AND e.environment = fresh.environment
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN %(lease)s::float8 > 0 AND fresh.tenant_status = 'active' AND e.circuit_open_until IS NULL
+                         AND e.secret_unreadable_since IS NULL
+               THEN now() + make_interval(secs => %(lease)s::float8) END
+    ) AS lease (until)
     WHERE e.status = 'active' AND {WANTED.format(event="fresh")}
-    RETURNING id, endpoint_id, event_id
+    RETURNING id, endpoint_id, event_id, leased_until
 ){{more}}
-SELECT fresh.id, d.id, d.endpoint_id FROM fresh LEFT JOIN new_delivery d ON d.event_id = fresh.id
+SELECT fresh.id, d.id, d.endpoint_id, now(), d.leased_until IS NOT NULL, {TARGET_COLUMNS}
+FROM fresh
+LEFT JOIN new_delivery d ON d.event_id = fresh.id
+LEFT JOIN webhooks_endpoint e ON e.id = d.endpoint_id AND d.leased_until IS NOT NULL
 """  # noqa: S608 - only column names are formatted in
 _PUBLISH = _STATEMENT.format(more="")
 _PUBLISH_MESSAGES = _STATEMENT.format(more=f", {UPSERT}")
@@ -130,8 +144,9 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
 
     Whoever runs it calls `wake_up.after_commit(published.deliveries)` when there are deliveries.
     """
+    hands_over = wake_up.may_hand_over() and sum(len(each.events) for each in publications) <= MOST_EVENTS
     rows: dict[tuple[UUID, str], dict[str, Any]] = {}
-    places: dict[UUID, int] = {}
+    places: dict[UUID, tuple[int, dict[str, Any], bytes]] = {}
     raws: list[dict[str, Any]] = []
     bodies = _Bodies()
     messages = MessageRows()
@@ -156,24 +171,39 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
                     "message": messages.add(publication.tenant_id, event_id, event),
                     **bodies.add(event.data),
                 }
-                places[event_id] = place
+                places[event_id] = place, rows[key], event.data
     parameters: dict[str, Any] = {
         "events": orjson.dumps(list(rows.values())).decode(),
         "raws": orjson.dumps(raws).decode(),
         "bodies": b"".join(bodies.parts),
+        "lease": float(settings.DELIVERY_LEASE_SECONDS if hands_over else 0),
     }
     if messages:
         written = yield _PUBLISH_MESSAGES, parameters | messages.parameters()
     else:
         written = yield _PUBLISH, parameters
     fresh: list[dict[UUID, None]] = [{} for _ in publications]
-    deliveries: list[Fresh] = []
-    for event_id, delivery_id, endpoint_id in written:
-        place = places[event_id]
+    handed_over: list[Packed] = []
+    has_unclaimed = False
+    for event_id, delivery_id, endpoint_id, at, is_claimed, *target in written:
+        place, row, data = places[event_id]
         fresh[place][event_id] = None
-        if delivery_id is not None:
-            deliveries.append(Fresh(delivery_id, endpoint_id, publications[place].tenant_id))
-    return Published([list(event_ids) for event_ids in fresh], deliveries)
+        if is_claimed:
+            whole = envelope.assembled(row, data, publications[place].raw)
+            delivery = HandedOver(
+                id=delivery_id,
+                event_id=event_id,
+                endpoint_id=endpoint_id,
+                tenant_id=row["tenant_id"],
+                event_type=row["type"],
+                claimed_at=at,
+                target=StoredTarget(*target),
+                envelope=whole if whole.size <= MOST_BODY_BYTES else None,
+            )
+            handed_over.append(delivery.packed())
+        elif delivery_id is not None:
+            has_unclaimed = True
+    return Published([list(event_ids) for event_ids in fresh], Fresh(handed_over, has_unclaimed))
 
 
 class _Bodies:

@@ -11,10 +11,11 @@ from gateway.database.statements import run
 from gateway.outbound.answer import Answer
 from tenants.models import Tenant
 from webhooks import signed_request
-from webhooks.delivery.claim import Claimed, claim, claiming, giving_back
+from webhooks.delivery.claim import Claimed, claim, claiming, finding_ready
 from webhooks.delivery.record import Outcome, record
 from webhooks.delivery.retry import Decision
 from webhooks.delivery.room import Room
+from webhooks.lease import giving_back
 from webhooks.models import Delivery, Endpoint
 from webhooks.signing import key_of
 from webhooks.tests.delivering import publish_one
@@ -55,10 +56,10 @@ def test_giving_back_leaves_what_another_worker_has_claimed(tenant: Tenant, endp
     late, newer = overtaken(tenant)
     lease = Delivery.objects.get().leased_until
     with transaction.atomic():
-        run(giving_back([late]))
+        run(giving_back({late.id: late.claimed_at}))
     assert Delivery.objects.get().leased_until == lease
     with transaction.atomic():
-        run(giving_back([newer]))
+        run(giving_back({newer.id: newer.claimed_at}))
     assert Delivery.objects.get().leased_until is None
 
 
@@ -67,7 +68,7 @@ def test_of_two_workers_at_a_half_open_circuit_the_second_sends_no_probe(
 ) -> None:
     publish_one(tenant)
     Endpoint.objects.update(circuit_open_until=now() - timedelta(seconds=1), circuit_opened=1)
-    asked = claiming(ROOM)
+    asked = claiming(run(finding_ready()), ROOM)
     rows: Any = None
     with transaction.atomic(), connection.cursor() as cursor:
         while True:

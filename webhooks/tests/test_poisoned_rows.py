@@ -12,7 +12,7 @@ from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks import replay
 from webhooks.delivery import dispatcher
-from webhooks.delivery.claim import Claim, claiming
+from webhooks.delivery.claim import Claim, Ready, claiming
 from webhooks.delivery.room import Room
 from webhooks.events import retention
 from webhooks.models import Delivery, Endpoint, ReplayChunk, RetentionMove
@@ -159,12 +159,12 @@ def test_a_claim_that_fails_does_not_end_the_dispatcher(
 ) -> None:
     claims = 0
 
-    def failing(room: Room) -> Statements[Claim]:
+    def failing(found: Ready, room: Room) -> Statements[Claim]:
         nonlocal claims
         claims += 1
         if claims == 1:
             raise ValueError("bad row")
-        return (yield from claiming(room))
+        return (yield from claiming(found, room))
 
     monkeypatch.setattr(dispatcher, "claiming", failing)
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 1.5)

@@ -1,123 +1,376 @@
-"""Signals name fresh deliveries, which are claimed by their ids; a lost signal costs a moment, never a delivery."""
+"""Fresh deliveries are claimed at publish and handed over; a lost signal costs time, never a delivery."""
 
+import asyncio
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+import orjson
 import pytest
 import redis
+from django.conf import settings
+from django.db import connection
 
 from gateway import ids
+from gateway.clock import now
 from gateway.database.statements import run
+from gateway.valkey import VALKEY_UNAVAILABLE
 from tenants.models import Tenant
 from tests.receiver import Receiver
 from webhooks import wake_up
+from webhooks.delivery import claim as claims
 from webhooks.delivery import dispatcher
-from webhooks.delivery.claim import claim, claiming_fresh
+from webhooks.delivery.claim import DatabaseClock, claim, taking_over
 from webhooks.delivery.listener import Listener
 from webhooks.delivery.room import Room
+from webhooks.events import envelope, hand_over
+from webhooks.events.hand_over import HandedOver
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import Publication, publishing
 from webhooks.models import Delivery, Endpoint
+from webhooks.signing import new_secret
+from webhooks.stored_target import StoredTarget
 from webhooks.tests.delivering import publish_one
-from webhooks.wake_up import LOOK, Fresh, named_in
+from webhooks.wake_up import ALIVE, FULL, LOOK, ROOM, SIGNAL, Fresh
+
+SECONDS = 10.0
 
 
-def some(count: int) -> list[Fresh]:
-    return [Fresh(ids.uuid7(), uuid4(), uuid4()) for _ in range(count)]
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
 
 
-def fresh_rows() -> list[Fresh]:
-    return [Fresh(row.id, row.endpoint_id, row.tenant_id) for row in Delivery.objects.order_by("id")]
+def one(**members: Any) -> HandedOver:
+    return HandedOver(
+        **{
+            "id": ids.uuid7(),
+            "event_id": ids.uuid7(),
+            "endpoint_id": uuid4(),
+            "tenant_id": uuid4(),
+            "event_type": "message.inbound",
+            "claimed_at": now(),
+            "target": StoredTarget("https://a.example", "envelope", new_secret(), None, None, None, None),
+            "envelope": None,
+            **members,
+        }
+    )
 
 
-def test_a_signal_names_deliveries() -> None:
-    fresh = some(3)
-    assert named_in(b"".join(each.packed() for each in fresh)) == fresh
+def signals(valkey: redis.Redis) -> list[bytes]:
+    waiting: Any = valkey.lrange(SIGNAL, 0, -1)
+    return list(waiting)
 
 
-@pytest.mark.parametrize("signal", [LOOK, b"", b"1", b"x" * 47])
+def handed_over(valkey: redis.Redis) -> list[HandedOver]:
+    return [each for signal in signals(valkey) for each in hand_over.unpacked(signal) or ()]
+
+
+@pytest.fixture
+def room(empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> redis.Redis:
+    """A dispatcher says that it has room, and this process has heard it; it signals at once."""
+    monkeypatch.setattr(
+        wake_up, "soon", lambda fresh: wake_up._send(fresh.handed_over, looks=fresh.has_unclaimed)
+    )
+    empty_valkey.set(ALIVE, ROOM)
+    wake_up.wake()
+    empty_valkey.delete(SIGNAL)
+    assert wake_up.may_hand_over()
+    return empty_valkey
+
+
+@contextmanager
+def running(monkeypatch: pytest.MonkeyPatch, valkey: redis.Redis) -> Iterator[None]:
+    """A dispatcher that has looked once and says that it has room."""
+    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 60.0)
+    monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
+    thread = threading.Thread(target=dispatcher.run)
+    thread.start()
+    try:
+        wait_until(lambda: valkey.get(ALIVE) == ROOM, "the dispatcher has room")
+        wake_up.wake()
+        yield
+    finally:
+        dispatcher.stop()
+        thread.join(SECONDS)
+        connection.close()
+    assert not thread.is_alive()
+
+
+# --- Signals
+
+
+def test_a_signal_carries_what_the_dispatcher_needs() -> None:
+    whole = envelope.Envelope(
+        id="evt_1", head=b'{"id":1}', data=b'"\xc3\xa9 1.10"', raw=b"{ }", raw_path=None
+    )
+    target = StoredTarget("https://a.example", "envelope", "secret", "before", now(), "headers", 7)
+    delivery = one(envelope=whole, target=target)
+    wake_up.forget()
+    assert hand_over.unpacked(b"\x91" + delivery.packed().content) == [delivery]
+
+
+@pytest.mark.parametrize("signal", [LOOK, b"", b"1", b"x" * 48, b"\x91\x91\x01"])
 def test_any_other_signal_asks_to_look(signal: bytes) -> None:
-    assert named_in(signal) is None
+    assert hand_over.unpacked(signal) is None
 
 
-def test_more_than_a_signal_names_asks_to_look() -> None:
-    unsent = wake_up._Unsent()
-    unsent.add(some(wake_up.MOST_NAMED))
-    unsent.add(some(1))
-    named, look = unsent.take()
-    assert (len(named) // 48, look) == (wake_up.MOST_NAMED, LOOK)
-    assert unsent.take() == []
+def test_many_hand_overs_are_several_signals(room: redis.Redis) -> None:
+    deliveries = [one().packed() for _ in range(wake_up.MOST_HANDED_OVER + 1)]
+    wake_up._send(deliveries, looks=False)
+    assert len(signals(room)) == 2
+    assert [each.id for each in handed_over(room)] == [each.id for each in deliveries]
 
 
-def test_signals_that_nobody_takes_are_bounded(empty_valkey: redis.Redis) -> None:
+def test_requests_to_look_are_one(empty_valkey: redis.Redis) -> None:
+    for _ in range(10):
+        wake_up.wake()
+    assert signals(empty_valkey) == [LOOK]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_hand_overs_that_wait_are_bounded(room: redis.Redis) -> None:
     for _ in range(wake_up.MOST_SIGNALS + 10):
-        wake_up._send([some(1)[0].packed()])
-    waiting: Any = empty_valkey.lrange(wake_up.SIGNAL, 0, -1)
-    assert len(waiting) <= wake_up.MOST_SIGNALS + 1
-    assert LOOK in waiting, "what was dropped is found by a look"
+        wake_up._send([one().packed()], looks=False)
+    assert len(signals(room)) <= wake_up.MOST_SIGNALS + 1
+    assert signals(room)[-1] == LOOK, "what was refused is found by a look"
 
 
-async def test_a_signal_that_comes_as_the_dispatcher_ends_wakes_another(empty_valkey: redis.Redis) -> None:
-    listener = Listener(in_flight=lambda: 0, poll_seconds=5, stopping=threading.Event())
-    waiting = listener.waiting
-    listener.close()
-    empty_valkey.rpush(wake_up.SIGNAL, some(1)[0].packed())
-    await waiting
-    assert empty_valkey.lrange(wake_up.SIGNAL, 0, -1) == [LOOK]
+def test_what_a_closing_dispatcher_has_not_heard_goes_to_another(room: redis.Redis) -> None:
+    delivery = one()
+
+    async def close_in_the_middle() -> None:
+        listener = Listener(
+            in_flight=lambda: 0, has_room=lambda: True, poll_seconds=5, stopping=threading.Event()
+        )
+        waiting = listener.waiting
+        await listener.close()
+        room.set(ALIVE, ROOM)  # the other dispatcher's
+        room.rpush(SIGNAL, b"\x91" + delivery.packed().content)
+        await waiting
+
+    asyncio.run(close_in_the_middle())
+    assert handed_over(room) == [delivery]
+    assert signals(room)[-1] == LOOK
+
+
+# --- Claiming at publish
 
 
 @pytest.mark.django_db(transaction=True)
-def test_publishing_names_its_deliveries(
-    tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_a_fresh_delivery_is_claimed_and_handed_over(
+    tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis
 ) -> None:
-    signalled: list[Fresh] = []
-    monkeypatch.setattr(wake_up, "soon", signalled.extend)
-    publish_one(tenant)
-    assert signalled == fresh_rows()
-    assert len(signalled) == 1
-
-
-@pytest.mark.django_db(transaction=True)
-def test_what_is_named_is_claimed_once(tenant: Tenant, endpoint: dict[str, Any]) -> None:
-    event_id = publish_one(tenant)
-    named = fresh_rows()
-    (claimed,) = run(claiming_fresh(named))
-    assert (claimed.event_id, claimed.attempts, claimed.probe) == (event_id, 0, False)
-    assert claimed.envelope is not None
-    assert claimed.envelope.body().startswith(b'{"id":"evt_')
-    assert Delivery.objects.get().leased_until is not None
-    assert run(claiming_fresh(named)) == []
+    event_id = publish_one(tenant, raw=b'{"entry": [ 1.50 ]}', data='{"name": "Zoë \U0001f600"}'.encode())
+    (given,) = handed_over(room)
+    row = Delivery.objects.get()
+    assert (given.id, given.event_id, given.endpoint_id, given.tenant_id) == (
+        row.id,
+        event_id,
+        row.endpoint_id,
+        tenant.id,
+    )
+    assert row.leased_until == row.next_attempt_at
+    assert row.leased_until == given.claimed_at + timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
     assert claim(Room(10, 10)) == []
+    (taken,) = run(taking_over([given], DatabaseClock.at(given.claimed_at)))
+    stored = envelope.load([event_id])[event_id]
+    assert stored is not None
+    assert taken.envelope is not None
+    assert taken.envelope.body() == stored.body()
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
-    "refused",
+    "refuse",
     [
-        lambda: Endpoint.objects.update(status="paused"),
         lambda: Endpoint.objects.update(circuit_open_until="2999-01-01T00:00:00Z"),
+        lambda: Endpoint.objects.update(secret_unreadable_since="2020-01-01T00:00:00Z"),
         lambda: Tenant.objects.update(status="suspended"),
-        lambda: Delivery.objects.update(status="delivered"),
-        lambda: Delivery.objects.update(next_attempt_at="2999-01-01T00:00:00Z"),
-        lambda: Endpoint.objects.all().delete(),
+        wake_up.forget,
     ],
-    ids=["paused", "circuit open", "suspended", "delivered", "leased", "deleted"],
+    ids=["circuit open", "secret unreadable", "suspended", "no dispatcher"],
 )
-def test_what_may_not_be_sent_is_not_claimed(tenant: Tenant, endpoint: dict[str, Any], refused: Any) -> None:
+def test_what_cannot_go_out_at_once_is_not_claimed(
+    tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis, refuse: Callable[[], Any]
+) -> None:
+    refuse()
     publish_one(tenant)
-    named = fresh_rows()
-    refused()
-    assert run(claiming_fresh(named)) == []
+    row = Delivery.objects.get()
+    assert row.leased_until is None
+    assert row.next_attempt_at is not None
+    assert row.next_attempt_at <= now()
+    assert signals(room) == [LOOK]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_lost_signal_loses_no_delivery(
+def test_many_events_at_once_are_claimed_by_the_dispatcher(
+    tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis
+) -> None:
+    events = [
+        NewEvent(type="meta.other", environment="live", dedupe_key=f"k{number}", data=b"{}")
+        for number in range(hand_over.MOST_EVENTS + 1)
+    ]
+    published = run(publishing([Publication(tenant.id, events)]))
+    assert published.deliveries == Fresh([], has_unclaimed=True)
+    assert Delivery.objects.filter(leased_until=None).count() == len(events)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_large_body_is_not_sent_along(tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis) -> None:
+    data = orjson.dumps("x" * hand_over.MOST_BODY_BYTES)
+    event_id = publish_one(tenant, data=data)
+    (given,) = handed_over(room)
+    assert given.envelope is None
+    (taken,) = run(taking_over([given], DatabaseClock.at(given.claimed_at)))
+    assert taken.envelope is not None
+    assert taken.envelope.data == data
+    assert taken.event_id == event_id
+
+
+# --- What is refused or lost
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("gone", ["dispatcher", "Valkey"])
+def test_what_no_dispatcher_takes_is_given_back(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    room: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    gone: str,
+) -> None:
+    if gone == "dispatcher":
+        room.delete(ALIVE)
+    else:
+
+        class Broken:
+            def eval(self, *_: Any) -> None:
+                raise VALKEY_UNAVAILABLE[0]
+
+        monkeypatch.setattr(wake_up, "valkey", Broken)
+    publish_one(tenant)
+    assert handed_over(room) == []
+    assert len(claim(Room(10, 10))) == 1
+    assert not wake_up.may_hand_over()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_full_dispatcher_takes_one_more_and_no_other(
+    tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis
+) -> None:
+    room.set(ALIVE, FULL)
+    publish_one(tenant, "k1")
+    publish_one(tenant, "k2")
+    assert len(handed_over(room)) == 1
+    assert Delivery.objects.filter(leased_until=None).count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lost_hand_over_is_claimed_when_its_lease_runs_out(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, room: redis.Redis, settings: Any
+) -> None:
+    settings.DELIVERY_LEASE_SECONDS = 1
+    publish_one(tenant)
+    room.delete(SIGNAL)
+    assert claim(Room(10, 10)) == []
+    wait_until(lambda: len(dispatched(receiver)) == 1, "the delivery arrives")
+    assert Delivery.objects.get().status == "delivered"
+
+
+def dispatched(receiver: Receiver) -> list[Any]:
+    dispatcher.run()
+    return receiver.received
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lost_request_to_look_loses_no_delivery(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, empty_valkey: redis.Redis
 ) -> None:
     for number in range(5):
         publish_one(tenant, f"k{number}")
-    empty_valkey.delete(wake_up.SIGNAL)
+    empty_valkey.delete(SIGNAL)
     dispatcher.run()
     assert len(receiver.wait_for(5)) == 5
+
+
+# --- The dispatcher
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_handed_over_is_sent_without_a_claim(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    empty_valkey: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with running(monkeypatch, empty_valkey):
+        wait_until(wake_up.may_hand_over, "the process knows of the room")
+        # Nothing but the hand-over may find it.
+        monkeypatch.setattr(claims, "_LOCK", claims._LOCK.replace("ORDER BY", "AND false ORDER BY"))
+        publish_one(tenant)
+        (got,) = receiver.wait_for(1)
+        wait_until(lambda: Delivery.objects.get().status == "delivered", "the outcome is recorded")
+    assert got.json["type"] == "message.inbound"
+    assert Delivery.objects.get().attempts == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_beyond_an_endpoints_room_each_goes_out_once(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    empty_valkey: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher, "FIRST_CAP", 1)
+    count = 40
+    with running(monkeypatch, empty_valkey):
+        wait_until(wake_up.may_hand_over, "the process knows of the room")
+        for number in range(count):
+            publish_one(tenant, f"k{number}")
+        wait_until(lambda: Delivery.objects.filter(status="delivered").count() == count, "all are delivered")
+    assert len(receiver.received) == count
+    assert len({got.json["id"] for got in receiver.received}) == count
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_old_hand_over_is_left_to_its_lease(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, room: redis.Redis
+) -> None:
+    """Its dispatcher was stopped meanwhile: the delivery may be another's already."""
+    publish_one(tenant)
+    (given,) = handed_over(room)
+    room.delete(SIGNAL)
+    taken_by_another = now() + timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
+    Delivery.objects.update(leased_until=taken_by_another, next_attempt_at=taken_by_another)
+    old = given.claimed_at - timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
+    late = msgspec.structs.replace(given, claimed_at=old)
+    room.rpush(SIGNAL, b"\x91" + late.packed().content)
+    dispatcher.run()
+    assert receiver.received == []
+    assert Delivery.objects.get().leased_until == taken_by_another
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_secret_that_became_unreadable_is_found_by_a_look(
+    tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis
+) -> None:
+    publish_one(tenant)
+    (given,) = handed_over(room)
+    spoilt = msgspec.structs.replace(given, target=given.target._replace(secret="gAAAA"))
+    assert run(taking_over([spoilt], DatabaseClock.at(given.claimed_at))) == []
+
+
+# --- Room
 
 
 def test_a_lone_quick_tenant_uses_what_nobody_else_wants() -> None:
