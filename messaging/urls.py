@@ -7,7 +7,7 @@ from messaging.message_templates.views import TemplateSamplesView, TemplatesView
 from messaging.views import MessagesView
 
 urlpatterns = [
-    path("messages", MessagesView.as_view({"post": "create"}), name="messages"),
+    path("messages", MessagesView.as_view({"get": "list", "post": "create"}), name="messages"),
     path("messages/read", MessagesView.as_view({"post": "read"}), name="messages-read"),
     path("messages/batch", BatchesView.as_view({"get": "list", "post": "create"}), name="batches"),
     path("messages/batch/<str:batch_id>", BatchesView.as_view({"get": "retrieve"}), name="batch"),
@@ -16,6 +16,8 @@ urlpatterns = [
         "messages/batch/<str:batch_id>/cancel", BatchesView.as_view({"post": "cancel"}), name="batch-cancel"
     ),
     path("messages/batch/<str:batch_id>/retry", BatchesView.as_view({"post": "retry"}), name="batch-retry"),
+    # A wamid may hold slashes: whatever is no route above names a message.
+    path("messages/<path:message_id>", MessagesView.as_view({"get": "retrieve"}), name="message"),
     path("ledger", LedgerView.as_view({"get": "retrieve"}), name="ledger"),
     path("usage", UsageView.as_view({"get": "list"}), name="usage"),
     path("media", MediaView.as_view({"post": "create"}), name="media"),

@@ -1,4 +1,4 @@
-"""`/v1/messages` and `/v1/messages/read` (specification 4)."""
+"""`POST /v1/messages` and `/v1/messages/read` (specification 4)."""
 
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
@@ -9,15 +9,15 @@ from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.bodies import limited_by
 from gateway.api.in_flight import waits_for_upstream
 from gateway.api.json import object_of
-from gateway.api.viewsets import ResourceViewSet
 from messaging import idempotency, sending
+from messaging.message_log.views import MessageLogView
 from messaging.runtimes import BlockingRuntime, run_blocking
 from messaging.sending import SendRequest
 
 
 @limited_by("MAX_BODY_BYTES")
-class MessagesView(ResourceViewSet):
-    """Send one message, or mark one as read: bodies and answers are the upstream's own."""
+class MessagesView(MessageLogView):
+    """Send one message, or mark one as read, the upstream's own bodies and answers; look messages up in the log."""
 
     edge = "messages"
     """The upstream's edge of the number that takes the message."""

@@ -24,6 +24,7 @@ from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import api_keys, platform_apps
 from tenants.models import PlatformApp, Tenant
+from webhooks.message_models import Message, month_of
 from webhooks.models import Delivery, Endpoint, Event
 
 Kind = Literal["open", "tenant", "app", "staff", "console"]
@@ -144,6 +145,19 @@ def _batch(world: World) -> Ids:
         tenant=world.tenant, environment="live", phone_number_id="1", total=1, rate_per_sec=80
     )
     return {"batch_id": batch.public_id}
+
+
+def _message(world: World) -> Ids:
+    event = _event(world)
+    row = Message.objects.create(
+        tenant_id=world.tenant.id,
+        environment="live",
+        key=event.public_id,
+        month=month_of(event.id),
+        id=event.id,
+        direction="inbound",
+    )
+    return {"message_id": row.key}
 
 
 def _media(world: World) -> Ids:
@@ -273,7 +287,9 @@ ROWS: dict[str, Row] = {
     "POST /v1/billing/invoices/{invoice_id}/pay": Row(_invoice),
     "GET /v1/billing/credit-notes/{credit_note_id}": Row(_credit_note),
     "GET /v1/admin/billing": Row(),
+    "GET /v1/messages": Row(),
     "POST /v1/messages": Row(),
+    "GET /v1/messages/{message_id}": Row(_message),
     "POST /v1/messages/read": Row(),
     "POST /v1/media": Row(),
     "GET /v1/media/{media_id}": Row(_media),

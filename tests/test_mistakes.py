@@ -199,7 +199,7 @@ MISTAKES = [
     Mistake("id that is no uuid", "DELETE", "/v1/api-keys/5", 404, "nothing at", "Check the id"),
     Mistake("unknown id", "DELETE", f"/v1/api-keys/{UUID}", 404, "no such API key", "Check the id"),
     Mistake("wrong method", "PUT", "/v1/tenant", 405, "only GET, PATCH", "Allow", {}),
-    Mistake("GET of messages", "GET", "/v1/messages", 405, "only POST", "Allow"),
+    Mistake("GET of a read mark", "GET", "/v1/messages/read", 405, "only POST", "Allow"),
     Mistake(
         "form instead of JSON",
         "POST",

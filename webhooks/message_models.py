@@ -1,5 +1,6 @@
 """Rows of the message log: what is known of each message, without its content."""
 
+from collections.abc import Mapping
 from datetime import date, datetime
 from typing import ClassVar
 from uuid import UUID
@@ -13,6 +14,27 @@ from tenants.models import ApiKey
 
 EXPUNGED = "expunged:"
 """What the key of an expunged message begins with; its row's id follows."""
+PRECEDENCE: Mapping[Status, str] = {
+    "failed": "failed_at",
+    "read": "read_at",
+    "delivered": "delivered_at",
+    "sent": "sent_at",
+    "accepted": "accepted_at",
+}
+"""The column of each status of an outbound message (upstream fact 3.3): the first that has a time is shown."""
+
+
+def _conditions() -> dict[Status, str]:
+    """SQL for `Message.status`: its own time and none of those before it."""
+    conditions: dict[Status, str] = {"received": "direction = 'inbound'"}
+    earlier = "direction = 'outbound'"
+    for status, column in PRECEDENCE.items():
+        conditions[status] = f"({earlier} AND {column} IS NOT NULL)"
+        earlier += f" AND {column} IS NULL"
+    return {**conditions, "unknown": f"({earlier})"}
+
+
+STATUS_CONDITIONS = _conditions()
 
 
 class Message(models.Model):
@@ -91,25 +113,12 @@ class Message(models.Model):
         return None if self.key.startswith((ids.EVENT, EXPUNGED)) else self.key
 
     @property
-    def public_id(self) -> str:
-        """What `GET /v1/messages/{message_id}` takes."""
-        return self.key
-
-    @property
     def status(self) -> Status:
-        """How far the message came (upstream fact 3.3 rule 3): a later `sent` never undoes `read`."""
+        """How far the message came: a later `sent` never undoes `read`."""
         if self.direction == "inbound":
             return "received"
-        for status, reached_at in (
-            ("failed", self.failed_at),
-            ("read", self.read_at),
-            ("delivered", self.delivered_at),
-            ("sent", self.sent_at),
-            ("accepted", self.accepted_at),
-        ):
-            if reached_at is not None:
-                return status  # type: ignore[return-value]
-        return "unknown"
+        reached = (status for status, column in PRECEDENCE.items() if getattr(self, column) is not None)
+        return next(reached, "unknown")
 
 
 def month_of(value: UUID) -> date:

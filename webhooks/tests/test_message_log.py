@@ -187,6 +187,12 @@ class TestExpunge:
         assert (stays.key, stays.wa_id) == ("wamid.B", "919812345678")
         assert Message.objects.get(tenant_id=other_tenant.id).key == "wamid.A"
 
+    def test_a_repeat_of_the_upstream_brings_nothing_back(self, tenant: Tenant) -> None:
+        write(tenant, [FOUR[2]])
+        expunge.expunge(Event.objects.for_tenant(tenant.id))
+        write(tenant, [FOUR[2]])
+        assert [row.wamid for row in Message.objects.all()] == [None]
+
 
 @pytest.mark.django_db(transaction=True)
 class TestRaces:

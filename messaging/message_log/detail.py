@@ -1,0 +1,150 @@
+"""One message in full: its content while retained, its statuses with errors in words, its events and their deliveries.
+
+Contents are read from the bodies of its events; the message log itself holds none. Bytes of a message are shown as
+they are stored.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from gateway.upstream.notifications import lossless_json
+from gateway.upstream.notifications.lossless_json import text
+from gateway.upstream.notifications.message_facts import error_code_of, of_status
+from webhooks.events import message_search
+from webhooks.message_models import Message
+from webhooks.models import Delivery, Event
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """An error of the upstream in its words, as far as they are kept."""
+
+    code: int | None
+    title: str | None = None
+    message: str | None = None
+    details: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A status of the message as the upstream reported it."""
+
+    status: str | None
+    at: datetime
+    wa_id: str | None
+    user_id: str | None
+    error: Error | None
+    event_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEvent:
+    """An event of the message."""
+
+    id: str
+    type: str
+    created_at: datetime
+    deliveries: Sequence[Delivery]
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """A message and everything that is known of it."""
+
+    row: Message
+    sender: str | None
+    to: str | None
+    error: Error | None
+    request: bytes | None
+    response: bytes | None
+    message: bytes | None
+    statuses: Sequence[Report]
+    events: Sequence[MessageEvent]
+
+    @property
+    def payload_available(self) -> bool:
+        """Whether the content is shown."""
+        return self.request is not None or self.message is not None
+
+
+def load(message: Message) -> Detail:
+    """Everything about a message of the log."""
+    events = message_search.events_of(message)
+    contents = message_search.contents(message.tenant_id, events)
+    deliveries = message_search.deliveries_of(message.tenant_id, events)
+    own = next((event for event in events if event.id == message.event_id), None)
+    content = _members(contents[own.id]) if own is not None and own.id in contents else {}
+    reports = list(_reports(events, contents))
+    display = next((event.display_phone_number for event in events if event.display_phone_number), None)
+    customer = message.wa_id or message.user_id
+    is_inbound = message.direction == "inbound"
+    return Detail(
+        row=message,
+        sender=customer if is_inbound else display,
+        to=display if is_inbound else customer,
+        error=_error_of(message, content.get("response"), reports),
+        request=_bytes(content.get("request")),
+        response=_bytes(content.get("response")),
+        message=_bytes(content.get("message")),
+        statuses=reports,
+        events=[
+            MessageEvent(event.public_id, event.type, event.created_at, deliveries[event.id])
+            for event in events
+        ],
+    )
+
+
+def _reports(events: Sequence[Event], contents: Mapping[UUID, bytes]) -> Iterator[Report]:
+    for event in events:
+        if event.type != "message.status":
+            continue
+        stored = _object(contents.get(event.id))
+        item = lossless_json.member(stored, "status")
+        told = of_status(item)
+        yield Report(
+            status=told.word or event.status,
+            at=datetime.fromtimestamp(told.at_ms / 1000, UTC) if told.at_ms else event.created_at,
+            wa_id=event.wa_id,
+            user_id=event.user_id,
+            error=_error(item.get("errors"), event.error_code),
+            event_id=event.public_id,
+        )
+
+
+def _error_of(message: Message, response: bytes | None, reports: Sequence[Report]) -> Error | None:
+    """The error of a message that failed: that of a status, else that of the upstream's answer."""
+    if message.error_code is None and message.failed_at is None:
+        return None
+    for report in reports:
+        if report.error is not None and report.error.code == message.error_code:
+            return report.error
+    return _error([_object(response).get("error")], message.error_code)
+
+
+def _error(errors: object, code: int | None) -> Error | None:
+    first = errors[0] if isinstance(errors, list) and errors else None
+    if not isinstance(first, dict):
+        return Error(code) if code is not None else None
+    details = lossless_json.member(first, "error_data").get("details")
+    return Error(
+        code=error_code_of({"error": first}),
+        title=text(first.get("title")) or text(first.get("type")),
+        message=text(first.get("message")),
+        details=text(details),
+    )
+
+
+def _object(stored: bytes | None) -> dict[str, Any]:
+    value = lossless_json.loads(bytes(stored)) if stored is not None else {}
+    return value if isinstance(value, dict) else {}
+
+
+def _bytes(raw: bytes | None) -> bytes | None:
+    return bytes(raw) if raw is not None else None

@@ -1,0 +1,159 @@
+"""Messages as the API shows them: items of `/v1/messages`, and one with its content, statuses and events."""
+
+from typing import Any, get_args
+
+import orjson
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from gateway import ids
+from gateway.upstream.notifications.message_facts import STATUSES, Direction
+from messaging.message_log.detail import Detail
+from webhooks.events.types import EVENT_TYPES
+from webhooks.message_models import Message
+from webhooks.serializers import DeliveryOut
+
+
+class SentTemplateOut(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    language = serializers.CharField(allow_null=True)
+
+
+class PricingOut(serializers.Serializer[Any]):
+    """What the upstream charges for the message, as its statuses said."""
+
+    category = serializers.CharField(allow_null=True)
+    type = serializers.CharField(allow_null=True)
+    billable = serializers.BooleanField(allow_null=True)
+
+
+class MessageOut(serializers.ModelSerializer[Message]):
+    """How far a message came, without its content."""
+
+    id = serializers.CharField(
+        source="key", help_text="The wamid, or the event's id of a message without one."
+    )
+    wamid = serializers.CharField(allow_null=True)
+    direction = serializers.ChoiceField(choices=get_args(Direction))
+    status = serializers.ChoiceField(choices=STATUSES)
+    template = serializers.SerializerMethodField()
+    pricing = serializers.SerializerMethodField()
+    batch_id = serializers.SerializerMethodField()
+    event_id = serializers.SerializerMethodField()
+    created_at = serializers.DateTimeField()
+
+    class Meta:
+        model = Message
+        fields = [
+            "id",
+            "wamid",
+            "direction",
+            "status",
+            "error_code",
+            "waba_id",
+            "phone_number_id",
+            "wa_id",
+            "user_id",
+            "type",
+            "template",
+            "batch_id",
+            "idx",
+            "event_id",
+            "pricing",
+            "service_ms",
+            "upstream_ms",
+            "created_at",
+            "accepted_at",
+            "sent_at",
+            "delivered_at",
+            "read_at",
+            "failed_at",
+        ]
+
+    @extend_schema_field(SentTemplateOut(allow_null=True))
+    def get_template(self, message: Message) -> dict[str, str | None] | None:
+        if message.template is None:
+            return None
+        return {"name": message.template, "language": message.template_language}
+
+    @extend_schema_field(PricingOut(allow_null=True))
+    def get_pricing(self, message: Message) -> dict[str, Any] | None:
+        if message.pricing_category is None and message.billable is None:
+            return None
+        return {
+            "category": message.pricing_category,
+            "type": message.pricing_type,
+            "billable": message.billable,
+        }
+
+    def get_batch_id(self, message: Message) -> str | None:
+        return ids.encode(ids.BATCH, message.batch_id) if message.batch_id else None
+
+    def get_event_id(self, message: Message) -> str | None:
+        return ids.encode(ids.EVENT, message.event_id) if message.event_id else None
+
+
+class MessageErrorOut(serializers.Serializer[Any]):
+    """The upstream's error in its own words; past retention its code alone."""
+
+    code = serializers.IntegerField(allow_null=True)
+    title = serializers.CharField(allow_null=True)
+    message = serializers.CharField(allow_null=True)
+    details = serializers.CharField(allow_null=True)
+
+
+class MessageReportOut(serializers.Serializer[Any]):
+    """One report of the upstream, in the order in which the reports were stored."""
+
+    status = serializers.CharField(
+        allow_null=True, help_text="The upstream's word, e.g. `delivered` or `played`."
+    )
+    at = serializers.DateTimeField(help_text="When it happened; past retention, when it was stored.")
+    wa_id = serializers.CharField(allow_null=True)
+    user_id = serializers.CharField(allow_null=True)
+    error = MessageErrorOut(allow_null=True)
+    event_id = serializers.CharField()
+
+
+class MessageEventOut(serializers.Serializer[Any]):
+    """An event of the message, and every delivery of it."""
+
+    id = serializers.CharField()
+    type = serializers.ChoiceField(choices=EVENT_TYPES)
+    created_at = serializers.DateTimeField()
+    deliveries = DeliveryOut(many=True)
+
+
+@extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
+class StoredObject(serializers.Field[bytes, Any, orjson.Fragment, Any]):
+    """A JSON object, shown byte for byte as it is stored."""
+
+    def to_representation(self, value: bytes) -> orjson.Fragment:
+        return orjson.Fragment(value)
+
+
+class DetailOut(serializers.Serializer[Detail]):
+    """What one message has beside its row. `from` is a word of Python, so that field is renamed."""
+
+    sender = serializers.CharField(source="sender", allow_null=True)
+    to = serializers.CharField(allow_null=True)
+    error = MessageErrorOut(allow_null=True)
+    payload_available = serializers.BooleanField()
+    request = StoredObject()
+    response = StoredObject()
+    message = StoredObject()
+    statuses = MessageReportOut(many=True)
+    events = MessageEventOut(many=True)
+
+    def get_fields(self) -> dict[str, Any]:
+        return {"from" if name == "sender" else name: field for name, field in super().get_fields().items()}
+
+
+class OneMessageOut(MessageOut):
+    """A message with its content while that is retained: `request` of an outbound one, `message` of any other."""
+
+    def get_fields(self) -> dict[str, Any]:
+        return super().get_fields() | DetailOut().get_fields()
+
+    def to_representation(self, instance: Any) -> dict[str, Any]:
+        return {**MessageOut(instance.row).data, **DetailOut(instance, context=self.context).data}

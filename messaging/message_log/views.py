@@ -1,0 +1,85 @@
+"""`GET /v1/messages*`: the messages of the caller's environment, and all that is known of one."""
+
+from typing import Any, ClassVar, get_args
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from gateway import ids
+from gateway.api import query
+from gateway.api.authentication import scope_of
+from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
+from gateway.api.viewsets import ResourceViewSet
+from gateway.upstream.notifications.message_facts import STATUSES, Direction
+from messaging.message_log import detail
+from messaging.message_log.serializers import MessageOut, OneMessageOut
+from webhooks import endpoint_health
+from webhooks.events import message_search
+from webhooks.message_models import Message
+
+LONGEST_TEMPLATE = 512
+
+
+class MessageLogView(ResourceViewSet):
+    """What became of the messages that were sent and received."""
+
+    pagination_class: ClassVar = NewestFirst
+
+    @extend_schema(
+        operation_id="list_messages",
+        summary="List messages",
+        description="Newest first, without contents. A page may hold fewer messages than `limit`, even none, while "
+        "`next_cursor` is set: go on with it.",
+        tags=["Messages"],
+        parameters=[
+            OpenApiParameter("phone_number_id", str),
+            OpenApiParameter("wa_id", str, description="The customer's phone number in digits."),
+            OpenApiParameter("user_id", str, description="The customer's business-scoped id."),
+            OpenApiParameter("direction", str, enum=get_args(Direction)),
+            OpenApiParameter("status", str, enum=STATUSES),
+            OpenApiParameter("template", str, description="The template's name."),
+            OpenApiParameter("batch_id", str),
+            OpenApiParameter("from", str, description="ISO 8601 date-time, inclusive."),
+            OpenApiParameter("to", str, description="ISO 8601 date-time, exclusive."),
+        ],
+        responses=MessageOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        cursor = request.query_params.get("cursor")
+        equal: dict[str, Any] = {
+            "phone_number_id": query.text(request, "phone_number_id"),
+            "wa_id": query.text(request, "wa_id"),
+            "user_id": query.text(request, "user_id"),
+            "direction": query.choice(request, "direction", get_args(Direction)),
+            "template": query.text(request, "template", longest=LONGEST_TEMPLATE),
+            "batch_id": query.public_id(request, "batch_id", ids.BATCH),
+        }
+        page = message_search.search(
+            **scope_of(request),
+            equal={name: value for name, value in equal.items() if value is not None},
+            status=query.choice(request, "status", STATUSES),
+            begin=query.moment(request, "from"),
+            end=query.moment(request, "to"),
+            before=decode_cursor(cursor, Message, "id") if cursor else None,
+            limit=limit_of(request),
+        )
+        return Response(
+            {
+                "data": MessageOut(page.messages, many=True).data,
+                "next_cursor": encode_cursor(page.before) if page.before else None,
+            }
+        )
+
+    @extend_schema(
+        operation_id="get_message",
+        summary="Get a message",
+        description="How far it came and when, errors in the upstream's words, its content while retained, its events "
+        "and each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it.",
+        tags=["Messages"],
+        responses=OneMessageOut,
+    )
+    def retrieve(self, request: Request, message_id: str) -> Response:
+        scope = scope_of(request)
+        found = detail.load(message_search.find(**scope, key=message_id))
+        return Response(OneMessageOut(found, context={"holds": endpoint_health.holds(**scope)}).data)

@@ -1,0 +1,153 @@
+"""Reads of the message log: search by keyset, and one message with its events, their contents and their deliveries.
+
+Called by `/v1/messages*`. A search walks one index from the newest match on and reads at most `MOST_WALKED` rows; what
+has no index of its own is a condition on the rows that the walk passes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from gateway import ids
+from gateway.api.errors import NotFound
+from gateway.clock import now
+from webhooks.message_models import STATUS_CONDITIONS, Message, month_of
+from webhooks.models import Delivery, Event, within_retention
+
+MOST_WALKED = 10_000
+MOST_EVENTS = 200
+"""Events shown with one message: a message to a group has a status for each participant."""
+MOST_DELIVERIES = 500
+EARLIER = timedelta(minutes=10)
+"""How much before a message's first published event another one of it may have been made."""
+
+COLUMNS = tuple(field.attname for field in Message._meta.concrete_fields)
+INDEXED = frozenset({"wa_id", "user_id", "batch_id"})
+"""Columns with an index that ends in the id; the others are conditions on what the walk passes."""
+
+# The oldest row that the walk reached is asked for only when the page is not full.
+_WALK = """
+FROM (
+    SELECT * FROM messages
+    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s {indexed}
+      AND id >= %(first)s AND id < %(before)s AND month BETWEEN %(first_month)s AND %(last_month)s
+    ORDER BY id DESC LIMIT %(walked)s
+) AS walk
+"""
+_PAGE = f"SELECT {', '.join(COLUMNS)} {_WALK} WHERE true {{passed}} ORDER BY id DESC LIMIT %(limit)s"
+_END = f"SELECT id {_WALK} ORDER BY id DESC OFFSET %(walked)s - 1"
+_CONTENTS = """
+SELECT e.id, p.body, t.retention_days
+FROM unnest(%s::uuid[], %s::date[]) AS e (id, expires_on)
+JOIN tenants_tenant t ON t.id = %s
+JOIN event_payloads p ON p.expires_on = e.expires_on AND p.id = e.id
+"""
+_LAST_ID = UUID(int=2**128 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages, and the id before which the next page begins; None at the end."""
+
+    messages: list[Message]
+    before: UUID | None
+
+
+def search(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    equal: Mapping[str, Any],
+    status: str | None = None,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    before: UUID | None = None,
+    limit: int,
+) -> Page:
+    """A tenant's messages of one environment, newest first, with these column values and this status.
+
+    They were made from `begin` to before `end`. A page can hold fewer than `limit` messages, even none, and still have
+    a next one: then the walk ended before the page was full.
+    """
+    first = ids.first_at(begin) if begin else UUID(int=0)
+    until = min(before or _LAST_ID, ids.first_at(end) if end else _LAST_ID)
+    parameters: dict[str, Any] = {
+        "tenant_id": tenant_id,
+        "environment": environment,
+        "first": first,
+        "before": until,
+        "first_month": month_of(first),
+        "last_month": month_of(until) if until < _LAST_ID else now().date() + timedelta(days=31),
+        "walked": MOST_WALKED,
+        "limit": limit + 1,
+        **equal,
+    }
+    indexed = [f"AND {name} = %({name})s" for name in equal if name in INDEXED]
+    passed = [f"AND {name} = %({name})s" for name in equal if name not in INDEXED]
+    if status == "failed":
+        indexed.append("AND failed_at IS NOT NULL")
+    if status is not None:
+        passed.append(f"AND {STATUS_CONDITIONS[status]}")
+    with connection.cursor() as cursor:
+        cursor.execute(_PAGE.format(indexed=" ".join(indexed), passed=" ".join(passed)), parameters)
+        rows = [Message.from_db(None, COLUMNS, row) for row in cursor.fetchall()]
+        if len(rows) > limit:
+            return Page(rows[:limit], rows[limit - 1].id)
+        cursor.execute(_END.format(indexed=" ".join(indexed)), parameters)
+        end_of_walk = cursor.fetchone()
+    return Page(rows, end_of_walk[0] if end_of_walk else None)
+
+
+def find(*, tenant_id: UUID, environment: str, key: str) -> Message:
+    """A tenant's message in one environment by its id: the row that holds the message, else one of statuses alone.
+
+    Raises NotFound.
+    """
+    rows = list(Message.objects.filter(tenant_id=tenant_id, environment=environment, key=key))
+    if not rows or key.startswith("expunged:"):
+        raise NotFound("There is no such message.")
+    return min(rows, key=lambda row: (row.event_id is None, row.month))
+
+
+def events_of(message: Message) -> list[Event]:
+    """The events of a message, oldest first, at most `MOST_EVENTS` of the newest besides the message's own."""
+    rows = Event.objects.for_environment(message.tenant_id, message.environment)
+    first = min(message.id, message.event_id or message.id)
+    found: dict[UUID, Event] = {}
+    if message.wamid is not None:
+        named = rows.filter(wamid=message.wamid, id__gte=ids.first_at(ids.created_at(first) - EARLIER))
+        found = {event.id: event for event in named.order_by("-id")[:MOST_EVENTS]}
+    if message.event_id is not None and message.event_id not in found:
+        found |= {event.id: event for event in rows.filter(pk=message.event_id)}
+    return sorted(found.values(), key=lambda event: event.id)
+
+
+def contents(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, bytes]:
+    """The `data` of those of a tenant's events whose bodies are within retention."""
+    if not events:
+        return {}
+    with connection.cursor() as cursor:
+        days = [event.payload_expires_on for event in events]
+        cursor.execute(_CONTENTS, [[event.id for event in events], days, tenant_id])
+        moment = now()
+        return {
+            event_id: bytes(body)
+            for event_id, body, retention_days in cursor.fetchall()
+            if within_retention(event_id, retention_days, moment)
+        }
+
+
+def deliveries_of(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, list[Delivery]]:
+    """The deliveries of a tenant's events, newest first, at most `MOST_DELIVERIES`."""
+    found: dict[UUID, list[Delivery]] = {event.id: [] for event in events}
+    if found:
+        rows = Delivery.objects.for_tenant(tenant_id).filter(
+            event_id__in=list(found), id__gte=ids.first_at(ids.created_at(min(found)))
+        )
+        for delivery in rows.defer("attempt_log").order_by("-id")[:MOST_DELIVERIES]:
+            found[delivery.event_id].append(delivery)
+    return found
