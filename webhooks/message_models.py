@@ -24,9 +24,9 @@ PRECEDENCE: Mapping[Status, str] = {
 """The column of each status of an outbound message (upstream fact 3.3): the first that has a time is shown."""
 
 
-def _conditions() -> dict[Status, str]:
+def _conditions() -> Mapping[str, str]:
     """SQL for `Message.status`: its own time and none of those before it."""
-    conditions: dict[Status, str] = {"received": "direction = 'inbound'"}
+    conditions = {"received": "direction = 'inbound'"}
     earlier = "direction = 'outbound'"
     for status, column in PRECEDENCE.items():
         conditions[status] = f"({earlier} AND {column} IS NOT NULL)"

@@ -81,5 +81,6 @@ class MessageLogView(ResourceViewSet):
     )
     def retrieve(self, request: Request, message_id: str) -> Response:
         scope = scope_of(request)
-        found = detail.load(message_search.find(**scope, key=message_id))
+        # Its serializer shows the row within.
+        found: Any = detail.load(message_search.find(**scope, key=message_id))
         return Response(OneMessageOut(found, context={"holds": endpoint_health.holds(**scope)}).data)
