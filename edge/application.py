@@ -10,7 +10,7 @@ from time import perf_counter
 import structlog
 
 from edge import health, messages, notifications
-from edge.request import ClientGone, Receive, Request, Scope, Send
+from edge.request import AsgiScope, ClientGone, Receive, Request, Send
 from gateway import ids
 from gateway.api import finished, timing
 from gateway.api.errors import MethodNotAllowed, NotFound, as_service_error, error_reply
@@ -32,7 +32,7 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
 """By path and method. Each of these paths is served by Django's door too, with the same answers."""
 
 
-async def application(scope: Scope, receive: Receive, send: Send) -> None:
+async def application(scope: AsgiScope, receive: Receive, send: Send) -> None:
     """The ASGI entry point: `python -m edge` serves it."""
     if scope["type"] == "lifespan":
         await _live(receive, send)

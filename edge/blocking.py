@@ -15,7 +15,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-class BlockingPool:
+class ThreadPool:
     """A few threads for one kind of work, so that no kind can take the threads of another.
 
     A thread's database connection goes back to the process's pool after each piece of work.

@@ -1,12 +1,12 @@
 """Who calls the edge: judged by the headers alone, before a byte of the body is read."""
 
-from edge.blocking import BlockingPool
+from edge.blocking import ThreadPool
 from edge.request import Request
 from gateway.api import throttling
 from gateway.api.authentication import Caller, bearer_token, check_tenant_caller
 from tenants.authentication import caller_for, recalled_caller_for, refusal
 
-_threads = BlockingPool("callers", threads=4, waiting=1_000)
+_threads = ThreadPool("callers", threads=4, waiting=1_000)
 
 
 async def admitted_caller(request: Request) -> Caller:

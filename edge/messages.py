@@ -3,7 +3,7 @@
 from django.conf import settings
 from django.http import QueryDict
 
-from edge.blocking import BlockingPool
+from edge.blocking import ThreadPool
 from edge.callers import admitted_caller
 from edge.request import Request
 from gateway.api.errors import InvalidRequest, UnsupportedMediaType
@@ -17,7 +17,7 @@ from messaging.sending import SendRequest
 CALLS_AT_ONCE = 1_000
 """In one process: below the 1,024 files that a process may usually open, each with a slot of the send journal."""
 
-_threads = BlockingPool("sends", threads=2, waiting=1_000)
+_threads = ThreadPool("sends", threads=2, waiting=1_000)
 _runtime: LoopRuntime | None = None
 _bulkhead = Bulkhead(per_number=200, per_tenant=400, crowded=800, in_all=CALLS_AT_ONCE)
 

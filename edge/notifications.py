@@ -5,13 +5,13 @@ The rest (side effects, several tenants, large, malformed, unroutable) takes Dja
 
 from django.conf import settings
 
-from edge.blocking import BlockingPool
+from edge.blocking import ThreadPool
 from edge.request import Request
 from gateway.api.reply import Reply
 from messaging.notifications import incoming, verification
 from messaging.notifications.intake import Intake
 
-_threads = BlockingPool("notifications", threads=4, waiting=1_000)
+_threads = ThreadPool("notifications", threads=4, waiting=1_000)
 _intake = Intake()
 _TEXT = {"Content-Type": "text/plain"}
 

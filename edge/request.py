@@ -11,10 +11,10 @@ from gateway import ids
 from gateway.api.authentication import Caller
 from gateway.api.errors import PayloadTooLarge, RequestTimeout, ServiceUnavailable
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiScope = MutableMapping[str, Any]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 
 BODY_GRACE_SECONDS = 10.0
 SLOWEST_BYTES_PER_SECOND = 16 * 1024
@@ -64,7 +64,7 @@ class Request:
         "request_uuid",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, request_uuid: UUID) -> None:
+    def __init__(self, scope: AsgiScope, receive: Receive, request_uuid: UUID) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query_string: bytes = scope["query_string"]

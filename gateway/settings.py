@@ -478,7 +478,7 @@ UNFOLD = {
     "SHOW_VIEW_ON_SITE": False,
     "ENVIRONMENT": "tenants.staff.site.environment_badge",
     "DASHBOARD_CALLBACK": "tenants.staff.dashboard.dashboard",
-    "SIDEBAR": {"show_search": True, "navigation": "tenants.staff.site.navigation"},
+    "SIDEBAR": {"show_search": True, "navigation": "tenants.staff.navigation.navigation"},
 }
 
 # --- Logs -----------------------------------------------------------------------------------------------

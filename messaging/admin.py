@@ -9,7 +9,16 @@ from django.http import HttpRequest
 from gateway import ids
 from messaging.message_templates import admin as template_admin  # noqa: F401 - registers its pages
 from messaging.models import Batch, KeptNotification
-from tenants.staff.read_only_admin import HistoryAdmin, Period, display
+from tenants.staff.navigation import NavigationLink, register_navigation
+from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display
+
+register_navigation(
+    "Messaging",
+    NavigationLink("Templates", "description", "admin:messaging_messagetemplate_changelist"),
+    NavigationLink("Batches", "stacks", "admin:messaging_batch_changelist"),
+    NavigationLink("Kept notifications", "inbox", "admin:messaging_keptnotification_changelist"),
+)
+
 
 BATCH_LABELS = {"queued": "info", "completed": "success", "cancelled": "warning"}
 
@@ -27,7 +36,7 @@ class BatchAdmin(HistoryAdmin):
         "failed",
         "rate_per_sec",
     )
-    list_filter = (Period, "status")
+    list_filter = (PeriodFilter, "status")
     fields = (
         "shown_id",
         "tenant",
@@ -59,7 +68,7 @@ class BatchAdmin(HistoryAdmin):
 @admin.register(KeptNotification)
 class KeptNotificationAdmin(HistoryAdmin):
     list_display = ("id", "received_at", "reason", "error", "waba_id")
-    list_filter = (Period,)
+    list_filter = (PeriodFilter,)
     fields = ("id", "received_at", "reason", "error", "waba_id", "body_sha256")
     search_help_text = "A waba_id"
 

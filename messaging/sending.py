@@ -15,7 +15,7 @@ import orjson
 import structlog
 
 from gateway import ids
-from gateway.api.errors import InvalidRequest, MetaUnreachable, NumberNotConnected, ServiceError, error_reply
+from gateway.api.errors import InvalidRequest, MetaUnreachable, ServiceError, error_reply
 from gateway.api.reply import Reply
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import Statements
@@ -23,6 +23,7 @@ from gateway.upstream import calls
 from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
 from gateway.upstream.errors import judge, reply_of, unreachable
 from messaging import idempotency, pacing, send_journal, upstream_body
+from messaging.errors import NumberNotConnected
 from messaging.idempotency import KeyUse
 from messaging.outbound_event import outbound_event
 from messaging.runtimes import Runtime

@@ -10,7 +10,15 @@ from phone_numbers import leaving
 from phone_numbers.actors import Actor
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.staff.dialogs import action, dialog, redirect_dialog
+from tenants.staff.navigation import NavigationLink, register_navigation
 from tenants.staff.read_only_admin import TenantRowsAdmin, display
+
+register_navigation(
+    "Messaging",
+    NavigationLink("Accounts", "business", "admin:numbers_businessaccount_changelist"),
+    NavigationLink("Numbers", "call", "admin:numbers_phonenumber_changelist"),
+)
+
 
 STATE_LABELS = {"connected": "success", "pending": "warning", "disconnected": "danger"}
 

@@ -15,6 +15,7 @@ class AdminNumbersView(ResourceViewSet):
     """All numbers, newest first, optionally of one connection state."""
 
     permission_classes = [StaffCaller]
+    is_paged = False
 
     @extend_schema(
         operation_id="admin_list_numbers",

@@ -38,7 +38,7 @@ CONNECTED, PENDING, DISCONNECTED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ConnectionFacts:
     """All that a number's connection depends on."""
 
     taken_away: str | None
@@ -49,30 +49,30 @@ class Facts:
     ever_connected: bool
 
 
-class Connection(NamedTuple):
+class ConnectionState(NamedTuple):
     """A connection state with its detail, which is None exactly when connected."""
 
     state: PhoneNumber.State
     detail: str | None
 
 
-def connection_of(facts: Facts) -> Connection:
+def connection_of(facts: ConnectionFacts) -> ConnectionState:
     """The connection that follows from the facts (specification 3, docs/numbers.md)."""
     if facts.taken_away:
-        return Connection(DISCONNECTED, facts.taken_away)
+        return ConnectionState(DISCONNECTED, facts.taken_away)
     if not facts.token_valid:
-        return Connection(DISCONNECTED, "token_invalid")
+        return ConnectionState(DISCONNECTED, "token_invalid")
     if not facts.subscribed:
-        return Connection(DISCONNECTED if facts.ever_connected else PENDING, "not_subscribed")
+        return ConnectionState(DISCONNECTED if facts.ever_connected else PENDING, "not_subscribed")
     if not facts.registered:
         return (
-            Connection(DISCONNECTED, "deregistered")
+            ConnectionState(DISCONNECTED, "deregistered")
             if facts.ever_connected
-            else Connection(PENDING, "not_registered")
+            else ConnectionState(PENDING, "not_registered")
         )
     if not facts.endpoint_verified:
-        return Connection(PENDING, "no_verified_endpoint")
-    return Connection(CONNECTED, None)
+        return ConnectionState(PENDING, "no_verified_endpoint")
+    return ConnectionState(CONNECTED, None)
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _recompute(
     for number in numbers:
         account = accounts[number.account_id]
         new = connection_of(
-            Facts(
+            ConnectionFacts(
                 taken_away=account.taken_away or number.taken_away,
                 token_valid=account.token_invalid_at is None,
                 subscribed=account.subscribed,
@@ -142,7 +142,7 @@ def _recompute(
                 ever_connected=number.ever_connected,
             )
         )
-        old = Connection(PhoneNumber.State(number.connection_state), number.connection_detail)
+        old = ConnectionState(PhoneNumber.State(number.connection_state), number.connection_detail)
         if new == old:
             continue
         changed.append(number)
@@ -165,7 +165,7 @@ def _recompute(
 
 
 def connection_event(
-    number: PhoneNumber, account: BusinessAccount, before: str, after: Connection
+    number: PhoneNumber, account: BusinessAccount, before: str, after: ConnectionState
 ) -> NewEvent:
     """The `number.connection` event of a change."""
     return NewEvent(

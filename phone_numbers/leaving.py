@@ -143,7 +143,7 @@ def _forget_number(number: PhoneNumber, account: BusinessAccount) -> None:
                 number,
                 account,
                 number.connection_state,
-                connection.Connection(connection.DISCONNECTED, RELEASED),
+                connection.ConnectionState(connection.DISCONNECTED, RELEASED),
             )
         ],
     )

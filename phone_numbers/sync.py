@@ -31,7 +31,7 @@ SETTLED = timedelta(hours=1)
 """How long after a ban the upstream's own view of the account may lift it: right after the event it can lag."""
 
 
-class LeaseLost(Exception):
+class SyncLeaseLost(Exception):
     """Another run has taken the account over."""
 
 
@@ -88,7 +88,7 @@ def run(*, account_id: UUID, lease: datetime) -> None:
     sync = _Run(account_id, lease)
     try:
         sync.read()
-    except LeaseLost:
+    except SyncLeaseLost:
         return
     except DATABASE_UNAVAILABLE:
         raise  # the lease runs out, and the account is due again
@@ -107,11 +107,11 @@ class _Run:
         self.account_id, self.lease = account_id, lease
 
     def renew(self) -> BusinessAccount:
-        """The account as it is now, while the lease is still ours. Raises LeaseLost."""
+        """The account as it is now, while the lease is still ours. Raises SyncLeaseLost."""
         lease = now() + LEASE
         mine = BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease)
         if not mine.update(sync_lease_until=lease):
-            raise LeaseLost
+            raise SyncLeaseLost
         self.lease = lease
         return BusinessAccount.objects.get(pk=self.account_id)
 

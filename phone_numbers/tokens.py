@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 from django.db import transaction
 from django.db.models import Q
+from rest_framework import serializers
 
 from gateway.clock import now
 from gateway.database.outage import DATABASE_UNAVAILABLE
@@ -136,7 +137,12 @@ def warn_of_ends() -> int:
     return told
 
 
-@health.register
+class TokensHealthOut(serializers.Serializer[Any]):
+    expiring = serializers.IntegerField()
+    invalid = serializers.IntegerField()
+
+
+@health.register(tokens=TokensHealthOut())
 def token_report() -> dict[str, Any]:
     """The `tokens` section of `/v1/admin/health`: accounts whose token ends within 7 days, or does not work."""
     return {

@@ -62,7 +62,9 @@ class UpstreamCallsView(ResourceViewSet):
 
 
 class NumbersView(UpstreamCallsView):
-    """A tenant's numbers."""
+    """A tenant's numbers. The specification gives their list as {data} without a cursor."""
+
+    is_paged = False
 
     @extend_schema(
         operation_id="list_numbers",

@@ -23,7 +23,28 @@ from tenants import api_keys, audit, platform_apps
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
 from tenants.staff import approval_admin as approval_admin
 from tenants.staff.dialogs import action, change_url, dialog, redirect_dialog
+from tenants.staff.navigation import NavigationLink, register_navigation
 from tenants.staff.read_only_admin import HistoryAdmin, ReadOnlyAdmin, display, tenant_link
+
+register_navigation(
+    "Businesses",
+    NavigationLink("Overview", "dashboard", "admin:index"),
+    NavigationLink(
+        "Approval queue",
+        "pending_actions",
+        "admin:tenants_tenant_changelist",
+        "?status__exact=pending_approval",
+    ),
+    NavigationLink("Tenants", "storefront", "admin:tenants_tenant_changelist"),
+    NavigationLink("Platform apps", "apps", "admin:tenants_platformapp_changelist"),
+    NavigationLink("API keys", "key", "admin:tenants_apikey_changelist"),
+)
+register_navigation(
+    "Staff",
+    NavigationLink("Audit log", "history", "admin:tenants_auditentry_changelist"),
+    NavigationLink("People", "group", "admin:tenants_user_changelist"),
+    NavigationLink("E-mail domains", "alternate_email", "admin:tenants_emaildomainrule_changelist"),
+)
 
 
 class AppKeyForm(BaseDialogForm):  # type: ignore[misc]

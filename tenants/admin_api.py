@@ -33,7 +33,6 @@ from tenants.serializers import (
     AppWithTenantsOut,
     AuditEntryOut,
     AuditIn,
-    HealthReportOut,
     LastMailIn,
     LastMailOut,
     ReinstatedOut,
@@ -135,7 +134,7 @@ class AdminHealthView(ResourceViewSet):
         summary="Show the state of the service",
         description="Retries due, dead deliveries, open circuits, tokens, partitions and the key mirror.",
         tags=["Admin"],
-        responses=HealthReportOut,
+        responses=health.HealthReportOut,
     )
     def retrieve(self, request: Request) -> Response:
         return Response(health.report())

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import orjson
 import structlog
+from rest_framework import serializers
 
 from gateway.api.authentication import TenantFacts
 from gateway.clock import isoformat, now
@@ -249,7 +250,12 @@ def _drop_dead_keys() -> int:
     return rewritten
 
 
-@health.register
+class MirrorHealthOut(serializers.Serializer[Any]):
+    last_run_at = serializers.DateTimeField(allow_null=True)
+    keys_rewritten = serializers.IntegerField()
+
+
+@health.register(kv_reconcile=MirrorHealthOut())
 def _health() -> dict[str, Any]:
     try:
         state = valkey().hgetall(RECONCILE_STATE)

@@ -263,32 +263,3 @@ class ConsoleSessionOut(serializers.Serializer[Any]):
 
 class NewConsoleSessionOut(ConsoleSessionOut):
     token = serializers.CharField()
-
-
-class PartitionsThroughOut(serializers.Serializer[Any]):
-    events = serializers.DateTimeField(allow_null=True)
-    event_payloads = serializers.DateTimeField(allow_null=True)
-    webhook_deliveries = serializers.DateTimeField(allow_null=True)
-    api_requests = serializers.DateTimeField(allow_null=True)
-    messages = serializers.DateTimeField(allow_null=True)
-
-
-class TokensHealthOut(serializers.Serializer[Any]):
-    expiring = serializers.IntegerField()
-    invalid = serializers.IntegerField()
-
-
-class MirrorHealthOut(serializers.Serializer[Any]):
-    last_run_at = serializers.DateTimeField(allow_null=True)
-    keys_rewritten = serializers.IntegerField()
-
-
-class HealthReportOut(serializers.Serializer[Any]):
-    retries_due = serializers.IntegerField()
-    oldest_due_retry_at = serializers.DateTimeField(allow_null=True)
-    dead_24h = serializers.IntegerField()
-    endpoints_circuit_open = serializers.IntegerField()
-    endpoints_secret_unreadable = serializers.IntegerField()
-    tokens = TokensHealthOut()
-    partitions_through = PartitionsThroughOut()
-    kv_reconcile = MirrorHealthOut()

@@ -9,10 +9,19 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from gateway import ids
-from tenants.staff.read_only_admin import HistoryAdmin, Period, TenantRowsAdmin, display
+from tenants.staff.navigation import NavigationLink, register_navigation
+from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, TenantRowsAdmin, display
 from webhooks import custom_headers
 from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
+
+register_navigation(
+    "Webhooks",
+    NavigationLink("Endpoints", "webhook", "admin:webhooks_endpoint_changelist"),
+    NavigationLink("Deliveries", "local_shipping", "admin:webhooks_delivery_changelist"),
+    NavigationLink("Events", "bolt", "admin:webhooks_event_changelist"),
+)
+
 
 ENDPOINT_LABELS = {"active": "success", "pending": "warning", "paused": "info", "disabled": "danger"}
 DELIVERY_LABELS = {"delivered": "success", "pending": "info", "failed": "warning", "dead": "danger"}
@@ -96,7 +105,7 @@ class EventAdmin(HistoryAdmin):
     """Envelopes without their bodies: staff does not read customers' messages."""
 
     list_display = ("shown_id", "created", "type", "tenant", "phone_number_id", "waba_id")
-    list_filter = (Period, "environment", TypeOfEvent)
+    list_filter = (PeriodFilter, "environment", TypeOfEvent)
     fields = (
         "shown_id",
         "created",
@@ -128,7 +137,7 @@ class DeliveryAdmin(HistoryAdmin):
         "last_error",
         "next_attempt_at",
     )
-    list_filter = (Period, "status", "environment", TypeOfDelivery)
+    list_filter = (PeriodFilter, "status", "environment", TypeOfDelivery)
     fields = (
         "shown_id",
         "created",

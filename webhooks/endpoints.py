@@ -14,7 +14,7 @@ from uuid import UUID
 from cryptography.fernet import InvalidToken
 from django.db import IntegrityError, transaction
 
-from gateway.api.errors import Conflict, InvalidRequest, NotFound, WebhookVerifyFailed
+from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
 from tenants import audit, checklist, mail
 from tenants.models import ApiKey, Tenant
@@ -95,7 +95,7 @@ def create(
         return endpoint
     try:
         verify(endpoint)
-    except WebhookVerifyFailed as error:
+    except verify_ping.WebhookVerifyFailed as error:
         error.details = {**(error.details or {}), "secret": secret}
         raise
     return endpoint

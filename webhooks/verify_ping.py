@@ -12,7 +12,7 @@ from cryptography.fernet import InvalidToken
 from django.conf import settings
 
 from gateway import ids
-from gateway.api.errors import Conflict, WebhookVerifyFailed
+from gateway.api.errors import Conflict, ServiceError
 from gateway.clock import now
 from gateway.outbound.client import Answer, get_once, post_once
 from webhooks import signed_request
@@ -20,6 +20,14 @@ from webhooks.models import Endpoint
 
 PING_TYPE = "webhook.verify"
 EXCERPT_CHARACTERS = 500
+
+
+class WebhookVerifyFailed(ServiceError):
+    status = 422
+    code = "webhook_verify_failed"
+    message = "The endpoint did not answer the verify ping with its challenge."
+    hint = "Answer 2xx within 5 seconds with the body's `challenge`, then POST /v1/webhooks/{endpoint_id}/verify."
+    repeat = "after repairing the endpoint"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Stored, so that `/v1/admin/health` shows it from every process, and logged as an
 from typing import Any
 
 import structlog
+from rest_framework import serializers
 
 from billing.models import PaymentAttempt, ProviderEvent, ProviderTrouble
 from gateway.clock import now
@@ -29,7 +30,13 @@ def clear(provider: str) -> None:
         log.info("payment_provider_accepts_service", provider=provider)
 
 
-@health.register
+class BillingHealthOut(serializers.Serializer[Any]):
+    provider_refuses_since = serializers.DateTimeField(allow_null=True)
+    notices_waiting = serializers.IntegerField()
+    payments_unknown = serializers.IntegerField()
+
+
+@health.register(billing=BillingHealthOut())
 def _health() -> dict[str, Any]:
     trouble = ProviderTrouble.objects.order_by("since").first()
     return {

@@ -73,10 +73,10 @@ class _Chunked(io.IOBase):
         return data
 
 
-Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-def with_chunked_bodies(application: Application) -> Application:
+def with_chunked_bodies(application: WsgiApplication) -> WsgiApplication:
     """WSGI wrapper: hands a body that was sent in chunks to `bound`, which knows the view."""
 
     def wrapped(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

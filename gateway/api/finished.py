@@ -31,11 +31,11 @@ class FinishedCall(NamedTuple):
     upstream_ms: float
 
 
-Listener = Callable[[FinishedCall], None]
-_listeners: list[Listener] = []
+CallListener = Callable[[FinishedCall], None]
+_listeners: list[CallListener] = []
 
 
-def register(listener: Listener) -> Listener:
+def register(listener: CallListener) -> CallListener:
     """Add a function that is told of each finished call, on the call's own thread or event loop: it must not wait."""
     _listeners.append(listener)
     return listener

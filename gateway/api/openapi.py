@@ -23,9 +23,6 @@ UPSTREAM_TAGS = frozenset({"Numbers", "Messages", "Media", "Templates"})
 PLATFORM_TAGS = frozenset({"Tenants", "Admin", "Console", "Health"})
 """Operations that act on no tenant chosen by header."""
 
-UNPAGED_LISTS = frozenset({"list_numbers", "admin_list_numbers"})
-"""Lists that the specification gives as {data} without a cursor."""
-
 ERRORS = {
     "400": "`invalid_request`: the request fails validation; `details.fields` names each field.",
     "401": "`unauthorized`: missing or invalid credentials.",
@@ -134,7 +131,7 @@ class ServiceSchema(AutoSchema):
         return super()._map_serializer_field(field, direction, bypass_extensions)  # type: ignore[no-untyped-call]
 
     def is_page(self) -> bool:
-        return getattr(self.view, "action", None) == "list" and self.get_operation_id() not in UNPAGED_LISTS
+        return getattr(self.view, "action", None) == "list" and getattr(self.view, "is_paged", True)
 
     def _get_response_bodies(self, direction: Literal["request", "response"] = "response") -> dict[str, Any]:
         responses: dict[str, Any] = super()._get_response_bodies(direction)

@@ -6,7 +6,7 @@ The same declaration is in the OpenAPI document, so a parameter that is document
 
 from collections.abc import Hashable
 from functools import cache
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.fields import ListField
@@ -34,7 +34,9 @@ class DeclaredQuery:
 
 
 class ResourceViewSet(DeclaredQuery, ViewSet):
-    """A viewset of `/v1`."""
+    """A viewset of `/v1`; `is_paged` says whether its list has a cursor."""
+
+    is_paged: ClassVar[bool] = True
 
 
 def _refuse_undeclared(request: Request, declared: Declared) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import structlog
 from django.db import connection, transaction
 from psycopg import sql
+from rest_framework import serializers
 
 from gateway import ids
 from gateway.clock import isoformat, now
@@ -149,7 +150,14 @@ metrics.labelled_gauge(
 )
 
 
-@health.register
+class PartitionsThroughOut(serializers.Serializer[Any]):
+    """The day to which each partitioned table has partitions."""
+
+    def get_fields(self) -> dict[str, Any]:
+        return {name: serializers.DateTimeField(allow_null=True) for name in _tables}
+
+
+@health.register(partitions_through=PartitionsThroughOut())
 def _health() -> dict[str, Any]:
     return {"partitions_through": through()}
 

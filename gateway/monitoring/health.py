@@ -1,21 +1,44 @@
-"""The registry behind `GET /v1/admin/health`: each app adds its own section when it is ready."""
+"""The registry behind `GET /v1/admin/health`: each app adds its own figures, with their schema."""
 
 from collections.abc import Callable
-from typing import Any
+from copy import deepcopy
+from typing import Any, NamedTuple
 
-Section = Callable[[], dict[str, Any]]
+from rest_framework import serializers
+
+ReadFigures = Callable[[], dict[str, Any]]
+
+
+class Section(NamedTuple):
+    """An app's figures, and the field of the schema for each."""
+
+    figures: ReadFigures
+    shape: dict[str, serializers.Field[Any, Any, Any, Any]]
+
+
 _sections: list[Section] = []
 
 
-def register(section: Section) -> Section:
-    """Add a function whose members join the answer of `/v1/admin/health`."""
-    _sections.append(section)
-    return section
+def register(**shape: serializers.Field[Any, Any, Any, Any]) -> Callable[[ReadFigures], ReadFigures]:
+    """Add a function whose members, those of `shape`, join the answer of `/v1/admin/health`."""
+
+    def add(figures: ReadFigures) -> ReadFigures:
+        _sections.append(Section(figures, shape))
+        return figures
+
+    return add
 
 
 def report() -> dict[str, Any]:
-    """Everything the apps report, merged."""
+    """The figures of all apps."""
     merged: dict[str, Any] = {}
     for section in _sections:
-        merged |= section()
+        merged |= section.figures()
     return merged
+
+
+class HealthReportOut(serializers.Serializer[dict[str, Any]]):
+    """The members of all sections."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {name: deepcopy(field) for section in _sections for name, field in section.shape.items()}

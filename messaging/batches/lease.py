@@ -26,7 +26,7 @@ from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish
 
 
-class LeaseLost(Exception):
+class BatchLeaseLost(Exception):
     """Another runner has taken the batch over: nothing more may be sent for it here."""
 
 
@@ -50,7 +50,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ClaimedItem:
     """A claimed message: its place and the bytes that the upstream receives."""
 
     idx: int
@@ -61,15 +61,15 @@ class Item:
 class Taken:
     """The next items, claimed. None: nothing is left, or the batch is cancelled, or its tenant is `suspended`."""
 
-    items: list[Item]
+    items: list[ClaimedItem]
     suspended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ItemResult:
     """What became of an item. `retryable`: it was certainly not sent, and may succeed later."""
 
-    item: Item
+    item: ClaimedItem
     accepted: bool
     http_status: int | None
     response: bytes
@@ -173,19 +173,19 @@ def claim_batches(limit: int) -> list[Held]:
 
 
 def renew(held: Held) -> tuple[str, str]:
-    """Keep the lease for BATCH_LEASE_SECONDS more; the statuses of the batch and its tenant. Raises LeaseLost."""
+    """Keep the lease for BATCH_LEASE_SECONDS more; the statuses of the batch and its tenant. Raises BatchLeaseLost."""
     with connection.cursor() as cursor:
         cursor.execute(
             _RENEW, {"batch_id": held.id, "lease": held.lease, "lease_seconds": settings.BATCH_LEASE_SECONDS}
         )
         row: tuple[str, str] | None = cursor.fetchone()
     if row is None:
-        raise LeaseLost
+        raise BatchLeaseLost
     return row
 
 
 def take(held: Held, *, first: int, count: int) -> Taken:
-    """Claim the next items from place `first` on. Raises LeaseLost."""
+    """Claim the next items from place `first` on. Raises BatchLeaseLost."""
     with transaction.atomic():
         batch_status, tenant_status = renew(held)
         if tenant_status != "active":
@@ -196,20 +196,22 @@ def take(held: Held, *, first: int, count: int) -> Taken:
             cursor.execute(
                 _CLAIM_ITEMS, {"batch_id": held.id, "lease": held.lease, "first": first, "count": count}
             )
-            return Taken(sorted((Item(idx, bytes(body)) for idx, body in cursor), key=lambda item: item.idx))
+            return Taken(
+                sorted((ClaimedItem(idx, bytes(body)) for idx, body in cursor), key=lambda item: item.idx)
+            )
 
 
-def take_over(held: Held) -> list[Item]:
+def take_over(held: Held) -> list[ClaimedItem]:
     """The items that are claimed and have no result: interrupted. For a holder that has nothing under way.
 
     An earlier runner left them; or this one did, whose claim was made although its answer was lost with the database.
-    Raises LeaseLost.
+    Raises BatchLeaseLost.
     """
     with transaction.atomic():
         renew(held)
         with connection.cursor() as cursor:
             cursor.execute(_TAKE_OVER, {"batch_id": held.id, "lease": held.lease})
-            return [Item(idx, bytes(body)) for idx, body in cursor]
+            return [ClaimedItem(idx, bytes(body)) for idx, body in cursor]
 
 
 def number_of(held: Held) -> Sender:
@@ -237,7 +239,7 @@ def rate_now(held: Held, number: Sender) -> int:
     )
 
 
-def record(held: Held, number: Sender, results: Sequence[Result]) -> None:
+def record(held: Held, number: Sender, results: Sequence[ItemResult]) -> None:
     """Write results with their events in one transaction. One that the next holder settled already is left alone."""
     events = {result.item.idx: _outbound(held, number, result) for result in results}
     with transaction.atomic():
@@ -269,7 +271,7 @@ def record(held: Held, number: Sender, results: Sequence[Result]) -> None:
             checklist.mark(tenant_id=held.tenant_id, step="test_message_sent")
 
 
-def release(held: Held, unsent: Sequence[Item]) -> None:
+def release(held: Held, unsent: Sequence[ClaimedItem]) -> None:
     """Give the batch back unfinished: items that were claimed and certainly not sent are free again."""
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=held.id)
@@ -362,7 +364,7 @@ def _round(retries: int) -> str:
     return f":{retries}" if retries else ""
 
 
-def _outbound(held: Held, number: Sender, result: Result) -> NewEvent:
+def _outbound(held: Held, number: Sender, result: ItemResult) -> NewEvent:
     return outbound_event(
         number=number,
         sent=result.item.body,

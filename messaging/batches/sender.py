@@ -24,7 +24,7 @@ from gateway.upstream.calls import UpstreamUnreachable
 from gateway.upstream.errors import THROUGHPUT, judge
 from messaging import sending
 from messaging.batches import lease
-from messaging.batches.lease import Held, Item, LeaseLost, Result
+from messaging.batches.lease import BatchLeaseLost, ClaimedItem, Held, ItemResult
 from messaging.outbound_event import outcome_unknown
 from messaging.pacing import Pacer
 from phone_numbers import tokens
@@ -82,10 +82,10 @@ class BatchRun:
         self.turns: deque[float] = deque()
         self.further_turns: asyncio.Future[list[float]] | None = None
         self.sends: set[asyncio.Task[None]] = set()
-        self.results: list[Result] = []
+        self.results: list[ItemResult] = []
         self.to_record = asyncio.Event()
         self.sent_all = False
-        self.unsent: list[Item] = []
+        self.unsent: list[ClaimedItem] = []
         self.given_back = False
         self.token_question: asyncio.Task[None] | None = None
         self.token_asked_at = -tokens.QUESTION_INTERVAL.total_seconds()
@@ -101,7 +101,7 @@ class BatchRun:
             await self._settle_interrupted()
             if not self.held.given_up:
                 await self._send_all()
-        except LeaseLost:
+        except BatchLeaseLost:
             log.warning("batch_lease_lost")
             return
         finally:
@@ -116,7 +116,7 @@ class BatchRun:
             return
         try:
             await self._settle_interrupted()
-        except LeaseLost:
+        except BatchLeaseLost:
             log.warning("batch_lease_lost")
             return
         await self._until_done(lease.finish, self.held)
@@ -137,7 +137,7 @@ class BatchRun:
         finally:
             upcoming.cancel()
 
-    async def _take(self) -> list[Item]:
+    async def _take(self) -> list[ClaimedItem]:
         self.given_back = self.given_back or self.process.stopping
         if self.given_back:
             return []
@@ -151,7 +151,7 @@ class BatchRun:
             self.next_idx = taken.items[-1].idx + 1
         return taken.items
 
-    async def _send_paced(self, items: list[Item]) -> None:
+    async def _send_paced(self, items: list[ClaimedItem]) -> None:
         for place, item in enumerate(items):
             if self.recording.done():
                 await self.recording  # it failed: nothing more goes out that could not be recorded
@@ -190,7 +190,7 @@ class BatchRun:
             # Without a result the item stays claimed; the batch's next holder reports it as unknown.
             log.error("batch_send_crashed", exc_info=error)
 
-    async def _send(self, item: Item) -> None:
+    async def _send(self, item: ClaimedItem) -> None:
         number = self.number
         sent_at = now()
         try:
@@ -208,7 +208,7 @@ class BatchRun:
             self.pacer.throttled()
         not_sent = verdict.throttled or verdict.token_problem
         self._add(
-            Result(
+            ItemResult(
                 item,
                 verdict.ok,
                 answer.status,
@@ -235,7 +235,7 @@ class BatchRun:
             self.token_question, self.facts_at = None, -FACTS_SECONDS
             await self._look_at_number()
 
-    def _add(self, result: Result) -> None:
+    def _add(self, result: ItemResult) -> None:
         self.results.append(result)
         self.to_record.set()
 
@@ -251,7 +251,7 @@ class BatchRun:
             if some:
                 await self._record(some)
 
-    async def _record(self, results: list[Result]) -> None:
+    async def _record(self, results: list[ItemResult]) -> None:
         """Record results together. What the database refuses is recorded one by one, so one bad row is alone."""
         try:
             await self._until_done(lease.record, self.held, self.number, results)
@@ -277,7 +277,7 @@ class BatchRun:
             await asyncio.sleep(HEARTBEAT_PART * settings.BATCH_LEASE_SECONDS)
             try:
                 await self._renew()
-            except LeaseLost:
+            except BatchLeaseLost:
                 return  # whoever is about to send finds out for itself
 
     async def _renew(self) -> None:
@@ -286,7 +286,7 @@ class BatchRun:
         self.ours_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
 
     async def _until_ours(self) -> None:
-        """Until the lease is certain again, when it was not renewed in time. Raises LeaseLost."""
+        """Until the lease is certain again, when it was not renewed in time. Raises BatchLeaseLost."""
         while time.monotonic() > self.ours_until:
             await self._renew()
 
@@ -313,10 +313,12 @@ def _question_token(number: Sender) -> None:
         connection.close()
 
 
-def _unknown(item: Item, details: dict[str, Any], *, sent_at: Any = None, http_status: Any = None) -> Result:
+def _unknown(
+    item: ClaimedItem, details: dict[str, Any], *, sent_at: Any = None, http_status: Any = None
+) -> ItemResult:
     """A message that may have gone out: it is reported so, and never sent again (decision "Batches")."""
     response = outcome_unknown({"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, **details})
-    return Result(item, False, http_status, response, sent_at)
+    return ItemResult(item, False, http_status, response, sent_at)
 
 
 def _service_error(code: str, message: str, details: dict[str, Any]) -> bytes:

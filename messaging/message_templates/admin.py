@@ -9,13 +9,13 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
 from messaging.message_templates.models import MessageTemplate
-from tenants.staff.read_only_admin import HistoryAdmin, Period
+from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter
 
 
 @admin.register(MessageTemplate)
 class MessageTemplateAdmin(HistoryAdmin):
     list_display = ("template_id", "name", "language", "status", "category", "tenant", "changed_at")
-    list_filter = (Period,)
+    list_filter = (PeriodFilter,)
     fields = (
         "template_id",
         "name",

@@ -28,7 +28,7 @@ SOON_PER_PAGE = timedelta(seconds=7)
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class MirrorChanges:
     """What storing a list changed."""
 
     synced: int
@@ -52,7 +52,9 @@ def hint(mirror: TemplateMirror) -> None:
     TemplateMirror.objects.filter(pk=mirror.pk).update(next_sync_at=Least(F("next_sync_at"), soon))
 
 
-def store_list(account: BusinessAccount, views: Sequence[dict[str, Any]], *, read_at: datetime) -> Changes:
+def store_list(
+    account: BusinessAccount, views: Sequence[dict[str, Any]], *, read_at: datetime
+) -> MirrorChanges:
     """Make the mirror equal to a complete list of the account's templates (newest first) read from `read_at` on.
 
     What changed here after `read_at` stands; a list older than the one stored last changes nothing.
@@ -60,7 +62,7 @@ def store_list(account: BusinessAccount, views: Sequence[dict[str, Any]], *, rea
     listed = {id_: view for view in views if (id_ := text(view.get("id")))}
     with locked(account) as mirror:
         if mirror.read_at is not None and mirror.read_at >= read_at:
-            return Changes(synced=len(listed))
+            return MirrorChanges(synced=len(listed))
         known = {row.template_id: row for row in MessageTemplate.objects.filter(account=account)}
         added = [
             _described(_new(account, template_id), view, at=read_at)
@@ -80,7 +82,7 @@ def store_list(account: BusinessAccount, views: Sequence[dict[str, Any]], *, rea
         mirror.read_at = read_at
         mirror.save(update_fields=["read_at"])
     removed = sum(1 for row in gone if row.deleted_at is None)
-    return Changes(synced=len(listed), added=len(added), updated=len(updated), removed=removed)
+    return MirrorChanges(synced=len(listed), added=len(added), updated=len(updated), removed=removed)
 
 
 def store_one(

@@ -17,7 +17,7 @@ from gateway.task_queue import enqueue
 from gateway.upstream import reading
 from gateway.upstream.templates import TemplateGraph
 from messaging.message_templates import mirror
-from messaging.message_templates.mirror import Changes
+from messaging.message_templates.mirror import MirrorChanges
 from messaging.message_templates.models import TemplateMirror
 from phone_numbers.graph_calls import FAILURES, Refused
 from phone_numbers.models import BusinessAccount
@@ -27,7 +27,7 @@ from phone_numbers.tokens import accepted_for
 log = structlog.get_logger(__name__)
 
 
-def read(account: BusinessAccount) -> Changes:
+def read(account: BusinessAccount) -> MirrorChanges:
     """Read every template of an account and store the list. Raises one of FAILURES; then nothing is stored."""
     read_at = now()
     graph = TemplateGraph(account.environment, account.access_token)

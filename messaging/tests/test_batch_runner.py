@@ -368,13 +368,13 @@ def test_a_runner_that_lost_its_lease_can_claim_and_overwrite_nothing(
     taken = lease.take(late, first=0, count=2)
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
     runner.run()
-    with pytest.raises(lease.LeaseLost):
+    with pytest.raises(lease.BatchLeaseLost):
         lease.take(late, first=2, count=2)
-    with pytest.raises(lease.LeaseLost):
+    with pytest.raises(lease.BatchLeaseLost):
         lease.renew(late)
     number = lease.number_of(late)
     lease.record(
-        late, number, [lease.Result(taken.items[0], True, 200, b'{"messages":[{"id":"late"}]}', now())]
+        late, number, [lease.ItemResult(taken.items[0], True, 200, b'{"messages":[{"id":"late"}]}', now())]
     )
     lease.finish(late)
     lease.release(late, taken.items)

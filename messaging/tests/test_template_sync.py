@@ -11,7 +11,7 @@ import pytest
 from gateway.clock import now
 from messaging import tasks
 from messaging.message_templates import mirror, operations, sync
-from messaging.message_templates.mirror import Changes
+from messaging.message_templates.mirror import MirrorChanges
 from messaging.message_templates.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
 from messaging.tests.template_bodies import order_update
@@ -155,7 +155,7 @@ def test_a_hint_during_a_sync_is_read_after_it(
 ) -> None:
     store = mirror.store_list
 
-    def hinted_meanwhile(account: BusinessAccount, *arguments: Any, **more: Any) -> Changes:
+    def hinted_meanwhile(account: BusinessAccount, *arguments: Any, **more: Any) -> MirrorChanges:
         mirror.reread_soon(account)
         return store(account, *arguments, **more)
 
@@ -180,7 +180,7 @@ class TestOlderNews:
         read_at = now()
         mirror.store_one(number.account, view("1", status="PENDING"), since=now(), at=now())
         changes = mirror.store_list(number.account, [], read_at=read_at)
-        assert changes == Changes(synced=0)
+        assert changes == MirrorChanges(synced=0)
         assert mirrored() == {"1": "PENDING"}
 
     def test_a_list_read_before_a_deletion_does_not_bring_it_back(self, number: PhoneNumber) -> None:
@@ -209,7 +209,7 @@ class TestOlderNews:
         older, newer = now() - timedelta(seconds=1), now()
         mirror.store_list(number.account, [view("2")], read_at=newer)
         changes = mirror.store_list(number.account, [view("1")], read_at=older)
-        assert changes == Changes(synced=1)
+        assert changes == MirrorChanges(synced=1)
         assert mirrored() == {"2": "APPROVED"}
 
     def test_an_answer_to_an_edit_does_not_undo_an_event_that_came_before_it(

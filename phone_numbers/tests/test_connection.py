@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.clock import now
 from phone_numbers import connection, lookup
-from phone_numbers.connection import Facts, connection_of
+from phone_numbers.connection import ConnectionFacts, connection_of
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tests.reading import moves, published
@@ -22,7 +22,7 @@ from tenants.models import Tenant
 from webhooks.models import Endpoint, Event
 from webhooks.signals import endpoints_changed
 
-ALL_WELL = Facts(
+ALL_WELL = ConnectionFacts(
     taken_away=None,
     token_valid=True,
     subscribed=True,
@@ -31,7 +31,7 @@ ALL_WELL = Facts(
     ever_connected=True,
 )
 facts = st.builds(
-    Facts,
+    ConnectionFacts,
     taken_away=st.sampled_from([None, "account_removed", "account_restricted"]),
     token_valid=st.booleans(),
     subscribed=st.booleans(),
@@ -42,27 +42,31 @@ facts = st.builds(
 
 
 @given(facts)
-def test_connected_exactly_when_all_three_hold_and_nothing_was_taken_away(given_facts: Facts) -> None:
+def test_connected_exactly_when_all_three_hold_and_nothing_was_taken_away(
+    given_facts: ConnectionFacts,
+) -> None:
     state, detail = connection_of(given_facts)
     all_hold = replace(given_facts, ever_connected=True) == ALL_WELL
     assert (state == "connected") == all_hold == (detail is None)
 
 
 @given(facts)
-def test_a_number_that_never_was_connected_is_only_disconnected_by_the_upstream_side(f: Facts) -> None:
+def test_a_number_that_never_was_connected_is_only_disconnected_by_the_upstream_side(
+    f: ConnectionFacts,
+) -> None:
     state, detail = connection_of(replace(f, ever_connected=False))
     if state == "disconnected":
         assert detail in {"account_removed", "account_restricted", "token_invalid"}
 
 
 @given(facts)
-def test_lacking_only_the_endpoint_is_pending(f: Facts) -> None:
+def test_lacking_only_the_endpoint_is_pending(f: ConnectionFacts) -> None:
     lacking = replace(ALL_WELL, endpoint_verified=False, ever_connected=f.ever_connected)
     assert connection_of(lacking) == ("pending", "no_verified_endpoint")
 
 
 @given(facts, st.booleans())
-def test_mending_one_fact_never_makes_it_worse(f: Facts, ever: bool) -> None:
+def test_mending_one_fact_never_makes_it_worse(f: ConnectionFacts, ever: bool) -> None:
     rank = {"disconnected": 0, "pending": 1, "connected": 2}
     before = connection_of(f)
     for mended in (

@@ -3,7 +3,7 @@
 from itertools import product
 from pathlib import Path
 
-from phone_numbers.connection import Facts, connection_of
+from phone_numbers.connection import ConnectionFacts, connection_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "numbers.md"
 HEADER = "| taken away | token works | subscribed | registered | endpoint verified | ever connected | state | detail |"
@@ -28,6 +28,6 @@ def test_the_table_of_states_is_the_function() -> None:
         )
         used.add(index)
         values = [flag == "yes" for flag in flags]
-        found = connection_of(Facts(None if taken == "no" else taken, *values))
+        found = connection_of(ConnectionFacts(None if taken == "no" else taken, *values))
         assert (found.state, found.detail) == (row[6], None if row[7] == ANY else row[7]), cells
     assert used == set(range(len(rows)))

@@ -71,7 +71,7 @@ class TenantRowsAdmin(ReadOnlyAdmin):
         return tenant_link(row.tenant_id, row.tenant.name)
 
 
-class Period(SimpleListFilter):
+class PeriodFilter(SimpleListFilter):
     """How far back a list over time-ordered ids looks: it bounds what the database has to read."""
 
     title = "period"

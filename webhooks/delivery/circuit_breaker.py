@@ -20,7 +20,7 @@ DISABLE_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AttemptResult:
     """How one attempt ended; `probe` marks the one that an open circuit let through."""
 
     ok: bool
@@ -49,7 +49,7 @@ class Figures:
         )
 
 
-def after(figures: Figures, results: Iterable[Result], at: datetime) -> Figures:
+def after(figures: Figures, results: Iterable[AttemptResult], at: datetime) -> Figures:
     """The figures after attempts that ended at about `at`, in their order."""
     for ok, together in groupby(results, key=lambda result: result.ok):
         if ok:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
+from rest_framework import serializers
 
 from gateway.clock import isoformat, now
 from gateway.monitoring import health, metrics
@@ -67,7 +68,13 @@ def _secrets_unreadable() -> int:
     return unreadable.filter(status=Endpoint.Status.ACTIVE).count()
 
 
-@health.register
+@health.register(
+    retries_due=serializers.IntegerField(),
+    oldest_due_retry_at=serializers.DateTimeField(allow_null=True),
+    dead_24h=serializers.IntegerField(),
+    endpoints_circuit_open=serializers.IntegerField(),
+    endpoints_secret_unreadable=serializers.IntegerField(),
+)
 def _health() -> dict[str, Any]:
     """Retries of active endpoints that are due, deliveries that died in a day, active endpoints in trouble."""
     retries, oldest = _due(_RETRIES, COUNTED_ROWS)

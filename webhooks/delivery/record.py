@@ -19,7 +19,7 @@ from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.outbound.client import Answer
 from webhooks import endpoints
 from webhooks.delivery import circuit_breaker
-from webhooks.delivery.circuit_breaker import Figures, Result
+from webhooks.delivery.circuit_breaker import AttemptResult, Figures
 from webhooks.delivery.receiver_answers import KEPT_ANSWERS
 from webhooks.delivery.retry import Decision
 
@@ -168,7 +168,9 @@ def _recording_endpoints(by_endpoint: dict[UUID, list[Outcome]]) -> Statements[d
     to_disable: dict[UUID, str] = {}
     for endpoint_id, *columns, at in (yield _LOCK_ENDPOINTS, [uuids(by_endpoint)]):
         outcomes = by_endpoint[endpoint_id]
-        results = [Result(outcome.decision.status == "delivered", outcome.probe) for outcome in outcomes]
+        results = [
+            AttemptResult(outcome.decision.status == "delivered", outcome.probe) for outcome in outcomes
+        ]
         figures = circuit_breaker.after(Figures(*columns), results, at)
         updated.append((endpoint_id, figures))
         if any(outcome.decision.gone for outcome in outcomes):

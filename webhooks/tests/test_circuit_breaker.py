@@ -12,8 +12,8 @@ from webhooks.delivery.circuit_breaker import (
     FIRST_WAIT,
     LONGEST_WAIT,
     WINDOW,
+    AttemptResult,
     Figures,
-    Result,
 )
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -41,7 +41,7 @@ def test_whatever_comes_the_figures_stay_sound(sequence: list[Step]) -> None:
         moment += timedelta(seconds=step.seconds)
         before = figures
         figures = circuit_breaker.after(
-            before, [Result(step.ok, probe=before.open_until is not None)], moment
+            before, [AttemptResult(step.ok, probe=before.open_until is not None)], moment
         )
         in_a_row = 0 if step.ok else in_a_row + 1
         assert figures.consecutive_failures == in_a_row
@@ -58,7 +58,7 @@ def test_whatever_comes_the_figures_stay_sound(sequence: list[Step]) -> None:
 
 @given(steps, st.integers(0, 9))
 def test_a_batch_counts_as_its_results_one_by_one(sequence: list[Step], cut: int) -> None:
-    results = [Result(step.ok) for step in sequence]
+    results = [AttemptResult(step.ok) for step in sequence]
     once = circuit_breaker.after(Figures(), results, START)
     parts = circuit_breaker.after(
         circuit_breaker.after(Figures(), results[:cut], START), results[cut:], START
@@ -67,47 +67,49 @@ def test_a_batch_counts_as_its_results_one_by_one(sequence: list[Step], cut: int
 
 
 def test_successes_together_close_a_circuit_as_they_would_one_by_one() -> None:
-    opened = circuit_breaker.after(Figures(), [Result(False)] * FAILURES_IN_A_ROW, START)
+    opened = circuit_breaker.after(Figures(), [AttemptResult(False)] * FAILURES_IN_A_ROW, START)
     later = START + FIRST_WAIT
     one_by_one = opened
     for _ in range(3):
-        one_by_one = circuit_breaker.after(one_by_one, [Result(True, probe=True)], later)
-    assert circuit_breaker.after(opened, [Result(True, probe=True)] * 3, later) == one_by_one
+        one_by_one = circuit_breaker.after(one_by_one, [AttemptResult(True, probe=True)], later)
+    assert circuit_breaker.after(opened, [AttemptResult(True, probe=True)] * 3, later) == one_by_one
     assert one_by_one.window_attempts == 2
 
 
 def test_half_of_twenty_in_five_minutes_open_it() -> None:
-    alternating = [Result(number % 2 == 1) for number in range(20)]
+    alternating = [AttemptResult(number % 2 == 1) for number in range(20)]
     assert circuit_breaker.after(Figures(), alternating[:19], START).open_until is None
-    figures = circuit_breaker.after(Figures(), [Result(True), *alternating[:19]], START)
+    figures = circuit_breaker.after(Figures(), [AttemptResult(True), *alternating[:19]], START)
     assert figures.open_until == START + FIRST_WAIT
 
 
 def test_failures_of_an_earlier_window_do_not_count() -> None:
-    old = circuit_breaker.after(Figures(), [Result(number % 2 == 1) for number in range(18)], START)
-    later = circuit_breaker.after(old, [Result(False), Result(True)], START + WINDOW)
+    old = circuit_breaker.after(Figures(), [AttemptResult(number % 2 == 1) for number in range(18)], START)
+    later = circuit_breaker.after(old, [AttemptResult(False), AttemptResult(True)], START + WINDOW)
     assert (later.open_until, later.window_attempts) == (None, 2)
 
 
 def test_late_failures_of_an_open_circuit_do_not_lengthen_it_but_a_failed_probe_doubles_it() -> None:
-    figures = circuit_breaker.after(Figures(), [Result(False)] * 10, START)
-    assert circuit_breaker.after(figures, [Result(False)] * 5, START).open_until == START + FIRST_WAIT
+    figures = circuit_breaker.after(Figures(), [AttemptResult(False)] * 10, START)
+    assert circuit_breaker.after(figures, [AttemptResult(False)] * 5, START).open_until == START + FIRST_WAIT
     waits = []
     moment = START
     for _ in range(8):
         assert figures.open_until is not None
         moment = figures.open_until
-        figures = circuit_breaker.after(figures, [Result(False, probe=True)], moment)
+        figures = circuit_breaker.after(figures, [AttemptResult(False, probe=True)], moment)
         assert figures.open_until is not None
         waits.append((figures.open_until - moment).total_seconds())
     assert waits == [60, 120, 240, 480, 900, 900, 900, 900]
 
 
 def test_hopeless_after_five_days_and_twenty_failures_without_a_success() -> None:
-    figures = circuit_breaker.after(Figures(), [Result(False)] * 20, START)
+    figures = circuit_breaker.after(Figures(), [AttemptResult(False)] * 20, START)
     assert not figures.hopeless(START + timedelta(days=4.9))
     assert figures.hopeless(START + timedelta(days=5))
-    assert not circuit_breaker.after(Figures(), [Result(False)] * 19, START).hopeless(
+    assert not circuit_breaker.after(Figures(), [AttemptResult(False)] * 19, START).hopeless(
         START + timedelta(days=9)
     )
-    assert not circuit_breaker.after(figures, [Result(True)], START).hopeless(START + timedelta(days=9))
+    assert not circuit_breaker.after(figures, [AttemptResult(True)], START).hopeless(
+        START + timedelta(days=9)
+    )
