@@ -9,10 +9,11 @@ from uuid import UUID
 
 from rest_framework import serializers
 
-from gateway.api.errors import Conflict, InvalidRequest, WebhookVerifyFailed
+from gateway.api.errors import Conflict, InvalidRequest
 from webhooks import endpoints
 from webhooks.models import Endpoint
 from webhooks.serializers import UrlField
+from webhooks.verify_ping import WebhookVerifyFailed
 
 
 class OverrideIn(serializers.Serializer[dict[str, Any]]):

@@ -10,13 +10,14 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from rest_framework.exceptions import ValidationError
 
 from gateway.api import in_flight
-from gateway.api.errors import NotFound, ServiceError, WebhookVerifyFailed
+from gateway.api.errors import NotFound, ServiceError
 from gateway.api.validation import checked
 from tenants.console.frame import Visit, console_page, require_active, told
 from webhooks import endpoint_health, endpoints, example_event, replay
 from webhooks.console.forms import EndpointForm, ExampleForm, RecoverForm, RotateForm
 from webhooks.models import Endpoint
 from webhooks.serializers import EndpointChangeIn, EndpointIn
+from webhooks.verify_ping import WebhookVerifyFailed
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
