@@ -16,6 +16,11 @@ def isoformat(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
+def microseconds(moment: datetime) -> int:
+    """Microseconds since 1970: the end of the dedupe key of what can happen again and again."""
+    return int(moment.timestamp() * 1_000_000)
+
+
 def isoformat_of(milliseconds: int) -> str:
     """`isoformat` of the milliseconds since 1970: for the flows in which thousands of moments share a second."""
     seconds, rest = divmod(milliseconds, 1000)

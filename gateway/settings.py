@@ -445,6 +445,11 @@ CELERY_BEAT_SCHEDULE = {
     },
     "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 86_400.0},
     "bodies": {"task": "webhooks.tasks.move_bodies", "schedule": 60.0, "options": {"expires": 60}},
+    "endpoint-notices": {
+        "task": "webhooks.tasks.tell_endpoint_changes",
+        "schedule": 30.0,
+        "options": {"expires": 30},
+    },
     "answers": {"task": "webhooks.tasks.forget_answers", "schedule": 86_400.0},
     "event-keys": {"task": "webhooks.tasks.forget_event_keys", "schedule": 3600.0},
     "kept-notifications": {"task": "messaging.tasks.forget_kept_notifications", "schedule": 3600.0},

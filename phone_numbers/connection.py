@@ -15,7 +15,7 @@ from uuid import UUID
 import orjson
 from django.db import transaction
 
-from gateway.clock import isoformat, now
+from gateway.clock import isoformat, microseconds, now
 from gateway.database.statements import Statements, run
 from gateway.database.transactions import after_commit
 from phone_numbers import intervals
@@ -171,7 +171,7 @@ def connection_event(
     return NewEvent(
         type="number.connection",
         environment=number.environment,
-        dedupe_key=f"num:{number.phone_number_id}:conn:{after.state}:{after.detail}:{_microseconds(now())}",
+        dedupe_key=f"num:{number.phone_number_id}:conn:{after.state}:{after.detail}:{microseconds(now())}",
         data=orjson.dumps(
             {
                 "phone_number_id": number.phone_number_id,
@@ -213,7 +213,7 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
             return
         account.token_invalid_at = account.facts_changed_at = account.next_sync_at = now()
         account.save(update_fields=["token_invalid_at", "facts_changed_at", "next_sync_at"])
-        event = _token_event("token.invalid", account, str(_microseconds(account.token_invalid_at)))
+        event = _token_event("token.invalid", account, str(microseconds(account.token_invalid_at)))
         publish(tenant_id=account.tenant_id, events=[event])
 
 
@@ -240,11 +240,6 @@ def _token_event(event_type: str, account: BusinessAccount, suffix: str) -> NewE
         data=orjson.dumps({"waba_id": account.waba_id, "expires_at": isoformat(end) if end else None}),
         waba_id=account.waba_id,
     )
-
-
-def _microseconds(moment: datetime) -> int:
-    """Microseconds since the epoch: the end of the dedupe key of what can happen again and again."""
-    return int(moment.timestamp() * 1_000_000)
 
 
 def touch_last_event(numbers: Iterable[NumberRoute]) -> None:

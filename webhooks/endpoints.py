@@ -16,9 +16,9 @@ from django.db import IntegrityError, transaction
 
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
-from tenants import audit, checklist, mail
+from tenants import audit, checklist
 from tenants.models import ApiKey, Tenant
-from webhooks import custom_headers, signals, signed_request, verify_ping, wake_up
+from webhooks import custom_headers, endpoint_notices, signals, signed_request, verify_ping, wake_up
 from webhooks.models import Endpoint
 from webhooks.signing import new_secret, shown_prefix
 from webhooks.verify_ping import Ping
@@ -219,9 +219,7 @@ def disable(*, endpoint_id: UUID, reason: str) -> None:
     endpoint.disabled_at = now()
     endpoint.save(update_fields=["status", "disabled_at"])
     _audit("webhook_endpoint.disable", endpoint, {"reason": reason})
-    mail.send_to_tenant(
-        tenant=endpoint.tenant, template="endpoint_disabled", context={"endpoint": endpoint, "reason": reason}
-    )
+    endpoint_notices.disabled(endpoint, cause=reason)
     _tell(endpoint)
 
 

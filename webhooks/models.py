@@ -90,6 +90,8 @@ class Endpoint(models.Model):
     last_success_at = models.DateTimeField(null=True, blank=True)
     consecutive_failures = models.PositiveIntegerField(default=0)
     failing_since = models.DateTimeField(null=True, blank=True)
+    told_failing_since = models.DateTimeField(null=True, blank=True)
+    """The `failing_since` that the tenant was told of (`endpoint_notices.py`); null once told that it recovered."""
     circuit_open_until = models.DateTimeField(null=True, blank=True)
     circuit_opened = models.PositiveSmallIntegerField(default=0)
     """How often in a row the circuit opened; its wait doubles each time."""
@@ -106,7 +108,14 @@ class Endpoint(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["tenant", "environment", "uid"], name="endpoint_once_per_uid")
         ]
-        indexes: ClassVar = [models.Index(fields=["tenant", "-id"], name="endpoint_by_tenant")]
+        indexes: ClassVar = [
+            models.Index(fields=["tenant", "-id"], name="endpoint_by_tenant"),
+            models.Index(
+                fields=["id"],
+                name="endpoint_not_well",
+                condition=Q(failing_since__isnull=False) | Q(told_failing_since__isnull=False),
+            ),
+        ]
 
     def __str__(self) -> str:
         return str(self.id)

@@ -5,7 +5,7 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_init, worker_shutting_down
 
-from webhooks import replay
+from webhooks import endpoint_notices, replay
 from webhooks.delivery import dispatcher, process_limits, receiver_answers
 from webhooks.events import retention
 
@@ -33,6 +33,12 @@ def _prepare_worker(**_: Any) -> None:
 def _stop_dispatcher(**_: Any) -> None:
     """A stopping worker lets its requests finish and claims no more."""
     dispatcher.stop()
+
+
+@shared_task
+def tell_endpoint_changes(**_: Any) -> None:
+    """Every half minute: tell tenants of endpoints that keep failing and of those that recovered."""
+    endpoint_notices.tell_changes()
 
 
 @shared_task

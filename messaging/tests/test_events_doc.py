@@ -18,7 +18,7 @@ from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
 from tests.fixtures import Api
-from webhooks.events.types import EVENT_TYPES
+from webhooks.events.types import EVENT_TYPES, OPERATIONAL_TYPES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/events.md").read_text()
 EXAMPLES = {
@@ -44,7 +44,14 @@ ENVELOPE = [
     "raw",
     "raw_path",
 ]
-OWN = {"message.outbound", "batch.completed", "number.connection", "token.expiring", "token.invalid"}
+OWN = {
+    "message.outbound",
+    "batch.completed",
+    "number.connection",
+    "token.expiring",
+    "token.invalid",
+    *OPERATIONAL_TYPES,
+}
 WABA, NUMBER, DIGITS = "100200300400500", "200300400500600", "919800000001"
 
 

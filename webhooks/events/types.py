@@ -24,8 +24,13 @@ EVENT_TYPES = (
     "account.security",
     "token.expiring",
     "token.invalid",
+    "webhook.failing",
+    "webhook.disabled",
+    "webhook.recovered",
     "meta.other",
 )
+OPERATIONAL_TYPES = tuple(name for name in EVENT_TYPES if name.startswith("webhook."))
+"""What the service tells about one endpoint to the others."""
 ALL = "*"
 
 STATUSES = ("sent", "delivered", "read", "played", "failed", "deleted")

@@ -1,0 +1,289 @@
+"""Operational events: the other endpoints and the tenant's mailbox hear of each change of state once."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from django.db import connection, transaction
+
+from gateway.clock import isoformat, now
+from tenants import api_keys
+from tenants.models import OutboundMail, Tenant
+from tests.fixtures import Api
+from tests.receiver import Receiver
+from webhooks import endpoint_notices, endpoints
+from webhooks.delivery import dispatcher
+from webhooks.endpoint_health import health_of
+from webhooks.endpoint_notices import tell_changes
+from webhooks.events import envelope
+from webhooks.example_event import _examples
+from webhooks.models import Delivery, Endpoint, Event
+from webhooks.tests.delivering import publish_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LONG_AGO = timedelta(minutes=16)
+
+
+@pytest.fixture(autouse=True)
+def _mailbox(tenant: Tenant, settings: Any) -> None:
+    settings.EMAIL_MODE = "log"
+    Tenant.objects.filter(pk=tenant.pk).update(contact_email="asha@example.com")
+
+
+def make(api: Api, receiver: Receiver, path: str, **given: Any) -> Endpoint:
+    answer = api.post("/v1/webhooks", {"url": f"{receiver.url}/{path}", **given})
+    assert answer.status_code == 201, answer.content
+    return Endpoint.objects.get(pk=answer.json()["id"])
+
+
+@pytest.fixture
+def broken(api: Api, receiver: Receiver) -> Endpoint:
+    """The endpoint that fails: its receiver answers 503."""
+    receiver.answer = lambda request: web.Response(status=503 if "broken" in request.path else 200)
+    return make(api, receiver, "broken", uid="shop-17")
+
+
+@pytest.fixture
+def other(api: Api, receiver: Receiver, broken: Endpoint) -> Endpoint:
+    return make(api, receiver, "other")
+
+
+def fail(tenant: Tenant, endpoint: Endpoint, *, since: timedelta = LONG_AGO) -> None:
+    """Let an event fail at the endpoint, and have it failing for so long."""
+    publish_one(tenant, f"k{Event.objects.count()}")
+    dispatcher.run()
+    moment = now() - since
+    Endpoint.objects.filter(pk=endpoint.pk).update(failing_since=moment, verified_at=moment - since)
+
+
+def heal(endpoint: Endpoint, receiver: Receiver) -> None:
+    receiver.answer = lambda request: web.Response()
+    Delivery.objects.filter(endpoint_id=endpoint.pk, status="failed").update(next_attempt_at=now())
+    dispatcher.run()
+
+
+def told(endpoint: Endpoint) -> list[str]:
+    """The operational events that an endpoint gets, in their order."""
+    rows = Delivery.objects.filter(endpoint_id=endpoint.pk, event_type__startswith="webhook.").order_by("id")
+    return [row.event_type for row in rows]
+
+
+def mails() -> list[str]:
+    return list(OutboundMail.objects.order_by("id").values_list("subject", flat=True))
+
+
+def test_failing_and_recovered_are_told_once_to_the_others_and_by_mail(
+    tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
+) -> None:
+    fail(tenant, broken)
+    assert [tell_changes() for _ in range(3)] == [1, 0, 0]
+    dispatcher.run()
+    (failing,) = [got.json for got in receiver.received if got.json["type"] == "webhook.failing"]
+    assert failing["data"]["endpoint_id"] == str(broken.id)
+    assert failing["data"]["uid"] == "shop-17"
+    assert failing["data"]["reason"] == {"error": "http_5xx", "http_status": 503}
+    assert failing["data"]["waiting"]["count"] == 1
+    since = Endpoint.objects.get(pk=broken.pk).failing_since
+    assert since is not None
+    assert failing["data"]["since"] == isoformat(since)
+
+    heal(broken, receiver)
+    assert [tell_changes() for _ in range(3)] == [1, 0, 0]
+    assert (told(broken), told(other)) == ([], ["webhook.failing", "webhook.recovered"])
+    assert mails() == [
+        "A webhook endpoint of “Asha Traders” is failing",
+        "A webhook endpoint of “Asha Traders” works again",
+    ]
+    assert broken.url in OutboundMail.objects.earliest("id").text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "paused"},
+        {"status": "disabled"},
+        {"failing_since": None},
+    ],
+)
+def test_what_is_no_news_is_not_told(
+    tenant: Tenant, broken: Endpoint, other: Endpoint, change: dict[str, Any]
+) -> None:
+    fail(tenant, broken)
+    Endpoint.objects.filter(pk=broken.pk).update(**change)
+    assert tell_changes() == 0
+    assert (told(other), mails()) == ([], [])
+
+
+def test_a_short_failure_is_not_told(tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
+    fail(tenant, broken, since=timedelta(minutes=14))
+    assert tell_changes() == 0
+    assert (told(other), mails()) == ([], [])
+
+
+def test_of_a_suspended_tenant_nothing_is_told(tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
+    fail(tenant, broken)
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    assert tell_changes() == 0
+    assert (told(other), mails()) == ([], [])
+
+
+def test_an_endpoint_that_was_only_resumed_has_not_recovered(
+    api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint
+) -> None:
+    fail(tenant, broken)
+    tell_changes()
+    api.post(f"/v1/webhooks/{broken.id}/resume")
+    assert tell_changes() == 0
+    fail(tenant, broken)
+    assert tell_changes() == 0, "it is the same failure"
+    assert told(other) == ["webhook.failing"]
+
+
+def test_disabled_is_told_once_and_a_passed_ping_tells_the_recovery(
+    api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
+) -> None:
+    fail(tenant, broken)
+    tell_changes()
+    for _ in range(2):
+        with transaction.atomic():
+            endpoints.disable(endpoint_id=broken.pk, reason="failing")
+    assert tell_changes() == 0
+    assert api.post(f"/v1/webhooks/{broken.id}/verify").status_code == 200
+    assert tell_changes() == 1
+    assert told(other) == ["webhook.failing", "webhook.disabled", "webhook.recovered"]
+    assert len(mails()) == 3
+    (disabled,) = Event.objects.filter(type="webhook.disabled")
+    found = envelope.load([disabled.id])[disabled.id]
+    assert found is not None
+    assert b'"cause":"failing"' in found.data
+
+
+def test_an_endpoint_that_says_it_is_gone_is_told_of(
+    tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(status=410 if "broken" in request.path else 200)
+    publish_one(tenant)
+    dispatcher.run()
+    dispatcher.run()
+    (disabled,) = [got.json for got in receiver.received if got.json["type"] == "webhook.disabled"]
+    assert disabled["data"]["cause"] == "gone"
+    assert tell_changes() == 0
+
+
+def test_the_failure_of_an_operational_event_makes_none(
+    api: Api, tenant: Tenant, broken: Endpoint, receiver: Receiver
+) -> None:
+    watching = make(api, receiver, "broken/too", event_types=["webhook.failing"])
+    fail(tenant, broken)
+    assert tell_changes() == 1
+    dispatcher.run()
+    row = Delivery.objects.get(endpoint_id=watching.pk)
+    assert (row.event_type, row.status) == ("webhook.failing", "failed")
+    Endpoint.objects.filter(pk=watching.pk).update(failing_since=now() - LONG_AGO)
+    assert tell_changes() == 0
+    assert told(broken) == []
+
+
+def test_endpoints_that_fail_together_make_one_mail(
+    api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
+) -> None:
+    more = [make(api, receiver, f"broken/{number}") for number in range(3)]
+    fail(tenant, broken)
+    Endpoint.objects.exclude(failing_since=None).update(failing_since=now() - LONG_AGO)
+    assert tell_changes() == 4
+    assert told(other) == ["webhook.failing"] * 4
+    assert mails() == ["4 webhook endpoints of “Asha Traders” are failing"]
+    text = OutboundMail.objects.get().text
+    assert all(endpoint.url in text for endpoint in (broken, *more))
+
+
+def test_the_other_environment_and_other_tenants_hear_nothing(
+    api: Api, other_api: Api, tenant: Tenant, broken: Endpoint, receiver: Receiver
+) -> None:
+    test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+    others = [make(test_api, receiver, "test"), make(other_api, receiver, "stranger")]
+    fail(tenant, broken)
+    assert tell_changes() == 1
+    assert [told(endpoint) for endpoint in others] == [[], []]
+
+
+def test_an_endpoint_hears_nothing_of_itself_even_as_a_missed_event(
+    api: Api, tenant: Tenant, broken: Endpoint, receiver: Receiver
+) -> None:
+    fail(tenant, broken)
+    tell_changes()
+    assert Event.objects.filter(type="webhook.failing").count() == 1
+    range_ = {"from": isoformat(now() - timedelta(hours=1)), "to": isoformat(now() + timedelta(hours=1))}
+    body = {**range_, "status": ["missed"], "preview": True}
+    assert api.post(f"/v1/webhooks/{broken.id}/replay", body).json()["count"] == 0
+
+
+def test_two_processes_tell_once(
+    tenant: Tenant, broken: Endpoint, other: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(tenant, broken)
+    barrier = threading.Barrier(2)
+    counts = []
+
+    def both_have_looked(endpoint: Endpoint) -> Any:
+        barrier.wait(10)
+        return health_of(endpoint)
+
+    monkeypatch.setattr(endpoint_notices, "health_of", both_have_looked)
+
+    def tell() -> None:
+        counts.append(tell_changes())
+        connection.close()
+
+    threads = [threading.Thread(target=tell) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(counts) == [0, 1]
+    assert (told(other), len(mails())) == (["webhook.failing"], 1)
+
+
+def test_one_tenants_failure_does_not_stop_the_others(
+    other_api: Api,
+    tenant: Tenant,
+    other_tenant: Tenant,
+    broken: Endpoint,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    theirs = make(other_api, receiver, "broken/theirs")
+    fail(tenant, broken)
+    fail(other_tenant, theirs)
+    true_health = health_of
+
+    def poisoned(endpoint: Endpoint) -> Any:
+        if endpoint.pk == broken.pk:
+            raise ValueError
+        return true_health(endpoint)
+
+    monkeypatch.setattr(endpoint_notices, "health_of", poisoned)
+    assert tell_changes() == 1
+    assert Endpoint.objects.get(pk=theirs.pk).told_failing_since is not None
+
+
+@pytest.mark.parametrize("kind", ["webhook.failing", "webhook.disabled", "webhook.recovered"])
+def test_the_examples_have_the_members_of_real_events(
+    tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver, kind: str
+) -> None:
+    fail(tenant, broken)
+    tell_changes()
+    if kind == "webhook.disabled":
+        with transaction.atomic():
+            endpoints.disable(endpoint_id=broken.pk, reason="failing")
+    heal(broken, receiver)
+    tell_changes()
+    dispatcher.run()
+    (made,) = [got.json for got in receiver.received if got.json["type"] == kind]
+    example = _examples()[kind]
+    assert list(made) == list(example)
+    assert list(made["data"]) == list(example["data"])
+    assert made["dedupe_key"].split(":")[::2] == ["webhook", example["dedupe_key"].split(":")[2]]
