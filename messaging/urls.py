@@ -3,6 +3,7 @@ from django.urls import path
 from messaging.batches.views import BatchesView
 from messaging.ledger.views import LedgerView, UsageView
 from messaging.media.views import MediaView
+from messaging.message_log.views import CustomersView
 from messaging.message_templates.views import TemplateSamplesView, TemplatesView
 from messaging.views import MessagesView
 
@@ -18,6 +19,11 @@ urlpatterns = [
     path("messages/batch/<str:batch_id>/retry", BatchesView.as_view({"post": "retry"}), name="batch-retry"),
     # A wamid may hold slashes: whatever is no route above names a message.
     path("messages/<path:message_id>", MessagesView.as_view({"get": "retrieve"}), name="message"),
+    path(
+        "numbers/<str:phone_number_id>/customers/<str:customer_id>",
+        CustomersView.as_view({"get": "retrieve"}),
+        name="customer",
+    ),
     path("ledger", LedgerView.as_view({"get": "retrieve"}), name="ledger"),
     path("usage", UsageView.as_view({"get": "list"}), name="usage"),
     path("media", MediaView.as_view({"post": "create"}), name="media"),

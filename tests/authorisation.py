@@ -160,6 +160,10 @@ def _message(world: World) -> Ids:
     return {"message_id": row.key}
 
 
+def _customer(world: World) -> Ids:
+    return {**_number(world), "customer_id": "919812345678"}
+
+
 def _media(world: World) -> Ids:
     _number(world)
     return {"media_id": "510000000000001"}
@@ -290,6 +294,7 @@ ROWS: dict[str, Row] = {
     "GET /v1/messages": Row(),
     "POST /v1/messages": Row(),
     "GET /v1/messages/{message_id}": Row(_message),
+    "GET /v1/numbers/{phone_number_id}/customers/{customer_id}": Row(_customer),
     "POST /v1/messages/read": Row(),
     "POST /v1/media": Row(),
     "GET /v1/media/{media_id}": Row(_media),

@@ -8,6 +8,7 @@ from rest_framework import serializers
 
 from gateway import ids
 from gateway.upstream.notifications.message_facts import STATUSES, Direction
+from messaging.message_log.customers import Customer
 from messaging.message_log.detail import Detail
 from webhooks.events.types import EVENT_TYPES
 from webhooks.message_models import Message
@@ -157,3 +158,40 @@ class OneMessageOut(MessageOut):
 
     def to_representation(self, instance: Any) -> dict[str, Any]:
         return {**MessageOut(instance.row).data, **DetailOut(instance, context=self.context).data}
+
+
+class LastTemplateOut(serializers.ModelSerializer[Message]):
+    """The template that the customer was sent last."""
+
+    id = serializers.CharField(source="key")
+    name = serializers.CharField(source="template")
+    language = serializers.CharField(source="template_language", allow_null=True)
+    status = serializers.ChoiceField(choices=STATUSES)
+    created_at = serializers.DateTimeField()
+
+    class Meta:
+        model = Message
+        fields = ["id", "name", "language", "status", "created_at"]
+
+
+class CustomerOut(serializers.Serializer[Customer]):
+    """What is known of a customer of a number."""
+
+    phone_number_id = serializers.CharField()
+    wa_id = serializers.CharField(allow_null=True)
+    user_id = serializers.CharField(allow_null=True)
+    username = serializers.CharField(allow_null=True)
+    last_inbound_at = serializers.DateTimeField(source="last_inbound.sent_at", allow_null=True, default=None)
+    last_inbound_id = serializers.CharField(source="last_inbound.key", allow_null=True, default=None)
+    window_open = serializers.BooleanField()
+    window_open_until = serializers.DateTimeField(allow_null=True)
+    last_outbound_at = serializers.DateTimeField(
+        source="last_outbound.created_at", allow_null=True, default=None
+    )
+    last_template = LastTemplateOut(allow_null=True)
+    opted_out = serializers.SerializerMethodField()
+    opted_out_at = serializers.DateTimeField(allow_null=True)
+
+    def get_opted_out(self, customer: Customer) -> bool:
+        """From marketing messages."""
+        return customer.opted_out_at is not None

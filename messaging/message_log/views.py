@@ -1,4 +1,4 @@
-"""`GET /v1/messages*`: the messages of the caller's environment, and all that is known of one."""
+"""`GET /v1/messages*` and a number's customers: what was sent and received, and all that is known of each."""
 
 from typing import Any, ClassVar, get_args
 
@@ -12,8 +12,8 @@ from gateway.api.authentication import scope_of
 from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
 from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.notifications.message_facts import STATUSES, Direction
-from messaging.message_log import detail
-from messaging.message_log.serializers import MessageOut, OneMessageOut
+from messaging.message_log import customers, detail
+from messaging.message_log.serializers import CustomerOut, MessageOut, OneMessageOut
 from webhooks import endpoint_health
 from webhooks.events import message_search
 from webhooks.message_models import Message
@@ -84,3 +84,20 @@ class MessageLogView(ResourceViewSet):
         # Its serializer shows the row within.
         found: Any = detail.load(message_search.find(**scope, key=message_id))
         return Response(OneMessageOut(found, context={"holds": endpoint_health.holds(**scope)}).data)
+
+
+class CustomersView(ResourceViewSet):
+    """The customers of a number."""
+
+    @extend_schema(
+        operation_id="get_customer",
+        summary="Get a customer of a number",
+        description="By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing "
+        "messages are stopped, and the ids that are known. A customer that never wrote and was never written to is "
+        "answered with nulls.",
+        tags=["Messages"],
+        responses=CustomerOut,
+    )
+    def retrieve(self, request: Request, phone_number_id: str, customer_id: str) -> Response:
+        found = customers.find(**scope_of(request), phone_number_id=phone_number_id, customer_id=customer_id)
+        return Response(CustomerOut(found).data)

@@ -1,0 +1,160 @@
+"""What is known of a customer of a number: last messages, the service window, the opt-out, and the customer's ids.
+
+Read from the message log and the preference events, by the wa_id or the user_id; the other id is learnt from the rows.
+A customer's newest `MOST_WALKED` messages are looked at.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.db import connection
+
+from gateway.api.errors import NotFound
+from gateway.clock import now
+from gateway.upstream.notifications.lossless_json import member, text
+from phone_numbers.models import PhoneNumber
+from webhooks.events import message_search
+from webhooks.events.message_search import COLUMNS, MOST_WALKED
+from webhooks.message_models import Message
+from webhooks.models import Event
+
+WINDOW = timedelta(hours=24)
+"""How long after a customer's message the business may write without a template (upstream fact 1.1.1)."""
+MARKETING = "marketing_messages"
+
+_WA_ID = re.compile(r"\+?([0-9]{5,20})", re.ASCII)
+_USER_ID = re.compile(r"[A-Z]{2}\.[A-Za-z0-9.]{1,140}", re.ASCII)
+
+# The newest row of each kind.
+_NEWEST = """
+SELECT DISTINCT ON (kind) kind, {columns}
+FROM (
+    SELECT * FROM messages
+    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND {customer} = %(customer)s
+      AND phone_number_id = %(phone_number_id)s
+    ORDER BY id DESC LIMIT %(walked)s
+) AS walk
+CROSS JOIN LATERAL (VALUES
+    ('inbound', direction = 'inbound' AND type IS DISTINCT FROM 'system'),
+    ('outbound', direction = 'outbound'),
+    ('template', template IS NOT NULL),
+    ('wa_id', wa_id IS NOT NULL),
+    ('user_id', user_id IS NOT NULL)
+) AS each (kind, holds)
+WHERE holds
+ORDER BY kind, id DESC
+"""
+
+Newest = dict[str, Message]
+"""The newest message of each kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """What is known of a customer of a number."""
+
+    phone_number_id: str
+    wa_id: str | None
+    user_id: str | None
+    username: str | None
+    """As the last inbound message said it; None when its body is past retention."""
+    last_inbound: Message | None
+    last_outbound: Message | None
+    last_template: Message | None
+    opted_out_at: datetime | None
+    """Since when the customer wants no marketing messages; None when it does not mind."""
+
+    @property
+    def window_open_until(self) -> datetime | None:
+        """The end of the service window, past or to come."""
+        if self.last_inbound is None:
+            return None
+        return (self.last_inbound.sent_at or self.last_inbound.created_at) + WINDOW
+
+    @property
+    def window_open(self) -> bool:
+        """Whether the business may write without a template."""
+        return self.window_open_until is not None and self.window_open_until > now()
+
+
+def find(*, tenant_id: UUID, environment: str, phone_number_id: str, customer_id: str) -> Customer:
+    """A customer of a tenant's number, by wa_id or user_id. Raises NotFound."""
+    numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(environment=environment)
+    if not numbers.filter(phone_number_id=phone_number_id).exists():
+        raise NotFound("There is no such number.")
+    ids: dict[str, str | None] = {"wa_id": None, "user_id": None}
+    if digits := _WA_ID.fullmatch(customer_id):
+        given, other = "wa_id", "user_id"
+        ids[given] = digits[1]
+    elif _USER_ID.fullmatch(customer_id):
+        given, other = "user_id", "wa_id"
+        ids[given] = customer_id
+    else:
+        raise NotFound("This is neither a wa_id nor a user_id.")
+    scope = {"tenant_id": tenant_id, "environment": environment, "phone_number_id": phone_number_id}
+    newest = _newest(scope, given, ids[given])
+    if linked := newest.get(other):
+        ids[other] = getattr(linked, other)
+        newest = _newer(newest, _newest(scope, other, ids[other]))
+    inbound = newest.get("inbound")
+    return Customer(
+        phone_number_id=phone_number_id,
+        wa_id=ids["wa_id"],
+        user_id=ids["user_id"],
+        username=_username(inbound) if inbound else None,
+        last_inbound=inbound,
+        last_outbound=newest.get("outbound"),
+        last_template=newest.get("template"),
+        opted_out_at=_opted_out_at(scope, ids),
+    )
+
+
+def _newest(scope: dict[str, Any], column: str, customer: str | None) -> Newest:
+    statement = _NEWEST.format(columns=", ".join(COLUMNS), customer=column)
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {**scope, "customer": customer, "walked": MOST_WALKED})
+        return {kind: Message.from_db(None, COLUMNS, row) for kind, *row in cursor.fetchall()}
+
+
+def _newer(first: Newest, second: Newest) -> Newest:
+    return {
+        kind: max((each[kind] for each in (first, second) if kind in each), key=lambda row: row.id)
+        for kind in first.keys() | second.keys()
+    }
+
+
+def _username(inbound: Message) -> str | None:
+    """The customer's username, from the profile in the message's event."""
+    events = list(Event.objects.for_tenant(inbound.tenant_id).filter(pk=inbound.event_id))
+    for body in message_search.contents(inbound.tenant_id, events).values():
+        contacts = orjson.loads(body).get("contacts")
+        if isinstance(contacts, list) and contacts and isinstance(contacts[0], dict):
+            return text(member(contacts[0], "profile").get("username"))
+    return None
+
+
+def _opted_out_at(scope: dict[str, Any], ids: dict[str, str | None]) -> datetime | None:
+    """When the customer last said stop to marketing messages, if that is its last word (upstream fact 3.7)."""
+    said = [
+        preference
+        for column, value in ids.items()
+        if value is not None
+        for preference in _preferences(
+            Event.objects.filter(**{column: value}, type="user.preferences", **scope).order_by("-id")[:100]
+        )
+    ]
+    at, value = max(said, default=(None, None))
+    return at if value == "stop" else None
+
+
+def _preferences(events: Iterable[Event]) -> Iterable[tuple[datetime, str]]:
+    """When and what each event says of marketing messages; its key has it, which stays when the body is gone."""
+    for event in events:
+        match event.dedupe_key.split(":"):
+            case ["pref", _, _, category, value, timestamp] if category == MARKETING and timestamp.isdigit():
+                yield datetime.fromtimestamp(int(timestamp), UTC), value
