@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
     atomic = False
 
     dependencies = [
-        ('webhooks', '0014_answers_of_receivers'),
+        ('webhooks', '0015_endpoint_notices'),
     ]
 
     operations = [
