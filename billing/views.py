@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing import overview, profiles
-from billing.invoices import documents, invoice_page, pdf
+from billing.invoices import invoice_page, pdf, printed_fields
 from billing.models import CREDIT_NOTE, INVOICE, CreditNote, Invoice
 from billing.payments import charging, mandates
 from billing.serializers import (
@@ -135,7 +135,7 @@ class InvoicesView(BillingViewSet):
         if wanted == "application/json":
             response = Response(InvoiceOut(invoice).data)
         elif wanted == "application/pdf":
-            response = _pdf(invoice.number, documents.of_invoice(invoice))
+            response = _pdf(invoice.number, printed_fields.of_invoice(invoice))
         else:
             response = HttpResponse(invoice_page.render(invoice))
             response["Content-Security-Policy"] = invoice_page.CONTENT_SECURITY_POLICY
@@ -174,10 +174,10 @@ class CreditNotesView(BillingViewSet):
         note = own.filter(pk=key).first() if key else None
         if note is None:
             raise NotFound("There is no such credit note.")
-        return _pdf(note.number, documents.of_credit_note(note))
+        return _pdf(note.number, printed_fields.of_credit_note(note))
 
 
-def _pdf(number: str, document: documents.Document) -> HttpResponse:
+def _pdf(number: str, document: printed_fields.Document) -> HttpResponse:
     response = HttpResponse(pdf.render(document), content_type="application/pdf")
     response["Content-Disposition"] = f'inline; filename="{pdf.file_name(number)}"'
     return response

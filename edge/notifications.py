@@ -8,7 +8,7 @@ from django.conf import settings
 from edge.blocking import ThreadPool
 from edge.request import Request
 from gateway.api.reply import Reply
-from messaging.notifications import incoming, verification
+from messaging.notifications import app_secrets, incoming
 from messaging.notifications.intake import Intake
 
 _threads = ThreadPool("notifications", threads=4, waiting=1_000)
@@ -24,13 +24,13 @@ async def close() -> None:
 
 async def subscribe(request: Request) -> Reply:
     """GET: the verification of a subscription (upstream fact 3.1)."""
-    return Reply(200, _TEXT, verification.challenge(request.parameters).encode())
+    return Reply(200, _TEXT, app_secrets.challenge(request.parameters).encode())
 
 
 async def accept(request: Request) -> Reply:
     """POST: a notification. 200 after the commit, 401 for a wrong signature."""
     body = await request.body(limit=settings.MAX_NOTIFICATION_BYTES)
-    environments = verification.signing_environments(body, request.header(b"x-hub-signature-256"))
+    environments = app_secrets.signing_environments(body, request.header(b"x-hub-signature-256"))
     if not await _intake.accept(body, environments=environments):
         await _threads.run(incoming.accept, body, environments=environments)
     return Reply(200, _TEXT, b"")

@@ -11,7 +11,7 @@ from gateway.api.errors import NotFound
 from phone_numbers import leaving
 from phone_numbers.actors import Actor
 from phone_numbers.models import BusinessAccount
-from tenants import api_keys, approval, audit
+from tenants import api_keys, audit, suspension
 from tenants.models import ApiKey, Tenant
 from webhooks import endpoints
 from webhooks.models import Endpoint
@@ -35,7 +35,7 @@ def close(*, tenant_id: UUID, actor_user_id: int | None = None) -> Closed:
     if tenant is None:
         raise NotFound("There is no such tenant.")
     if tenant.status != Tenant.Status.SUSPENDED:
-        approval.suspend(tenant_id=tenant.id, reason="admin", note="Closed.", actor_user_id=actor_user_id)
+        suspension.suspend(tenant_id=tenant.id, reason="admin", note="Closed.", actor_user_id=actor_user_id)
     keys = ApiKey.objects.filter(tenant=tenant)
     open_keys = list(keys.filter(revoked_at__isnull=True).values_list("pk", flat=True))
     for key_id in open_keys:

@@ -17,7 +17,7 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.monitoring import health
-from tenants import approval, mail, platform_apps
+from tenants import approval, mail, platform_apps, suspension
 from tenants.models import ApiKey, AuditEntry, OutboundMail, PlatformApp, Tenant, User
 from tenants.serializers import (
     AdminTenantOut,
@@ -109,7 +109,9 @@ class AdminTenantsView(ResourceViewSet):
     def suspend(self, request: Request, tenant_id: UUID) -> Response:
         actor = _actor(request, "tenants.decide_tenant")
         body = checked(SuspendIn(data=request.data))
-        return Response(SuspendedOut(approval.suspend(tenant_id=tenant_id, actor_user_id=actor, **body)).data)
+        return Response(
+            SuspendedOut(suspension.suspend(tenant_id=tenant_id, actor_user_id=actor, **body)).data
+        )
 
     @extend_schema(
         operation_id="admin_reinstate_tenant",
@@ -121,7 +123,7 @@ class AdminTenantsView(ResourceViewSet):
     )
     def reinstate(self, request: Request, tenant_id: UUID) -> Response:
         actor = _actor(request, "tenants.decide_tenant")
-        return Response(ReinstatedOut(approval.reinstate(tenant_id=tenant_id, actor_user_id=actor)).data)
+        return Response(ReinstatedOut(suspension.reinstate(tenant_id=tenant_id, actor_user_id=actor)).data)
 
 
 class AdminHealthView(ResourceViewSet):

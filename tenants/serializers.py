@@ -6,7 +6,7 @@ from typing import Any
 from rest_framework import serializers
 
 from gateway.clock import now
-from tenants import approval
+from tenants import suspension
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant
 from tenants.names import check_name
 
@@ -196,7 +196,7 @@ class RejectedOut(serializers.ModelSerializer[Tenant]):
 
 
 class SuspendIn(serializers.Serializer[dict[str, Any]]):
-    reason = serializers.ChoiceField(choices=approval.SUSPENSION_REASONS)
+    reason = serializers.ChoiceField(choices=suspension.SUSPENSION_REASONS)
     note = serializers.CharField(required=False, default="", allow_blank=True, max_length=2000)
 
 

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from billing import overview, profiles
 from billing.console.forms import MandateForm, ProfileForm
-from billing.invoices import documents, invoice_page, pdf
+from billing.invoices import invoice_page, pdf, printed_fields
 from billing.models import CREDIT_NOTE, INVOICE, CreditNote, Invoice, Mandate
 from billing.payments import charging, mandates
 from billing.payments.provider import ProviderRefused, ProviderUnreachable
@@ -98,7 +98,7 @@ def invoice(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse
     """An invoice as the page that prints, or with `?as=pdf` as PDF."""
     found = _invoice(visit, invoice_id)
     if request.GET.get("as") == "pdf":
-        return _pdf(found.number, documents.of_invoice(found))
+        return _pdf(found.number, printed_fields.of_invoice(found))
     response = HttpResponse(invoice_page.render(found))
     response["Content-Security-Policy"] = invoice_page.CONTENT_SECURITY_POLICY
     return response
@@ -113,7 +113,7 @@ def credit_note(request: HttpRequest, visit: Visit, credit_note_id: str) -> Http
     note = own.filter(pk=key).first() if key else None
     if note is None:
         raise Http404("There is no such credit note.")
-    return _pdf(note.number, documents.of_credit_note(note))
+    return _pdf(note.number, printed_fields.of_credit_note(note))
 
 
 @leads_to_provider

@@ -6,7 +6,7 @@ import hashlib
 from django.conf import settings
 from django.template.loader import render_to_string
 
-from billing.invoices import documents
+from billing.invoices import printed_fields
 from billing.models import Invoice
 
 STYLE = (settings.BASE_DIR / "templates" / "billing" / "invoice.css").read_text()
@@ -19,5 +19,5 @@ CONTENT_SECURITY_POLICY = (
 def render(invoice: Invoice) -> str:
     """The page."""
     return render_to_string(
-        "billing/invoice.html", {"style": STYLE, "document": documents.of_invoice(invoice)}
+        "billing/invoice.html", {"style": STYLE, "document": printed_fields.of_invoice(invoice)}
     )

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from billing.invoices import documents, pdf
+from billing.invoices import pdf, printed_fields
 from billing.isolation import each
 from billing.mails import messages
 from billing.mails.mail_once import mail_once
@@ -29,19 +29,19 @@ def send_credit_notes(at: datetime) -> int:
 
 def _send_invoice(invoice: Invoice, at: datetime) -> bool:
     def queue() -> None:
-        messages.invoice_issued(invoice, _pdf(invoice.number, documents.of_invoice(invoice)))
+        messages.invoice_issued(invoice, _pdf(invoice.number, printed_fields.of_invoice(invoice)))
 
     return mail_once(tenant_id=invoice.tenant_id, kind="invoice", key=invoice.number, at=at, queue=queue)
 
 
 def _send_note(note: CreditNote, at: datetime) -> bool:
     def queue() -> None:
-        messages.credit_note_issued(note, _pdf(note.number, documents.of_credit_note(note)))
+        messages.credit_note_issued(note, _pdf(note.number, printed_fields.of_credit_note(note)))
 
     return mail_once(
         tenant_id=note.invoice.tenant_id, kind="credit_note", key=note.number, at=at, queue=queue
     )
 
 
-def _pdf(number: str, document: documents.Document) -> Attachment:
+def _pdf(number: str, document: printed_fields.Document) -> Attachment:
     return Attachment(pdf.file_name(number), "application/pdf", pdf.render(document))

@@ -8,7 +8,7 @@ from typing import Any
 import typst
 from django.conf import settings
 
-from billing.invoices.documents import Document
+from billing.invoices.printed_fields import Document
 
 TEMPLATE = settings.BASE_DIR / "templates" / "billing" / "document.typ"
 _FONTS = str(files("manimgx_fonts"))

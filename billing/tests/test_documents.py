@@ -15,7 +15,7 @@ from pytest_django import Settings
 
 from billing import profiles
 from billing.billing_run import run
-from billing.invoices import credit_notes, documents, issuing, pdf, replacing
+from billing.invoices import credit_notes, issuing, pdf, printed_fields, replacing
 from billing.models import BalanceTransfer, BillingMail, BillingProfile, CreditNote, Invoice
 from billing.payments import bank_transfers, charging
 from billing.pricing import gst
@@ -83,7 +83,7 @@ def test_fifty_numbers_continue_on_more_pages(payer: Tenant) -> None:
     for name in range(60):
         connected(payer, f"{name:03d}", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
-    assert 2 <= pages(pdf.render(documents.of_invoice(only_invoice(payer)))) <= 3
+    assert 2 <= pages(pdf.render(printed_fields.of_invoice(only_invoice(payer)))) <= 3
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_fifty_numbers_continue_on_more_pages(payer: Tenant) -> None:
     ],
 )
 def test_any_name_can_be_printed(payer: Tenant, name: str) -> None:
-    assert is_pdf_a(pdf.render(documents.of_invoice(invoice_of(payer, legal_name=name))))
+    assert is_pdf_a(pdf.render(printed_fields.of_invoice(invoice_of(payer, legal_name=name))))
 
 
 def test_the_numbers_billed_are_on_it_with_their_intervals(api: Api, payer: Tenant) -> None:
@@ -196,7 +196,7 @@ class TestCreditNotes:
         assert MailAttachment.objects.filter(name="WGCN-2627-000001.pdf").count() == 1
         assert_error(other_api.get(f"/v1/billing/credit-notes/{note.public_id}"), 404, "not_found")
         assert_error(api.get("/v1/billing/credit-notes/crn_x"), 404, "not_found")
-        shown = documents.of_credit_note(note)
+        shown = printed_fields.of_credit_note(note)
         assert dict(shown["facts"])["Corrects invoice"] == "WG/2627/000001"
         assert [line["cells"] for line in shown["lines"]] == [["998315", "₹76.27"]]
 

@@ -1,7 +1,8 @@
 """One batch being sent: claim → wait for the turn → send → record, hundreds under way at once, at the number's pace.
 
-A message goes out only while the lease is certainly ours: claimed in the database before, and the lease renewed
-recently enough by this process's own clock. Results are written in bulk and kept until the database takes them.
+A message goes out only while this process certainly holds the lease: the item was claimed in the database, and the
+lease was renewed recently enough by this process's own clock. Results are written in bulk and kept until the database
+takes them.
 """
 
 import asyncio
@@ -9,9 +10,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
-import orjson
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, connection
@@ -24,6 +25,7 @@ from gateway.upstream.calls import UpstreamUnreachable
 from gateway.upstream.errors import THROUGHPUT, judge
 from messaging import sending
 from messaging.batches import lease
+from messaging.batches.claim_ahead import claimed_ahead, items_ahead
 from messaging.batches.lease import BatchLeaseLost, ClaimedItem, Held, ItemResult
 from messaging.outbound_event import outcome_unknown
 from messaging.pacing import Pacer
@@ -32,10 +34,8 @@ from phone_numbers.lookup import Sender
 
 log = structlog.get_logger(__name__)
 
-CLAIM_SECONDS = 0.25
-"""Items are claimed for so long ahead: what a crash leaves between claim and send is reported as unknown."""
 SAFE_PART = 0.75
-"""Of the lease: for so long after its last renewal it is certainly ours, whatever this process was kept from."""
+"""Of the lease: for so long after its last renewal it certainly holds, whatever this process was kept from."""
 HEARTBEAT_PART = 0.25
 FACTS_SECONDS = 1.0
 """How old the number's token, connection and level may be."""
@@ -77,7 +77,7 @@ class BatchRun:
         self.lane = held.id.int
         self.number: Sender
         self.facts_at = -FACTS_SECONDS
-        self.ours_until = 0.0
+        self.certain_until = 0.0
         self.next_idx = 0
         self.turns: deque[float] = deque()
         self.further_turns: asyncio.Future[list[float]] | None = None
@@ -92,7 +92,7 @@ class BatchRun:
         self.recording: asyncio.Task[None]
 
     async def run(self) -> None:
-        """Send what is left of the batch; returns when it has ended, is given back or belongs to somebody else."""
+        """Send what is left of the batch; returns when it has ended, is given back or has another holder."""
         structlog.contextvars.bind_contextvars(batch_id=self.held.public_id)
         recording = self.recording = asyncio.create_task(self._record_until_done())
         heart = asyncio.create_task(self._beat())
@@ -122,30 +122,25 @@ class BatchRun:
         await self._until_done(lease.finish, self.held)
 
     async def _settle_interrupted(self) -> None:
-        """Report what is claimed without a result, before the first claim of ours and after our last result."""
+        """Report what is claimed without a result, before this run's first claim and after its last result."""
         if items := await self._until_done(lease.take_over, self.held):
             results = [_unknown(item, {"reason": "interrupted"}) for item in items]
             await self._until_done(lease.record, self.held, self.number, results)
 
     async def _send_all(self) -> None:
-        upcoming = asyncio.create_task(self._take())
-        try:
-            while items := await upcoming:
-                # The next are claimed while these go out, so the pace has no gaps.
-                upcoming = asyncio.create_task(self._take())
+        async with aclosing(claimed_ahead(self._take)) as claims:
+            async for items in claims:
                 await self._send_paced(items)
-        finally:
-            upcoming.cancel()
 
     async def _take(self) -> list[ClaimedItem]:
         self.given_back = self.given_back or self.process.stopping
         if self.given_back:
             return []
         await self._look_at_number()
-        count = max(1, int(self.pacer.pace() * CLAIM_SECONDS))
+        count = items_ahead(self.pacer.pace())
         asked_at = time.monotonic()
         taken = await self._until_done(_take_next, self.held, self.next_idx, count)
-        self.ours_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
+        self.certain_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
         self.given_back = self.given_back or taken.suspended
         if taken.items:
             self.next_idx = taken.items[-1].idx + 1
@@ -165,7 +160,7 @@ class BatchRun:
                 await asyncio.sleep(wait)
             await self.room.acquire()
             await self.process.slots.acquire()
-            await self._until_ours()
+            await self._until_certain()
             task = asyncio.create_task(self._send(item))
             self.sends.add(task)
             task.add_done_callback(self._sent)
@@ -283,11 +278,11 @@ class BatchRun:
     async def _renew(self) -> None:
         asked_at = time.monotonic()
         await self._until_done(lease.renew, self.held)
-        self.ours_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
+        self.certain_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
 
-    async def _until_ours(self) -> None:
+    async def _until_certain(self) -> None:
         """Until the lease is certain again, when it was not renewed in time. Raises BatchLeaseLost."""
-        while time.monotonic() > self.ours_until:
+        while time.monotonic() > self.certain_until:
             await self._renew()
 
     async def _until_done(self, call: Callable[..., Value], *values: Any) -> Value:
@@ -319,12 +314,3 @@ def _unknown(
     """A message that may have gone out: it is reported so, and never sent again (decision "Batches")."""
     response = outcome_unknown({"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, **details})
     return ItemResult(item, False, http_status, response, sent_at)
-
-
-def _service_error(code: str, message: str, details: dict[str, Any]) -> bytes:
-    return orjson.dumps(
-        {
-            "source": settings.SERVICE_NAME,
-            "error": {"code": code, "message": message, "details": details},
-        }
-    )

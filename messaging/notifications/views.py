@@ -5,7 +5,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from gateway.api.bodies import limited_by
 from gateway.api.errors import MethodNotAllowed, answering_errors
-from messaging.notifications import incoming, verification
+from messaging.notifications import app_secrets, incoming
 
 
 @limited_by("MAX_NOTIFICATION_BYTES")
@@ -14,10 +14,10 @@ from messaging.notifications import incoming, verification
 def webhook(request: HttpRequest) -> HttpResponse:
     """GET answers the verification; POST takes a notification: 200 after the commit, 401 for a wrong signature."""
     if request.method == "GET":
-        return HttpResponse(verification.challenge(request.GET.dict()), content_type="text/plain")
+        return HttpResponse(app_secrets.challenge(request.GET.dict()), content_type="text/plain")
     if request.method != "POST":
         raise MethodNotAllowed
     body = request.body
-    environments = verification.signing_environments(body, request.headers.get("X-Hub-Signature-256"))
+    environments = app_secrets.signing_environments(body, request.headers.get("X-Hub-Signature-256"))
     incoming.accept(body, environments=environments)
     return HttpResponse(b"", content_type="text/plain")

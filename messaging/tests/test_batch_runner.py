@@ -642,7 +642,7 @@ def test_nothing_is_sent_once_the_lease_is_uncertain_and_another_holds_it(
         turn = await next_turn(self)
         if next(turns) == 5:
             await asyncio.to_thread(taken_over)
-            self.ours_until = 0.0
+            self.certain_until = 0.0
         return turn
 
     monkeypatch.setattr(BatchRun, "_next_turn", stalled)
@@ -667,10 +667,10 @@ def test_the_lease_counts_from_the_question_and_not_from_its_answer(monkeypatch:
     run = BatchRun(SlowDatabase(), None, held)  # type: ignore[arg-type]
     safe = SAFE_PART * settings.BATCH_LEASE_SECONDS
     asyncio.run(run._renew())
-    assert run.ours_until == 100.0 + safe
+    assert run.certain_until == 100.0 + safe
     run.facts_at = clock[0] = 200.0
     asyncio.run(run._take())
-    assert run.ours_until == 200.0 + safe
+    assert run.certain_until == 200.0 + safe
 
 
 def test_a_batch_whose_lease_is_replaced_while_it_runs_stops(

@@ -16,7 +16,7 @@ from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
 from gateway.api.errors import Conflict
-from tenants import approval
+from tenants import approval, suspension
 from tenants.models import AuditEntry, SignUp, Tenant, User
 from tenants.signup import email_domains, tax_ids
 from tenants.staff.dialogs import action, change_url, dialog, redirect_dialog
@@ -219,7 +219,7 @@ class TenantAdmin(ReadOnlyAdmin):
     )
     def suspend(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
         reason, note = form.cleaned_data["reason"], form.cleaned_data["note"]
-        return _decide(request, object_id, "suspended", approval.suspend, reason=reason, note=note)
+        return _decide(request, object_id, "suspended", suspension.suspend, reason=reason, note=note)
 
     @action(
         description="Reinstate",
@@ -229,7 +229,7 @@ class TenantAdmin(ReadOnlyAdmin):
         dialog=dialog("End the suspension?", "What waited goes out. It gets a mail.", "Reinstate"),
     )
     def reinstate(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
-        return _decide(request, object_id, "reinstated", approval.reinstate)
+        return _decide(request, object_id, "reinstated", suspension.reinstate)
 
     @action(
         description="Reinstate and approve",
@@ -246,7 +246,7 @@ class TenantAdmin(ReadOnlyAdmin):
     def reinstate_and_approve(
         self, request: HttpRequest, form: BaseDialogForm, object_id: str
     ) -> HttpResponse:
-        return _decide(request, object_id, "reinstated and approved", approval.reinstate)
+        return _decide(request, object_id, "reinstated and approved", suspension.reinstate)
 
     def change_view(
         self,

@@ -13,7 +13,7 @@ from django.db import DataError, connection, transaction
 
 from gateway.api.errors import Conflict
 from gateway.clock import now
-from tenants import approval
+from tenants import approval, suspension
 from tenants.models import AuditEntry, OutboundMail, Tenant, User
 from tests.fixtures import Api, assert_error
 
@@ -165,7 +165,7 @@ def test_a_decision_that_cannot_be_audited_does_not_happen(waiting: Tenant) -> N
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     "decision",
-    [approval.approve, partial(approval.reject, reason="no"), partial(approval.suspend, reason="admin")],
+    [approval.approve, partial(approval.reject, reason="no"), partial(suspension.suspend, reason="admin")],
     ids=["approve", "reject", "suspend"],
 )
 def test_of_two_reviewers_at_once_one_wins_and_the_other_is_told(decision: Callable[..., Tenant]) -> None:

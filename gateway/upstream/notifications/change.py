@@ -1,6 +1,6 @@
 """One change in the normaliser's hands: where it stands, whom it concerns, and the making of its drafts.
 
-The functions of `message_fields` and `management_fields` get a `Source` and return its drafts. It promises
+The functions of `message_events` and `management_events` get a `Source` and return its drafts. It promises
 that each dedupe key is bounded and that an item without the identifiers of its key is told apart by its
 content.
 """

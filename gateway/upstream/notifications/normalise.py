@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from gateway.upstream.notifications import management_fields as management
-from gateway.upstream.notifications import message_fields as message
+from gateway.upstream.notifications import management_events as management
+from gateway.upstream.notifications import message_events as message
 from gateway.upstream.notifications.change import Source, route_of
 from gateway.upstream.notifications.drafts import Change, EventDraft, EventType, Normalised, Route
 from gateway.upstream.notifications.lossless_json import JsonObject, loads, text

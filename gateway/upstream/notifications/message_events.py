@@ -1,4 +1,4 @@
-"""Fields of the upstream whose values hold items: messages, statuses, echoes, preferences, calls, groups.
+"""Events of notification fields that hold items: inbound messages, statuses, echoes, preferences, calls, groups.
 
 Called through the table of `normalise`. A public function takes the change of one field; each `_function`
 says of one item what event it becomes, by which key a repetition is known, and which customer it concerns.

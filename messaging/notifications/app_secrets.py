@@ -1,4 +1,4 @@
-"""Verification of what the upstream sends: the signature of a notification, the challenge of a subscription."""
+"""App secrets and the verify token: who signed a notification, and the answer to a subscription's challenge."""
 
 import hmac
 from collections.abc import Mapping

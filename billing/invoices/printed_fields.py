@@ -1,4 +1,4 @@
-"""Contents of printed documents: an invoice (CGST rule 46) and a credit note (rule 53), every amount and date as text.
+"""Fields printed on documents: an invoice (CGST rule 46) and a credit note (rule 53), every amount and date as text.
 
 The page and the PDF show the same contents.
 """
