@@ -51,12 +51,15 @@ def run(harness: Harness) -> list[Result]:
 
 
 def publish_at(tenants: Sequence[Any], *, rate: int, seconds: int) -> dict[str, float]:
-    """Publish an event of each tenant in turn at a steady rate; the moments after the commits, by event id."""
-    from django.db import transaction
+    """Publish an event of each tenant in turn at a steady rate; the moments of the commits, by event id.
 
+    As the edge takes in a notification: the statement is its own transaction, and then the signal is sent.
+    """
     from gateway import ids
+    from gateway.database.statements import run
+    from webhooks import wake_up
     from webhooks.events.members import NewEvent
-    from webhooks.events.publish import publish
+    from webhooks.events.publish import Publication, publishing
 
     committed = {}
     began = time.perf_counter()
@@ -68,9 +71,11 @@ def publish_at(tenants: Sequence[Any], *, rate: int, seconds: int) -> dict[str, 
             dedupe_key=f"paced:{time.time_ns()}",
             data=b'{"text":"Is my order on its way?"}',
         )
-        with transaction.atomic():
-            (event_id,) = publish(tenant_id=tenants[number % len(tenants)], events=[event], raw=b"{}")
-            at = time.time()  # just before the commit: what is reported is never too short
+        publication = Publication(tenants[number % len(tenants)], [event], b"{}")
+        published = run(publishing([publication]), prepared=True)
+        at = time.time()
+        wake_up.soon(published.deliveries)
+        ((event_id,),) = published.fresh
         committed[ids.encode("evt_", event_id)] = at
     return committed
 

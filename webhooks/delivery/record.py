@@ -5,7 +5,7 @@ a newer one (docs/architecture.md).
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -40,6 +40,10 @@ class Outcome:
     """What is kept of the receiver's answer."""
     error: str | None = None
     probe: bool = False
+
+    @property
+    def is_success(self) -> bool:
+        return self.decision.status == "delivered"
 
     @property
     def last_error(self) -> str | None:
@@ -98,20 +102,12 @@ WHERE e.id = r.id
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """How many outcomes counted (the rest were overtaken), and the endpoints to disable with their reasons."""
-
-    counted: int
-    to_disable: Mapping[UUID, str]
-
-
 def record(outcomes: Sequence[Outcome]) -> int:
-    """Write outcomes in one transaction; returns how many counted."""
+    """Write outcomes and what they say of their endpoints in one transaction; returns how many counted."""
     with transaction.atomic():
-        recorded = run(recording(outcomes))
-        disable(recorded.to_disable)
-    return recorded.counted
+        counted = run(recording(outcomes))
+        disable(run(judging(counted)))
+    return len(counted)
 
 
 def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
@@ -126,8 +122,8 @@ def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
             log.exception("disable_failed", endpoint_id=str(endpoint_id))
 
 
-def recording(outcomes: Sequence[Outcome]) -> Statements[Recorded]:
-    """The statements of `record`, for a transaction of their own."""
+def recording(outcomes: Sequence[Outcome]) -> Statements[list[Outcome]]:
+    """The statement that writes outcomes; returns those that count: the rest were overtaken."""
     rows = yield (
         _DELIVERIES,
         {
@@ -139,12 +135,7 @@ def recording(outcomes: Sequence[Outcome]) -> Statements[Recorded]:
         },
     )
     counted = {delivery_id for (delivery_id,) in rows}
-    by_endpoint: defaultdict[UUID, list[Outcome]] = defaultdict(list)
-    for outcome in outcomes:
-        if outcome.delivery_id in counted and outcome.answer is not None:
-            by_endpoint[outcome.endpoint_id].append(outcome)
-    to_disable = (yield from _recording_endpoints(by_endpoint)) if by_endpoint else {}
-    return Recorded(len(counted), to_disable)
+    return [outcome for outcome in outcomes if outcome.delivery_id in counted]
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
@@ -163,14 +154,22 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _recording_endpoints(by_endpoint: dict[UUID, list[Outcome]]) -> Statements[dict[UUID, str]]:
+def judging(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
+    """The statements that write what outcomes say of their endpoints, for a transaction of their own.
+
+    Returns the endpoints to disable, with the reasons.
+    """
+    by_endpoint: defaultdict[UUID, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.answer is not None:
+            by_endpoint[outcome.endpoint_id].append(outcome)
+    if not by_endpoint:
+        return {}
     updated: list[tuple[UUID, Figures]] = []
     to_disable: dict[UUID, str] = {}
     for endpoint_id, *columns, at in (yield _LOCK_ENDPOINTS, [uuids(by_endpoint)]):
         outcomes = by_endpoint[endpoint_id]
-        results = [
-            AttemptResult(outcome.decision.status == "delivered", outcome.probe) for outcome in outcomes
-        ]
+        results = [AttemptResult(outcome.is_success, outcome.probe) for outcome in outcomes]
         figures = circuit_breaker.after(Figures(*columns), results, at)
         updated.append((endpoint_id, figures))
         if any(outcome.decision.gone for outcome in outcomes):

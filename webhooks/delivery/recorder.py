@@ -12,14 +12,18 @@ from django.db import connection
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import LoopConnection
 from webhooks.delivery import monitoring
-from webhooks.delivery.record import Outcome, disable, recording
+from webhooks.delivery.record import Outcome, disable, judging, recording
 
 log = structlog.get_logger(__name__)
 
 FLUSH_SECONDS = 0.1
 """How long the first outcome waits for others. Recorded later, it costs less, and more is sent twice after a crash."""
 FLUSH_ROWS = 500
+JUDGE_SECONDS = 1.0
+"""How long successes wait until their endpoints' figures are written. A failure or a probe is written at once."""
 RETRY_SECONDS = 0.5
+MOST_UNJUDGED = 10_000
+"""Outcomes that are kept for a database that is away."""
 PATIENCE_SECONDS = 15.0
 """How long outcomes wait for a database that is away; well within the lease."""
 
@@ -30,6 +34,9 @@ class Recorder:
     def __init__(self) -> None:
         self._outcomes: list[Outcome] = []
         self._ages: list[float] = []
+        self._unjudged: list[Outcome] = []
+        """Recorded outcomes that their endpoints' figures do not count yet, in their order."""
+        self._judged_at = time.monotonic()
         self._database = LoopConnection()
         self._has_work = asyncio.Event()
         self._is_enough = asyncio.Event()
@@ -67,6 +74,10 @@ class Recorder:
                 self._is_enough.clear()
             if batch:
                 await self._record(batch)
+            if self._must_judge():
+                await self._judge()
+        if self._unjudged:
+            await self._judge()
         await self._database.close()
 
     async def _until_enough(self) -> None:
@@ -85,8 +96,8 @@ class Recorder:
         gives_up_at = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                recorded = await self._database.run(recording(batch))
-                break
+                self._add_unjudged(await self._database.run_each(recording(batch)))
+                return
             except DATABASE_UNAVAILABLE as error:
                 log.warning("record_failed", error=type(error).__name__, rows=len(batch))
                 if time.monotonic() > gives_up_at:
@@ -97,24 +108,51 @@ class Recorder:
                 log.exception("outcomes_refused", error=type(error).__name__, rows=len(batch))
                 await self._record_one_by_one(batch)
                 return
-        if recorded.to_disable:
-            await asyncio.to_thread(_disable, recorded.to_disable)
 
     async def _record_one_by_one(self, batch: list[Outcome]) -> None:
         """Write each outcome of a refused batch alone; one that is refused again is written without its log."""
         for outcome in batch:
             for attempt in (outcome, replace(outcome, log_entry=None, kept=None)):
                 try:
-                    recorded = await self._database.run(recording([attempt]))
+                    self._add_unjudged(await self._database.run_each(recording([attempt])))
                 except DATABASE_UNAVAILABLE as error:
                     log.warning("record_failed", error=type(error).__name__, rows=1)
                     break
                 except Exception:
                     log.exception("outcome_refused", delivery_id=str(outcome.delivery_id))
                 else:
-                    if recorded.to_disable:
-                        await asyncio.to_thread(_disable, recorded.to_disable)
                     break
+
+    def _add_unjudged(self, outcomes: Sequence[Outcome]) -> None:
+        if outcomes and not self._unjudged:
+            self._judge_later()
+        self._unjudged += outcomes
+
+    def _judge_later(self) -> None:
+        asyncio.get_running_loop().call_later(JUDGE_SECONDS, self._has_work.set)
+
+    def _must_judge(self) -> bool:
+        return bool(self._unjudged) and (
+            time.monotonic() - self._judged_at >= JUDGE_SECONDS
+            or any(outcome.probe or not outcome.is_success for outcome in self._unjudged)
+        )
+
+    async def _judge(self) -> None:
+        """Write what outcomes say of their endpoints. A database that is away is asked again with the next ones."""
+        outcomes, self._unjudged = self._unjudged, []
+        try:
+            to_disable = await self._database.run(judging(outcomes))
+        except DATABASE_UNAVAILABLE as error:
+            log.warning("judge_failed", error=type(error).__name__, rows=len(outcomes))
+            self._unjudged = outcomes[-MOST_UNJUDGED:]
+            self._judge_later()
+            return
+        except Exception:
+            log.exception("outcomes_not_judged", rows=len(outcomes))
+            return
+        self._judged_at = time.monotonic()
+        if to_disable:
+            await asyncio.to_thread(_disable, to_disable)
 
 
 def _count(batch: Sequence[Outcome]) -> None:
