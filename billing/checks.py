@@ -1,5 +1,6 @@
 """System checks of the billing settings; those of production only while billing is on (docs/billing.md)."""
 
+import re
 from typing import Any
 
 from django.conf import settings
@@ -29,6 +30,13 @@ def check_values(**_: Any) -> list[CheckMessage]:
             problems.append(Error("BILLING_SELLER_GSTIN must be a GSTIN, not a PAN.", id="billing.E002"))
     except tax_ids.InvalidTaxIdError as error:
         problems.append(Error(f"BILLING_SELLER_GSTIN: {error}", id="billing.E002"))
+    if not re.fullmatch(r"[1-9]\d{5}", settings.BILLING_SELLER_PIN) or not settings.BILLING_SELLER_CITY:
+        problems.append(
+            Error(
+                "BILLING_SELLER_CITY and BILLING_SELLER_PIN (six digits) are on e-invoices.",
+                id="billing.E005",
+            )
+        )
     if settings.PAYMENT_PROVIDER not in PROVIDERS:
         problems.append(Error(f"PAYMENT_PROVIDER must be one of {', '.join(PROVIDERS)}.", id="billing.E004"))
     if settings.BILLING_FIRST_PERIOD:

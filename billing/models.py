@@ -1,7 +1,8 @@
 """Billing tables: profile, monthly snapshot, invoice with lines, credit note; payment tables are imported.
 
 Rows and their invariants only; money is paise. Snapshots, invoices, their lines and credit notes are history:
-database triggers forbid changing them (migration 0002), except the payment columns of invoices.
+database triggers forbid changing them (migrations 0002, 0005), except the payment columns of invoices and the
+e-invoice's registration.
 """
 
 from datetime import datetime
@@ -307,6 +308,10 @@ class CreditNote(models.Model):
     tax_paise = models.BigIntegerField()
     total_paise = models.BigIntegerField()
     issued_by = models.BigIntegerField(null=True)
+    irn = models.CharField(max_length=64, null=True, blank=True)
+    ack_no = models.CharField(max_length=30, null=True, blank=True)
+    ack_at = models.DateTimeField(null=True, blank=True)
+    signed_qr = models.TextField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar = [

@@ -38,6 +38,8 @@ def buyer(profile: BillingProfile) -> dict[str, Any]:
         "state_code": state_code,
         "state": STATES[state_code] if state_code else None,
         "country": profile.country,
+        "city": profile.city or None,
+        "pin": profile.pin or None,
     }
 
 

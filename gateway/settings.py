@@ -156,6 +156,10 @@ BILLING_SELLER_NAME: str = env.str("BILLING_SELLER_NAME", "Example Messaging Pri
 BILLING_SELLER_ADDRESS: str = env.str("BILLING_SELLER_ADDRESS", "1 Example Road, Mumbai 400001")
 BILLING_SELLER_GSTIN: str = env.str("BILLING_SELLER_GSTIN", "27AAPFU0939F1ZV")
 """The seller's state is that of its GSTIN."""
+BILLING_SELLER_CITY: str = env.str("BILLING_SELLER_CITY", "Mumbai")
+BILLING_SELLER_PIN: str = env.str("BILLING_SELLER_PIN", "400001")
+BILLING_EINVOICES: bool = env.bool("BILLING_EINVOICES", False)
+"""Whether invoices must be registered at the portal (IRN): those to registered buyers are mailed after it."""
 PAYMENT_PROVIDER: str = env.str("PAYMENT_PROVIDER", "razorpay")
 """Where new mandates and payment links are made. Those that exist stay with the provider that made them."""
 RAZORPAY_BASE_URL: str = env.str(

@@ -2,6 +2,9 @@
 
 from datetime import datetime, timedelta
 
+from django.conf import settings
+
+from billing.einvoices.documents import must_be_registered
 from billing.invoices import pdf, printed_fields
 from billing.isolation import each
 from billing.mails import messages
@@ -11,23 +14,37 @@ from tenants.mail import Attachment
 
 SINCE = timedelta(days=3)
 """How far back documents are looked for that were not mailed."""
+SINCE_REGISTRABLE = timedelta(days=31)
+"""The same while documents wait for their registration: the law allows 30 days for it."""
 
 
 def send_invoices(at: datetime) -> int:
     """Mail every invoice that was issued lately and not mailed; returns how many were."""
-    invoices = Invoice.objects.filter(issued_at__gt=at - SINCE).select_related("tenant", "snapshot")
+    invoices = Invoice.objects.filter(issued_at__gt=at - _since()).select_related("tenant", "snapshot")
     return each(invoices.order_by("id"), lambda invoice: _send_invoice(invoice, at), step="invoice_mails")
 
 
 def send_credit_notes(at: datetime) -> int:
     """Mail every credit note that was issued lately and not mailed; returns how many were."""
-    notes = CreditNote.objects.filter(issued_at__gt=at - SINCE).select_related(
+    notes = CreditNote.objects.filter(issued_at__gt=at - _since()).select_related(
         "invoice__tenant", "invoice__snapshot"
     )
     return each(notes.order_by("id"), lambda note: _send_note(note, at), step="credit_note_mails")
 
 
+def _since() -> timedelta:
+    return SINCE_REGISTRABLE if settings.BILLING_EINVOICES else SINCE
+
+
+def _waits_for_registration(invoice: Invoice, irn: str | None) -> bool:
+    """Whether a document is no valid one yet: CGST rule 48(5)."""
+    return settings.BILLING_EINVOICES and irn is None and must_be_registered(invoice)
+
+
 def _send_invoice(invoice: Invoice, at: datetime) -> bool:
+    if _waits_for_registration(invoice, invoice.irn):
+        return False
+
     def queue() -> None:
         messages.invoice_issued(invoice, _pdf(invoice.number, printed_fields.of_invoice(invoice)))
 
@@ -35,6 +52,9 @@ def _send_invoice(invoice: Invoice, at: datetime) -> bool:
 
 
 def _send_note(note: CreditNote, at: datetime) -> bool:
+    if _waits_for_registration(note.invoice, note.irn):
+        return False
+
     def queue() -> None:
         messages.credit_note_issued(note, _pdf(note.number, printed_fields.of_credit_note(note)))
 

@@ -104,6 +104,11 @@ def of_credit_note(note: CreditNote) -> Document:
             ("Invoice date", _date(invoice.issued_at)),
             ("Billing month", _month(invoice)),
             ("Place of supply", invoice.place_of_supply),
+            *(
+                [("IRN", note.irn), ("Acknowledgement", f"{note.ack_no} of {_date(note.ack_at)}")]
+                if note.irn
+                else []
+            ),
         ],
         "columns": ["Description", "SAC", "Amount"],
         "lines": [
@@ -120,7 +125,7 @@ def of_credit_note(note: CreditNote) -> Document:
         "words": in_words(note.total_paise),
         "notes": [f"Reason: {note.reason}"],
         "footer": "",
-        "qr": None,
+        "qr": _qr(note.signed_qr),
         "annex": [],
     }
 

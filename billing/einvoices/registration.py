@@ -1,0 +1,134 @@
+"""E-invoice registration: documents for the portal, and its answers (IRN, acknowledgement, signed QR code).
+
+`InvoiceRegistry` is what a way to the portal has to offer. `FileRegistry` is the one there is: a file that a person
+uploads to the portal; the portal's file with the answers comes back through `record` (`manage.py einvoices`).
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+from django.db import transaction
+from django.db.models import Q
+
+from billing.einvoices import documents
+from billing.einvoices.documents import Document
+from billing.models import CreditNote, Invoice
+from tenants import audit
+from tenants.tenants import IST
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """The portal's answer for one document."""
+
+    number: str
+    irn: str
+    ack_no: str
+    ack_at: datetime
+    signed_qr: str
+
+
+class InvoiceRegistry(Protocol):
+    """A way to the invoice registration portal."""
+
+    def submit(self, wanted: Sequence[Document]) -> Iterable[Registration]:
+        """Hand documents over; the answers that came at once."""
+        ...
+
+
+class FileRegistry:
+    """Documents as a JSON file for the portal's bulk upload. Its answers come later, as a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def submit(self, wanted: Sequence[Document]) -> Iterable[Registration]:
+        """Write the file."""
+        self.path.write_bytes(orjson.dumps(list(wanted), option=orjson.OPT_INDENT_2))
+        return []
+
+
+class UnreadableAnswer(ValueError):
+    """An answer of the portal lacks a member, or its QR code is that of another document."""
+
+
+def unregistered() -> Iterator[Document]:
+    """The documents that must be registered and are not, oldest first: invoices, then credit notes."""
+    for invoice in waiting_invoices().order_by("number"):
+        yield documents.of_invoice(invoice)
+    notes = CreditNote.objects.filter(irn__isnull=True, invoice__irn__isnull=False)
+    for note in notes.select_related("invoice").order_by("number"):
+        yield documents.of_credit_note(note)
+
+
+def waiting_invoices() -> Any:
+    """Invoices that the portal takes and has not registered."""
+    taken = Q(supply_type="export") | ~Q(buyer__gstin=None)
+    return Invoice.objects.filter(taken, irn__isnull=True)
+
+
+def parsed(answer: Mapping[str, Any]) -> Registration:
+    """One answer of the portal: `Irn`, `AckNo`, `AckDt` (Indian time) and `SignedQRCode`, whose content names the
+    document. Raises UnreadableAnswer. The portal's signature is not checked: the file comes from staff.
+    """
+    try:
+        content = answer["SignedQRCode"].split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(content + "=" * (-len(content) % 4)))
+        data = json.loads(claims["data"])
+        number, named = str(data["DocNo"]), str(data["Irn"])
+        irn, moment = str(answer["Irn"]), str(answer["AckDt"])
+        found = Registration(
+            number=number,
+            irn=irn,
+            ack_no=str(answer["AckNo"]),
+            ack_at=datetime.fromisoformat(moment).replace(tzinfo=IST),
+            signed_qr=answer["SignedQRCode"],
+        )
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise UnreadableAnswer(f"This is no answer of the portal: {type(error).__name__} {error}") from None
+    if named != irn or len(irn) != 64:
+        raise UnreadableAnswer(f"The QR code of {number} has another IRN than its answer.")
+    return found
+
+
+def record(registration: Registration, *, actor_user_id: int | None = None) -> bool:
+    """Write a registration to its document, audited; False when it has this one already.
+
+    Raises UnreadableAnswer for an unknown document, or one with another IRN.
+    """
+    values = {
+        "irn": registration.irn,
+        "ack_no": registration.ack_no,
+        "ack_at": registration.ack_at,
+        "signed_qr": registration.signed_qr,
+    }
+    with transaction.atomic():
+        document = _locked(registration.number)
+        if document.irn == registration.irn:
+            return False
+        if document.irn is not None:
+            raise UnreadableAnswer(f"{registration.number} is registered with another IRN.")
+        type(document).objects.filter(pk=document.pk).update(**values)
+        audit.record(
+            action="billing.einvoice",
+            target_type="invoice" if isinstance(document, Invoice) else "credit_note",
+            target_id=document.public_id,
+            tenant_id=document.tenant_id if isinstance(document, Invoice) else document.invoice.tenant_id,
+            actor_user_id=actor_user_id,
+            details={"irn": registration.irn, "ack_no": registration.ack_no},
+        )
+    return True
+
+
+def _locked(number: str) -> Invoice | CreditNote:
+    invoice = Invoice.objects.select_for_update(of=("self",)).filter(number=number).first()
+    note = CreditNote.objects.select_for_update(of=("self",)).filter(number=number).first()
+    if found := invoice or note:
+        return found
+    raise UnreadableAnswer(f"There is no document {number}.")

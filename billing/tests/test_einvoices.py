@@ -1,0 +1,149 @@
+"""E-invoices: the documents in the portal's schema, its answers, and mails that wait for them."""
+
+import base64
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import DatabaseError, connection, transaction
+from pytest_django import Settings
+
+from billing.billing_run import run
+from billing.einvoices import documents as einvoice_documents
+from billing.einvoices import registration
+from billing.einvoices.registration import UnreadableAnswer, parsed, record
+from billing.invoices import credit_notes, documents
+from billing.models import BillingMail, CreditNote
+from billing.tests.conftest import FIRST_OF_DECEMBER
+from billing.tests.test_documents import invoice_of
+from tenants.models import AuditEntry, Tenant
+
+pytestmark = pytest.mark.django_db
+
+IRN = "a5c12dca80e743321740b001fd70953e8738d109865d28ba4013750f2046f229"
+
+
+def answer(number: str, irn: str = IRN, **more: Any) -> dict[str, Any]:
+    """What the portal answers for a document."""
+    data = json.dumps({"DocNo": number, "Irn": irn})
+    claims = base64.urlsafe_b64encode(json.dumps({"data": data, "iss": "NIC"}).encode()).decode().rstrip("=")
+    return {
+        "Irn": irn,
+        "AckNo": 112010036563310,
+        "AckDt": "2026-12-01 10:51:00",
+        "SignedQRCode": f"eyJhbGciOiJSUzI1NiJ9.{claims}.c2ln",
+        "Status": "ACT",
+        **more,
+    }
+
+
+def test_the_documents_have_the_portals_schema_and_add_up(payer: Tenant) -> None:
+    invoice = invoice_of(payer)
+    note = credit_notes.issue(invoice_id=invoice.id, total_paise=10_001, reason="part", at=FIRST_OF_DECEMBER)
+    record(parsed(answer(invoice.number)))
+    [credit] = list(registration.unregistered())
+    assert credit["DocDtls"] == {"Typ": "CRN", "No": note.number, "Dt": "01/12/2026"}
+    assert credit["RefDtls"]["PrecDocDtls"] == [{"InvNo": invoice.number, "InvDt": "01/12/2026"}]
+    for document, total in ((credit, 100.01), (einvoice_documents.of_invoice(invoice), 590.0)):
+        values, items = document["ValDtls"], document["ItemList"]
+        assert values["TotInvVal"] == total
+        for name in ("Igst", "Cgst", "Sgst"):
+            assert round(sum(item[f"{name}Amt"] for item in items), 2) == values[f"{name}Val"]
+        assert round(sum(item["TotItemVal"] for item in items), 2) == total
+        assert document["TranDtls"]["SupTyp"] == "B2B"
+        assert document["BuyerDtls"]["Pin"] == 560025
+        assert document["BuyerDtls"]["Loc"] == "Bengaluru"
+        assert (document["SellerDtls"]["Stcd"], document["BuyerDtls"]["Pos"]) == ("27", "29")
+
+
+@pytest.mark.parametrize(
+    ("profile", "lut", "kind"),
+    [
+        ({"is_sez": True}, "", "SEZWP"),
+        ({"is_sez": True}, "AD27", "SEZWOP"),
+        ({"country": "SG", "tax_id": "", "tax_id_type": "", "state_code": ""}, "AD27", "EXPWOP"),
+        ({"tax_id": "AAACI1681G", "tax_id_type": "pan"}, "", None),
+    ],
+)
+def test_zones_exports_and_consumers(
+    payer: Tenant, settings: Settings, profile: dict[str, Any], lut: str, kind: str | None
+) -> None:
+    settings.BILLING_LUT_NUMBER = lut
+    invoice_of(payer, **profile)
+    assert [found["TranDtls"]["SupTyp"] for found in registration.unregistered()] == ([kind] if kind else [])
+
+
+def test_an_answer_is_written_once_and_shown(payer: Tenant) -> None:
+    invoice = invoice_of(payer)
+    assert record(parsed(answer(invoice.number))) is True
+    assert record(parsed(answer(invoice.number))) is False
+    invoice.refresh_from_db()
+    assert (invoice.irn, invoice.ack_no) == (IRN, "112010036563310")
+    shown = documents.of_invoice(invoice)
+    assert ("IRN", IRN) in shown["facts"]
+    assert shown["qr"].startswith("<svg")
+    assert AuditEntry.objects.filter(action="billing.einvoice").count() == 1
+    with pytest.raises(UnreadableAnswer, match="another IRN"):
+        record(parsed(answer(invoice.number, irn="b" * 64)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"Irn": IRN},
+        answer("WG/2627/000001", SignedQRCode="x"),
+        answer("WG/2627/000001", SignedQRCode=None),
+        answer("WG/2627/000001", AckDt="today"),
+        {**answer("WG/2627/000001"), "Irn": "b" * 64},
+        answer("WG/2627/999999"),
+    ],
+)
+def test_a_wrong_answer_is_named_and_changes_nothing(
+    payer: Tenant, tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    invoice = invoice_of(payer)
+    (tmp_path / "answers.json").write_text(json.dumps([wrong]))
+    with pytest.raises(CommandError):
+        call_command("einvoices", "import", str(tmp_path / "answers.json"))
+    invoice.refresh_from_db()
+    assert invoice.irn is None
+
+
+def test_export_and_import_by_files(payer: Tenant, tmp_path: Path) -> None:
+    invoice = invoice_of(payer)
+    call_command("einvoices", "export", str(tmp_path / "documents.json"))
+    [document] = json.loads((tmp_path / "documents.json").read_text())
+    (tmp_path / "answers.json").write_text(json.dumps([{}, answer(document["DocDtls"]["No"])]))
+    with pytest.raises(CommandError, match="no answer of the portal"):
+        call_command("einvoices", "import", str(tmp_path / "answers.json"))
+    invoice.refresh_from_db()
+    assert invoice.irn == IRN
+    assert list(registration.unregistered()) == []
+
+
+def test_mails_wait_for_the_registration(payer: Tenant, settings: Settings) -> None:
+    settings.BILLING_EINVOICES = True
+    invoice = invoice_of(payer)
+    run(FIRST_OF_DECEMBER + timedelta(hours=1))
+    assert not BillingMail.objects.filter(kind="invoice").exists()
+    record(parsed(answer(invoice.number)))
+    run(FIRST_OF_DECEMBER + timedelta(days=5))
+    assert BillingMail.objects.filter(kind="invoice", key=invoice.number).count() == 1
+
+
+def test_a_credit_notes_registration_is_all_that_may_change(payer: Tenant) -> None:
+    invoice = invoice_of(payer)
+    note = credit_notes.issue(invoice_id=invoice.id, total_paise=1_180, reason="x", at=FIRST_OF_DECEMBER)
+    assert record(parsed(answer(note.number))) is True
+    assert CreditNote.objects.get().irn == IRN
+    for statement in (
+        "UPDATE billing_creditnote SET reason = 'y'",
+        "UPDATE billing_creditnote SET total_paise = 1, taxable_paise = 1, tax_paise = 0",
+        "DELETE FROM billing_creditnote",
+    ):
+        with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
