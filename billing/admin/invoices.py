@@ -1,19 +1,29 @@
 """Staff admin of invoices and credit notes, with the actions that correct or settle an invoice by hand."""
 
+import csv
+from typing import Any
 from uuid import UUID
 
 from django import forms
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.html import format_html_join
+from django.utils.safestring import mark_safe
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
+from billing import accounting
 from billing.admin.amounts import AmountForm, rupees_field
 from billing.invoices import credit_notes, replacing
 from billing.models import CreditNote, Invoice
 from billing.payments import bank_transfers
 from billing.pricing.money import rupees
+from billing.pricing.periods import Period
 from gateway.clock import now
 from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog
 from tenants.staff.read_only_admin import ReadOnlyAdmin, TenantRowsAdmin, display
@@ -25,6 +35,16 @@ INVOICE_LABELS = {
     "paid": "success",
     "void": "warning",
 }
+
+
+MONTHS_SHOWN = 12
+_PARTY = ("name", "gstin", "pan", "address", "state", "country")
+
+
+def _party(party: dict[str, Any]) -> str:
+    """A frozen buyer or seller, a line each."""
+    shown = [(name.upper() if name in {"gstin", "pan"} else "", party.get(name)) for name in _PARTY]
+    return format_html_join(mark_safe("<br>"), "{} {}", [(title, value) for title, value in shown if value])
 
 
 class ReasonForm(BaseDialogForm):  # type: ignore[misc]
@@ -57,6 +77,7 @@ class InvoiceAdmin(TenantRowsAdmin):
     list_filter = ("status", "period", "supply_type")
     search_fields = ("number", "=tenant__id", "tenant__name")
     search_help_text = "Invoice number, tenant id or name"
+    actions_list = ("accounting",)
     actions_detail = ("credit", "replace", "payment", "tds")
     fields = (
         "number",
@@ -77,15 +98,82 @@ class InvoiceAdmin(TenantRowsAdmin):
         "supply_type",
         "endorsement",
         "replaces",
-        "buyer",
-        "seller",
+        "billed_to",
+        "sold_by",
         "reminders_sent",
         "retries_started",
         "irn",
         "ack_no",
         "ack_at",
     )
-    readonly_fields = ("owner", "shown_status", "total", "paid", "credited", "due", "surplus")
+    readonly_fields = (
+        "owner",
+        "shown_status",
+        "total",
+        "paid",
+        "credited",
+        "due",
+        "surplus",
+        "billed_to",
+        "sold_by",
+    )
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            path(
+                "accounting/",
+                self.admin_site.admin_view(self.accounting_page),
+                name="billing_invoice_accounting",
+            ),
+            path(
+                "accounting/<str:month>.csv",
+                self.admin_site.admin_view(self.month_csv),
+                name="billing_invoice_month",
+            ),
+            *super().get_urls(),
+        ]
+
+    @action(description="Accounting", icon="bar_chart", url_path="accounting-page")
+    def accounting(self, request: HttpRequest) -> HttpResponse:
+        return redirect("admin:billing_invoice_accounting")
+
+    def accounting_page(self, request: HttpRequest) -> HttpResponse:
+        """Revenue by month, what is unpaid by age, and the export for accounting."""
+        self._require_view(request)
+        at = now()
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Accounting",
+            "months": accounting.months(Period.of(at), MONTHS_SHOWN),
+            "ages": accounting.unpaid_by_age(at),
+        }
+        return TemplateResponse(request, "admin/billing/accounting.html", context)
+
+    def month_csv(self, request: HttpRequest, month: str) -> HttpResponse:
+        """The documents of a month, as `manage.py billing_export` writes them."""
+        self._require_view(request)
+        try:
+            period = Period.parse(month)
+        except ValueError:
+            raise Http404("The month is written 2026-12.") from None
+        response = HttpResponse(content_type="text/csv; charset=utf-8")
+        response["Content-Disposition"] = f'attachment; filename="documents-{period}.csv"'
+        writer = csv.writer(response)
+        writer.writerow(accounting.COLUMNS)
+        writer.writerows(accounting.rows(period))
+        return response
+
+    def _require_view(self, request: HttpRequest) -> None:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+
+    @display(description="Buyer")
+    def billed_to(self, invoice: Invoice) -> str:
+        return _party(invoice.buyer)
+
+    @display(description="Seller")
+    def sold_by(self, invoice: Invoice) -> str:
+        return _party(invoice.seller)
 
     @display(description="Status", label=INVOICE_LABELS, ordering="status")
     def shown_status(self, invoice: Invoice) -> tuple[str, str]:
@@ -227,9 +315,29 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     list_select_related = ("invoice",)
     search_fields = ("number", "invoice__number")
     ordering = ("-id",)
-    fields = ("number", "invoice", "total", "taxable_paise", "tax_paise", "reason", "issued_at", "issued_by")
-    readonly_fields = ("total",)
+    fields = (
+        "number",
+        "invoice",
+        "total",
+        "taxable",
+        "tax",
+        "reason",
+        "issued_at",
+        "issued_by",
+        "irn",
+        "ack_no",
+        "ack_at",
+    )
+    readonly_fields = ("total", "taxable", "tax")
 
     @display(description="Total")
     def total(self, note: CreditNote) -> str:
         return rupees(note.total_paise)
+
+    @display(description="Taxable value")
+    def taxable(self, note: CreditNote) -> str:
+        return rupees(note.taxable_paise)
+
+    @display(description="Tax")
+    def tax(self, note: CreditNote) -> str:
+        return rupees(note.tax_paise)
