@@ -8,6 +8,7 @@ __all__ = ["accounts", "invoices", "payments"]
 register_navigation(
     "Billing",
     NavigationLink("Invoices", "receipt_long", "admin:billing_invoice_changelist"),
+    NavigationLink("Accounting", "bar_chart", "admin:billing_invoice_accounting"),
     NavigationLink("Credit notes", "undo", "admin:billing_creditnote_changelist"),
     NavigationLink("Payments", "payments", "admin:billing_paymentattempt_changelist"),
     NavigationLink("Refunds", "currency_rupee", "admin:billing_refund_changelist"),

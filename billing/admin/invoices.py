@@ -8,7 +8,6 @@ from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.html import format_html_join
@@ -77,7 +76,6 @@ class InvoiceAdmin(TenantRowsAdmin):
     list_filter = ("status", "period", "supply_type")
     search_fields = ("number", "=tenant__id", "tenant__name")
     search_help_text = "Invoice number, tenant id or name"
-    actions_list = ("accounting",)
     actions_detail = ("credit", "replace", "payment", "tds")
     fields = (
         "number",
@@ -132,10 +130,6 @@ class InvoiceAdmin(TenantRowsAdmin):
             ),
             *super().get_urls(),
         ]
-
-    @action(description="Accounting", icon="bar_chart", url_path="accounting-page")
-    def accounting(self, request: HttpRequest) -> HttpResponse:
-        return redirect("admin:billing_invoice_accounting")
 
     def accounting_page(self, request: HttpRequest) -> HttpResponse:
         """Revenue by month, what is unpaid by age, and the export for accounting."""

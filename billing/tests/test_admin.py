@@ -1,15 +1,19 @@
 """The staff admin of billing: every page opens, credit notes are issued by those who may, with an audit entry."""
 
+from datetime import timedelta
+
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.test import Client
 from django.urls import reverse
 
-from billing import profiles
+from billing import accounting, profiles
 from billing.billing_run import run
+from billing.invoices import credit_notes
 from billing.models import BillingProfile, CreditNote, Invoice, ProviderEvent
-from billing.payments import charging
+from billing.payments import bank_transfers, charging
+from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
 from billing.tests.test_payments import set_up_mandate
 from tenants.models import AuditEntry, Tenant, User
@@ -88,3 +92,52 @@ def test_the_sez_switch_makes_the_next_invoice_inter_state(browser: Client, paye
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     assert only_invoice(payer).igst_paise == 9_000
+
+
+def test_accounting_adds_up_by_month_and_by_age(browser: Client, invoice: Invoice) -> None:
+    credit_notes.issue(invoice_id=invoice.id, total_paise=9_000, reason="Outage", at=FIRST_OF_DECEMBER)
+    december = Period(2026, 12)
+    [newest, before] = accounting.months(december, 2)
+    assert (newest.invoices, newest.taxable_paise, newest.invoiced_paise, newest.credited_paise) == (
+        1,
+        50_000,
+        59_000,
+        9_000,
+    )
+    assert (before.period, before.invoices, before.collected_paise) == ("2026-11", 0, 0)
+    bank_transfers.record(
+        invoice_id=invoice.id, amount_paise=20_000, reference="UTR1", at=FIRST_OF_DECEMBER, actor_user_id=None
+    )
+    assert accounting.months(december, 1)[0].collected_paise == 20_000
+    for late, title in (
+        (-1, "Not due yet"),
+        (1, "1 to 30 days late"),
+        (31, "31 to 60"),
+        (91, "More than 90"),
+    ):
+        ages = accounting.unpaid_by_age(invoice.due_at + timedelta(days=late))
+        assert [(age.title, age.due_paise) for age in ages if age.invoices] == [(title, 30_000)]
+    page = browser.get(reverse("admin:billing_invoice_accounting")).content.decode()
+    assert "Unpaid: Not due yet" in page
+    table = browser.get(reverse("admin:billing_invoice_month", args=["2026-12"])).content.decode()
+    assert invoice.number in table
+    assert browser.get(reverse("admin:billing_invoice_month", args=["x"])).status_code == 404
+
+
+def test_accounting_is_for_staff_who_may_see_invoices(invoice: Invoice) -> None:
+    someone = Client()
+    someone.force_login(
+        User.objects.create_user("new@gateway.example", "a long enough password", is_staff=True)
+    )
+    for path in (
+        reverse("admin:billing_invoice_accounting"),
+        reverse("admin:billing_invoice_month", args=["2026-12"]),
+    ):
+        assert someone.get(path).status_code == 403
+        assert Client().get(path).status_code == 302
+
+
+def test_an_invoices_parties_are_shown_in_words(browser: Client, invoice: Invoice) -> None:
+    page = browser.get(reverse("admin:billing_invoice_change", args=[invoice.pk])).content.decode()
+    assert "GSTIN 27AAPFU0939F1ZV" in page
+    assert "state_code" not in page

@@ -1,8 +1,9 @@
 """Money: refunds, one debit per mandate, wrong keys, bank transfers, pay links and a second provider."""
 
 import threading
+import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -469,3 +470,60 @@ def test_refunds_are_shown_and_started_in_the_admin(
     )
     assert Refund.objects.get().status == "processed"
     assert "590" in browser.get("/admin/billing/refund/").content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_payments_of_an_invoice_captured_at_once_both_count(
+    invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second waits for the first's row lock; without it, the later write would overwrite the other's amount."""
+    attempts = [
+        PaymentAttempt.objects.create(
+            invoice=invoice,
+            kind="link",
+            status="failed",
+            amount_paise=59_000,
+            receipt=f"late-{name}",
+            created_at=CHARGE,
+            next_check_at=CHARGE,
+        )
+        for name in ("a", "b")
+    ]
+    inside, go_on = threading.Event(), threading.Event()
+    restate = settlement.restate
+
+    def held(row: Invoice, at: datetime) -> None:
+        if threading.current_thread().name == "first":
+            inside.set()
+            assert go_on.wait(20)
+        restate(row, at)
+
+    monkeypatch.setattr(settlement, "restate", held)
+
+    def capture(attempt: PaymentAttempt) -> None:
+        try:
+            payment = Payment(id=f"pay_{attempt.receipt}", status="captured", amount_paise=59_000)
+            settlement.apply_payments(attempt_id=attempt.id, payments=[payment], at=CHARGE)
+        finally:
+            connection.close()
+
+    first = threading.Thread(target=capture, args=(attempts[0],), name="first")
+    second = threading.Thread(target=capture, args=(attempts[1],), name="second")
+    first.start()
+    assert inside.wait(20)
+    second.start()
+    deadline = time.monotonic() + 20
+    while second.is_alive() and not _waits_for_a_lock() and time.monotonic() < deadline:
+        second.join(0.02)
+    go_on.set()
+    for thread in (first, second):
+        thread.join(20)
+    invoice.refresh_from_db()
+    assert invoice.amount_paid_paise == 118_000
+    assert invoice.surplus_paise == 59_000
+
+
+def _waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        return bool(cursor.fetchone()[0])
