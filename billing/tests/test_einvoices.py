@@ -15,7 +15,7 @@ from billing.billing_run import run
 from billing.einvoices import documents as einvoice_documents
 from billing.einvoices import registration
 from billing.einvoices.registration import UnreadableAnswer, parsed, record
-from billing.invoices import credit_notes, documents
+from billing.invoices import credit_notes, printed_fields
 from billing.models import BillingMail, CreditNote
 from billing.tests.conftest import FIRST_OF_DECEMBER
 from billing.tests.test_documents import invoice_of
@@ -82,7 +82,7 @@ def test_an_answer_is_written_once_and_shown(payer: Tenant) -> None:
     assert record(parsed(answer(invoice.number))) is False
     invoice.refresh_from_db()
     assert (invoice.irn, invoice.ack_no) == (IRN, "112010036563310")
-    shown = documents.of_invoice(invoice)
+    shown = printed_fields.of_invoice(invoice)
     assert ("IRN", IRN) in shown["facts"]
     assert shown["qr"].startswith("<svg")
     assert AuditEntry.objects.filter(action="billing.einvoice").count() == 1
