@@ -18,6 +18,7 @@ NAMES = (
     "incoming",
     "intake",
     "bulkhead",
+    "hostile",
     "delivery",
     "latency",
     "steady",

@@ -198,6 +198,11 @@ class Harness:
         """Megabytes of a process and its children: shared pages count in proportion."""
         return _memory_of(self.running[name].pid, _children())
 
+    def process_ids(self, name: str) -> list[int]:
+        """A process and its children."""
+        own = self.running[name].pid
+        return [own, *_children().get(own, [])]
+
     @contextlib.contextmanager
     def measure(self) -> Iterator[Measured]:
         """Wall time and CPU of the block; the figures are there when the block ends."""

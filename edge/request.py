@@ -9,7 +9,8 @@ from django.http import QueryDict
 
 from gateway import ids
 from gateway.api.authentication import Caller
-from gateway.api.errors import PayloadTooLarge, RequestTimeout, ServiceUnavailable
+from gateway.api.bodies import SMALL_BODY_BYTES, large_bodies
+from gateway.api.errors import PayloadTooLarge, RequestTimeout
 
 AsgiScope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
@@ -19,32 +20,10 @@ Send = Callable[[AsgiMessage], Awaitable[None]]
 BODY_GRACE_SECONDS = 10.0
 SLOWEST_BYTES_PER_SECOND = 16 * 1024
 """A body must arrive within the grace plus its size at this rate."""
-SMALL_BODY_BYTES = 64 * 1024
-LARGE_BODIES_BYTES = 128 * 1024 * 1024
-"""What the parts of bodies beyond `SMALL_BODY_BYTES` may take of a process at once. Small bodies never wait."""
 
 
 class ClientGone(Exception):
     """The caller closed the connection before its request was complete."""
-
-
-class _Memory:
-    """The memory that large bodies share: a stranger's megabytes must not end the process."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._taken = most, 0
-
-    def take(self, size: int) -> None:
-        """Take bytes for a large body. Raises ServiceUnavailable when they are not there."""
-        if self._taken + size > self._most:
-            raise ServiceUnavailable("Too many large requests are arriving at once. Try again.")
-        self._taken += size
-
-    def give_back(self, size: int) -> None:
-        self._taken -= size
-
-
-_large_bodies = _Memory(LARGE_BODIES_BYTES)
 
 
 class Request:
@@ -125,9 +104,9 @@ class Request:
 
     def close(self) -> None:
         """Give back what the body took of the shared memory."""
-        _large_bodies.give_back(self._large)
+        large_bodies.give_back(self._large)
         self._large = 0
 
     def _reserve(self, size: int) -> None:
-        _large_bodies.take(size - self._large)
+        large_bodies.take(size - self._large)
         self._large = size

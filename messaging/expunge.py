@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-import orjson
 from django.db import connection
 
 from gateway import ids
+from gateway.upstream.notifications.lossless_json import loads
 from messaging.models import Batch
 from webhooks.events import envelope
 from webhooks.events import expunge as events
@@ -56,7 +56,7 @@ def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -
     found = []
     for event in some:
         body = bodies[event.id]
-        request = orjson.loads(body.data)["request"] if body is not None else {}
+        request = loads(body.data)["request"] if body is not None else {}
         to = "".join(filter(str.isdigit, str(request.get("to"))))
         if (wa_id is None or to == wa_id) and (user_id is None or request.get("recipient") == user_id):
             found.append(event)

@@ -17,7 +17,6 @@ PRODUCT = b'"messaging_product":"whatsapp"'
 
 # Values stay the bytes that they are. Bodies have passed `parse_object`: they are JSON, and not nested too deep.
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
 def check_sender(body: dict[str, Any]) -> str:
@@ -58,19 +57,15 @@ def without(raw: bytes, *names: str) -> bytes:
 
 def outgoing(raw: bytes) -> bytes:
     """The upstream's body for a caller's body, which is a JSON object: `from` is left out."""
-    return _outgoing(_decode_object(raw))
-
-
-def outgoing_of_batch(raw: bytes) -> list[bytes]:
-    """The upstream's bodies for the `messages` of a batch, each of which is a JSON object."""
-    return [_outgoing(members) for members in _decode_objects(_decode_object(raw)["messages"])]
-
-
-def _outgoing(members: dict[str, msgspec.Raw]) -> bytes:
+    members = _decode_object(raw)
     body = _joined((name, value) for name, value in members.items() if name != "from")
-    if "messaging_product" in members:
-        return body
-    return b"{" + PRODUCT + b"," * (len(body) > 2) + body[1:]
+    return body if "messaging_product" in members else with_product(body)
+
+
+def with_product(body: bytes) -> bytes:
+    """A JSON object with `messaging_product` put before its members, which stay the bytes that they are."""
+    members = body[1:].lstrip()
+    return b"{" + PRODUCT + b"," * (members != b"}") + members
 
 
 def _joined(members: Iterable[tuple[str, msgspec.Raw]]) -> bytes:

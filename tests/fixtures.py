@@ -64,6 +64,15 @@ class Api:
         return self.request("DELETE", path, **headers)
 
 
+class UnreadableBody:
+    """A body that nobody may read."""
+
+    def read(self, *_: Any) -> bytes:
+        raise AssertionError("the body was read before its caller was judged")
+
+    readline = read
+
+
 def assert_error(response: HttpResponseBase, status: int, code: str) -> dict[str, Any]:
     """The one shape of a service error; returns its `error` member."""
     body = json.loads(response.content)  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from gateway.local_run import supervisor
 from gateway.monitoring import health, metrics
 from gateway.upstream.notifications.normalise import FIELDS
 from messaging import idempotency, pacing
-from messaging.batches import lifecycle
+from messaging.batches.body import MAX_MESSAGES
 from phone_numbers.hosted_connect import sessions
 from tenants import api_keys
 from tenants.models import Tenant
@@ -163,7 +163,7 @@ def test_the_limits_are_the_codes() -> None:
         f"{settings.MAX_BODY_BYTES // mib} MiB, batches {settings.MAX_BATCH_BODY_BYTES // mib} MiB, "
         f"media and header samples {settings.MAX_MEDIA_BODY_BYTES // mib} MiB"
     )
-    assert limits["messages in a batch"] == f"{lifecycle.MAX_MESSAGES:,}"
+    assert limits["messages in a batch"] == f"{MAX_MESSAGES:,}"
     assert (
         limits["`Idempotency-Key`"]
         == f"1 to 255 characters, remembered for {hours(idempotency.WINDOW)} hours"

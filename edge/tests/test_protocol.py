@@ -7,6 +7,7 @@ import time
 import pytest
 
 from edge import protocol, request
+from gateway.api.bodies import BodyMemory
 from tests.fixtures import assert_error_body
 
 
@@ -62,20 +63,29 @@ def test_framing_without_end_closes_the_connection(edge_address: tuple[str, int]
         talk(edge_address, head, b"1\r\nx\r\n0\r\nX-Trailer: ", *[b"y" * 65_536] * 200)
 
 
+def test_a_body_that_is_cut_into_dust_is_refused_early(edge_address: tuple[str, int]) -> None:
+    head = b"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    # The body has no end: the connection is closed for its beginning.
+    assert talk(edge_address, head + b"1\r\nx\r\n" * 1100) == b""
+    fair = b"1\r\nx\r\n" * 900 + b"40\r\n%b\r\n" % (b"x" * 64) * 2000
+    error_of(talk(edge_address, head + fair + b"0\r\n\r\n"), 401, "unauthorized")
+
+
 def test_large_bodies_share_a_bound_and_small_ones_pass(
     edge_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request, "_large_bodies", request._Memory(500_000))
+    memory = BodyMemory(500_000)
+    monkeypatch.setattr(request, "large_bodies", memory)
     head = b"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
     with socket.create_connection(edge_address) as first:
         first.sendall(head % 1_000_000 + b"x" * 400_000)
         deadline = time.monotonic() + 10
-        while request._large_bodies._taken < 300_000:
+        while memory._taken < 300_000:
             assert time.monotonic() < deadline, "the first body is not counted"
             time.sleep(0.01)
         error_of(talk(edge_address, head % 300_000 + b"x" * 300_000), 503, "service_unavailable")
         error_of(talk(edge_address, head % 1000 + b"x" * 1000), 401, "unauthorized")
-    while request._large_bodies._taken:
+    while memory._taken:
         assert time.monotonic() < deadline, "what the body took is given back"
         time.sleep(0.01)
 

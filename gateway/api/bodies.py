@@ -6,14 +6,16 @@ caller has been judged, and refused as soon as it is too large. How slowly a bod
 """
 
 import io
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest
 
-from gateway.api.errors import PayloadTooLarge
+from gateway.api.errors import PayloadTooLarge, ServiceUnavailable
 
 CHUNKED = "gateway.chunked_body"
 """The key of a chunked body in the WSGI environment."""
@@ -51,7 +53,7 @@ def bound(request: HttpRequest, view: Callable[..., Any]) -> None:
     try:
         length = int(request.META.get("CONTENT_LENGTH") or 0)
     except ValueError:
-        length = 0
+        length, request.META["CONTENT_LENGTH"] = 0, "0"
     if length > limit:
         raise PayloadTooLarge(f"The body may hold at most {limit} bytes.", details={"limit_bytes": limit})
 
@@ -71,6 +73,45 @@ class _Chunked(io.IOBase):
             # Django's own: what reads the body of a page knows it.
             raise RequestDataTooBig(f"The body may hold at most {self.limit} bytes.")
         return data
+
+
+SMALL_BODY_BYTES = 64 * 1024
+LARGE_BODIES_BYTES = 128 * 1024 * 1024
+"""What the parts of bodies beyond `SMALL_BODY_BYTES` may take of a process at once. Small bodies never wait."""
+
+
+class BodyMemory:
+    """The memory that large bodies share, from any thread: a stranger's megabytes must not end the process."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken = most, 0
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> None:
+        """Take bytes for a large body. Raises ServiceUnavailable when they are not there."""
+        with self._lock:
+            if self._taken + size > self._most:
+                raise ServiceUnavailable("Too many large requests are arriving at once. Try again.")
+            self._taken += size
+
+    def give_back(self, size: int) -> None:
+        """Give bytes back that were taken."""
+        with self._lock:
+            self._taken -= size
+
+    @contextmanager
+    def held_for(self, request: HttpRequest) -> Iterator[None]:
+        """Hold what the body of a request may take, for the time of the block. Raises ServiceUnavailable."""
+        # `bound` has seen to it that this is a number within the view's limit.
+        size = max(0, int(request.META.get("CONTENT_LENGTH") or 0) - SMALL_BODY_BYTES)
+        self.take(size)
+        try:
+            yield
+        finally:
+            self.give_back(size)
+
+
+large_bodies = BodyMemory(LARGE_BODIES_BYTES)
 
 
 WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]

@@ -74,6 +74,8 @@ upstream = Bulkhead(per_number=24, per_tenant=26, crowded=28, in_all=34)
 """Of a web process's 40 threads, those that may wait for the upstream."""
 endpoints = Bulkhead(per_number=1, per_tenant=2, crowded=3, in_all=4)
 """Those that may wait for customers' endpoints: pings and single replays."""
+large_batches = Bulkhead(per_number=1, per_tenant=2, crowded=3, in_all=6)
+"""Those that may read and store batches of more than 1 MiB, and up to 32 MiB."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -154,6 +154,18 @@ def test_a_connection_is_kept_and_serves_the_next_request(address: tuple[str, in
             assert session.post(f"{url}/v1/api-keys", json={"name": "x"}, timeout=10).status_code == 401
 
 
+def test_a_body_that_is_cut_into_dust_is_refused_early(address: tuple[str, int]) -> None:
+    """A stranger's megabyte in chunks of one byte would hold the interpreter for two seconds."""
+    head = b"POST /upstream/webhook HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(address, timeout=20) as connection:
+        connection.sendall(head + b"1\r\nx\r\n" * 1100)
+        # The body has no end yet: what is answered was judged by its beginning.
+        assert connection.recv(64).startswith(b"HTTP/1.1 400 ")
+    with socket.create_connection(address, timeout=20) as connection:
+        connection.sendall(head + (b"1\r\nx\r\n" * 900 + b"40\r\n%b\r\n" % (b"x" * 64) * 2000) + b"0\r\n\r\n")
+        assert connection.recv(64).startswith(b"HTTP/1.1 401 ")
+
+
 def test_a_body_in_chunks_arrives(address: tuple[str, int], key: api_keys.NewKey) -> None:
     url = f"http://{address[0]}:{address[1]}/v1/api-keys"
     headers = {"Authorization": f"Bearer {key.key}", "Content-Type": "application/json"}

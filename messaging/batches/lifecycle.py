@@ -4,52 +4,47 @@ A batch is stored with its items in one transaction, each item as the bytes that
 runner (`runner.py`) is woken after the commit; should that be lost, beat finds the batch within seconds.
 """
 
-from typing import Any
+from collections.abc import Iterable
 from uuid import UUID
 
 import structlog
 from django.db import IntegrityError, connection, transaction
 
 from gateway import ids
-from gateway.api.errors import Conflict, InvalidRequest, NotFound
+from gateway.api.errors import Conflict, NotFound
 from gateway.task_queue import enqueue
-from messaging import sending, upstream_body
+from messaging import sending
+from messaging.batches import body as batch_body
 from messaging.batches import lease
 from messaging.models import Batch
 from messaging.pacing import rate_of
 
 log = structlog.get_logger(__name__)
 
-MAX_MESSAGES = 10_000
-SHOWN_PROBLEMS = 20
-LONGEST_CLIENT_REF = 255
 
-
-def create(*, tenant_id: UUID, environment: str, raw: bytes, body: dict[str, Any]) -> tuple[Batch, bool]:
+def create(*, tenant_id: UUID, environment: str, raw: bytes) -> tuple[Batch, bool]:
     """Store a batch, or find the one that has its client_ref already; the second value says whether it is new.
 
     Raises InvalidRequest (nothing is queued) or NumberNotConnected.
     """
-    from_ = upstream_body.check_sender(body)
-    client_ref = _client_ref(body)
-    _check_messages(body.get("messages"))
+    body = batch_body.read(raw)
+    from_, client_ref = body.sender, body.reference
     if client_ref is not None and (known := _known(tenant_id, environment, client_ref)):
         return known, False
     number = sending.resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
-    _check_item_senders(body["messages"], {from_, number.phone_number_id, number.digits, f"+{number.digits}"})
-    items = upstream_body.outgoing_of_batch(raw)
+    body.check_item_senders({from_, number.phone_number_id, number.digits, f"+{number.digits}"})
     batch = Batch(
         tenant_id=tenant_id,
         environment=environment,
         phone_number_id=number.phone_number_id,
         client_ref=client_ref,
-        total=len(items),
+        total=len(body.messages),
         rate_per_sec=rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
     )
     try:
         with transaction.atomic():
             batch.save(force_insert=True)
-            _store_items(batch, items)
+            _store_items(batch, batch_body.outgoing(raw, body))
             transaction.on_commit(wake, robust=True)
     except IntegrityError:
         # Another request stored a batch with this client_ref meanwhile.
@@ -113,54 +108,6 @@ def wake() -> None:
     enqueue("messaging.tasks.run_batches", expires=5)
 
 
-def _client_ref(body: dict[str, Any]) -> str | None:
-    value = body.get("client_ref")
-    if value is not None and not (
-        isinstance(value, str) and 1 <= len(value) <= LONGEST_CLIENT_REF and "\0" not in value
-    ):
-        raise InvalidRequest.of(client_ref=f"Must be a text of 1 to {LONGEST_CLIENT_REF} characters.")
-    return value
-
-
-def _check_messages(messages: Any) -> None:
-    if not isinstance(messages, list) or not messages:
-        raise InvalidRequest.of(messages="Required: an array of 1 to 10,000 messages.")
-    if len(messages) > MAX_MESSAGES:
-        raise InvalidRequest.of(messages=f"At most {MAX_MESSAGES} messages fit into a batch.")
-    problems: dict[int, dict[str, list[str]]] = {}
-    for idx, message in enumerate(messages):
-        place = f"messages[{idx}]"
-        if not isinstance(message, dict):
-            problems[idx] = {place: ["Must be an object."]}
-        elif missing := upstream_body.missing_of_message(message):
-            problems[idx] = {f"{place}.{field}": [what] for field, what in missing.items()}
-        if len(problems) == SHOWN_PROBLEMS:
-            break
-    _refuse(problems)
-
-
-def _check_item_senders(messages: list[dict[str, Any]], own: set[str]) -> None:
-    """An item may repeat the batch's `from`; another number would be ignored, so it is refused."""
-    problems: dict[int, dict[str, list[str]]] = {}
-    for idx, message in enumerate(messages):
-        sender = message.get("from", "")
-        if "from" in message and not (isinstance(sender, str) and sender.strip() in own):
-            problems[idx] = {f"messages[{idx}].from": ["A batch is sent from one number: leave it out."]}
-            if len(problems) == SHOWN_PROBLEMS:
-                break
-    _refuse(problems)
-
-
-def _refuse(problems: dict[int, dict[str, list[str]]]) -> None:
-    """Raise InvalidRequest that names the items' problems, if there are any."""
-    if problems:
-        fields = {name: what for found in problems.values() for name, what in found.items()}
-        raise InvalidRequest(
-            f"Some messages are not valid: nothing was queued. The first {SHOWN_PROBLEMS} are named.",
-            details={"fields": fields, "indexes": list(problems)},
-        )
-
-
 def _known(tenant_id: UUID, environment: str, client_ref: str) -> Batch | None:
     """The tenant's batch with a client_ref. Raises Conflict when it is in the other environment."""
     batch = Batch.objects.for_tenant(tenant_id).filter(client_ref=client_ref).first()
@@ -169,7 +116,7 @@ def _known(tenant_id: UUID, environment: str, client_ref: str) -> Batch | None:
     return batch
 
 
-def _store_items(batch: Batch, items: list[bytes]) -> None:
+def _store_items(batch: Batch, items: Iterable[bytes]) -> None:
     with (
         connection.cursor() as cursor,
         cursor.copy(
@@ -177,5 +124,5 @@ def _store_items(batch: Batch, items: list[bytes]) -> None:
         ) as copy,
     ):
         copy.set_types(["uuid", "int4", "varchar", "bytea"])
-        for idx, body in enumerate(items):
-            copy.write_row((batch.id, idx, "pending", body))
+        for idx, item in enumerate(items):
+            copy.write_row((batch.id, idx, "pending", item))

@@ -1,15 +1,19 @@
 """`/v1/messages/batch*` (specification 4)."""
 
+from contextlib import nullcontext
+from typing import cast
+
+from django.conf import settings
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
-from gateway.api import query
+from gateway.api import in_flight, query
 from gateway.api.authentication import caller_of, tenant_of
-from gateway.api.bodies import limited_by
-from gateway.api.json import object_of
+from gateway.api.bodies import large_bodies, limited_by
+from gateway.api.json import UnreadJSON
 from gateway.api.pagination import NewestFirst
 from gateway.api.viewsets import DeclaredQuery
 from messaging.batches import lifecycle
@@ -28,6 +32,7 @@ class InOrder(NewestFirst):
 class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     """Up to 10,000 messages that go out at the number's pace."""
 
+    parser_classes = [UnreadJSON]
     pagination_class = InOrder
 
     @extend_schema(
@@ -39,13 +44,15 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         responses={202: BatchOut, 200: BatchOut},
     )
     def create(self, request: Request) -> Response:
-        raw = request._request.body
-        batch, new = lifecycle.create(
-            tenant_id=tenant_of(request).id,
-            environment=caller_of(request).effective_environment,
-            raw=raw,
-            body=object_of(request),
-        )
+        tenant_id = tenant_of(request).id
+        is_large = int(request.META.get("CONTENT_LENGTH") or 0) > settings.MAX_BODY_BYTES
+        place = in_flight.large_batches.held(tenant_id) if is_large else nullcontext()
+        with place, large_bodies.held_for(request._request):
+            batch, new = lifecycle.create(
+                tenant_id=tenant_id,
+                environment=caller_of(request).effective_environment,
+                raw=cast("bytes", request.data or b"{}"),
+            )
         return Response(BatchOut(batch).data, status=202 if new else 200)
 
     @extend_schema(

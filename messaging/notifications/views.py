@@ -3,7 +3,7 @@
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from gateway.api.bodies import limited_by
+from gateway.api.bodies import large_bodies, limited_by
 from gateway.api.errors import MethodNotAllowed, answering_errors
 from messaging.notifications import app_secrets, incoming
 
@@ -17,7 +17,9 @@ def webhook(request: HttpRequest) -> HttpResponse:
         return HttpResponse(app_secrets.challenge(request.GET.dict()), content_type="text/plain")
     if request.method != "POST":
         raise MethodNotAllowed
-    body = request.body
-    environments = app_secrets.signing_environments(body, request.headers.get("X-Hub-Signature-256"))
-    incoming.accept(body, environments=environments)
+    # Anybody may send this much, and only the whole body can be judged.
+    with large_bodies.held_for(request):
+        body = request.body
+        environments = app_secrets.signing_environments(body, request.headers.get("X-Hub-Signature-256"))
+        incoming.accept(body, environments=environments)
     return HttpResponse(b"", content_type="text/plain")

@@ -117,10 +117,8 @@ def test_every_item_is_sent_once_as_it_was_written_and_the_batch_completes(
     sent = Counter(row["body"] for row in received(simulator, fast))
     product = '{"messaging_product":"whatsapp",'
     assert sent == Counter(
-        # The callers' own bytes, each member's value as it was written.
-        product
-        + ",".join(f'"{name}":{json.dumps(value)}' for name, value in message(1000 + place).items())
-        + "}"
+        # The callers' own bytes, as they were written.
+        product + json.dumps(message(1000 + place))[1:]
         for place in range(300)
     )
 

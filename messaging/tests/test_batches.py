@@ -2,12 +2,18 @@
 
 import threading
 import time
+import tracemalloc
 from typing import Any
 
 import orjson
 import pytest
 
 from gateway import ids
+from gateway.api import in_flight
+from gateway.api.bodies import BodyMemory
+from gateway.api.in_flight import Bulkhead
+from gateway.settings import MAX_BODY_BYTES
+from messaging.batches import views
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
@@ -81,7 +87,7 @@ def test_an_item_is_the_callers_bytes_less_from(api: Api, number: PhoneNumber) -
     assert api.post(PATH, raw.encode()).status_code == 202
     assert [bytes(item.body).decode() for item in BatchItem.objects.order_by("idx")] == [
         '{"messaging_product":"whatsapp","type":"text","to":"+919812345678","text":{"body":"caf\\u00e9 ☕ 1.0"}}',
-        '{"to":"1","type":"location","location":{"latitude":28.610,"longitude":7.72e1},'
+        '{"to":"1","type":"location","location":{"latitude":28.610,"longitude":7.72e1}, '
         '"messaging_product":"whatsapp"}',
     ]
 
@@ -123,13 +129,112 @@ def test_more_than_ten_thousand_are_refused(api: Api, number: PhoneNumber) -> No
 
 
 def test_the_first_twenty_bad_items_are_named_and_nothing_is_queued(api: Api, number: PhoneNumber) -> None:
-    bad = [*messages(2), 5, None, {"to": "1"}, *[{"type": "text"}] * 30]
+    bad = [*messages(2), {}, {"to": 5}, {"to": "1"}, *[{"type": "text"}] * 30]
     error = assert_error(
         api.post(PATH, {"from": number.phone_number_id, "messages": bad}), 400, "invalid_request"
     )
     assert error["details"]["indexes"] == list(range(2, 22))
-    assert {"messages[2]", "messages[4].type", "messages[21].to"} <= set(error["details"]["fields"])
+    assert {"messages[2].to", "messages[4].type", "messages[21].to"} <= set(error["details"]["fields"])
     assert not Batch.objects.exists()
+
+
+@pytest.mark.parametrize("item", [5, None, "text", [], [{}], True])
+def test_an_item_that_is_no_object_is_named_and_nothing_after_it_is_read(
+    api: Api, number: PhoneNumber, item: object
+) -> None:
+    body = {"from": number.phone_number_id, "messages": [*messages(1), {"to": "1"}, item, {}]}
+    error = assert_error(api.post(PATH, body), 400, "invalid_request")
+    assert error["details"]["fields"]["messages[2]"] == ["Must be an object."]
+    assert error["details"]["indexes"] == [1, 2]
+    assert not Batch.objects.exists()
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"5", b'"text"', b"null", b"{", b"", b'{"messages":[{]}', b"\xff"])
+def test_a_body_that_is_no_object_is_400(api: Api, number: PhoneNumber, raw: bytes) -> None:
+    assert_error(api.post(PATH, raw), 400, "invalid_request")
+
+
+MILLION = 1_000_000
+MANY = {
+    "items": b"%b,%b" % (b"{}", b",".join([b"{}"] * MILLION)),
+    "items that are no objects": b",".join([b"0"] * MILLION),
+    "items of arrays": b",".join([b"[]"] * MILLION),
+    "objects in an item": b'{"to":"1","type":"t","x":[%b]}' % b",".join([b"{}"] * MILLION),
+    "objects in many items": b",".join(
+        [b'{"to":"1","type":"t","x":[%b]}' % b",".join([b"{}"] * 110)] * 9_500
+    ),
+    "members of an item with a from": b'{"to":"1","type":"t","from":"NUMBER",%b}'
+    % b",".join(b'"%x":1' % place for place in range(MILLION)),
+}
+
+
+@pytest.mark.parametrize("many", MANY)
+def test_a_body_of_a_million_values_is_refused_before_they_are_built(
+    api: Api, number: PhoneNumber, many: str
+) -> None:
+    raw = b'{"from":"NUMBER","messages":[%b]}' % MANY[many]
+    raw = raw.replace(b"NUMBER", number.phone_number_id.encode())
+    api.post(PATH, b"{}")
+    tracemalloc.start()
+    try:
+        answer = api.post(PATH, raw)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert_error(answer, 400, "invalid_request")
+    # The client's copy of the body, the server's, and one of the item; a million objects would take 64 MB and more.
+    assert peak < 4 * len(raw) + 4_000_000, f"{peak:,} bytes for a body of {len(raw):,}"
+    assert not BatchItem.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        b'"x":[%b]' % b",".join([b"0"] * 500_000),
+        b'"x":{%b}' % b",".join(b'"%x":1' % place for place in range(100_000)),
+    ],
+)
+def test_what_the_upstream_may_judge_is_taken_as_it_was_written(
+    api: Api, number: PhoneNumber, extra: bytes
+) -> None:
+    item = b'{"to":"1","type":"text",%b}' % extra
+    raw = b'{"from":"%b","messages":[%b]}' % (number.phone_number_id.encode(), item)
+    assert api.post(PATH, raw).status_code == 202
+    assert bytes(BatchItem.objects.get().body) == b'{"messaging_product":"whatsapp",' + item[1:]
+
+
+@pytest.mark.parametrize(
+    ("extra", "status"),
+    [
+        (b'"x":%b' % (b"[" * 199 + b"]" * 199), 202),
+        (b'"x":%b' % (b"[" * 200 + b"]" * 200), 400),
+        (b'"x":%b' % (b"[" * 5000 + b"]" * 5000), 400),
+        (b'"x":"%b"' % (b"x" * MAX_BODY_BYTES), 400),
+        (b'"x":"\xff"', 400),
+        (b'"\xff":1', 400),
+        (b'"x":"\\q"', 400),
+        (b'"x":01', 400),
+    ],
+)
+def test_an_item_is_json_and_not_nested_too_deep(
+    api: Api, number: PhoneNumber, extra: bytes, status: int
+) -> None:
+    item = b'{"to":"1","type":"text",%b}' % extra
+    raw = b'{"from":"%b","messages":[%b]}' % (number.phone_number_id.encode(), item)
+    assert api.post(PATH, raw).status_code == status
+    assert BatchItem.objects.count() == (status == 202)
+
+
+def test_one_business_may_store_a_few_large_batches_at_once(
+    api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Bulkhead(per_number=1, per_tenant=0, crowded=1, in_all=1)
+    monkeypatch.setattr(in_flight, "large_batches", full)
+    assert_error(api.post(PATH, b" " * (MAX_BODY_BYTES + 1)), 429, "too_many_in_flight")
+    assert_error(api.post(PATH, b" " * MAX_BODY_BYTES), 400, "invalid_request")
+    monkeypatch.undo()
+    monkeypatch.setattr(views, "large_bodies", BodyMemory(0))
+    assert_error(api.post(PATH, b" " * 70_000), 503, "service_unavailable")
 
 
 @pytest.mark.parametrize("sender", ["+919999999999", "", 5, None, ["x"]])

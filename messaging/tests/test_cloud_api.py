@@ -20,7 +20,7 @@ from messaging.tests.conftest import connected_number
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import api_keys
 from tenants.models import Tenant
-from tests.fixtures import Api
+from tests.fixtures import Api, UnreadableBody
 from tests.receiver import Receiver
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks import endpoints
@@ -125,15 +125,6 @@ class TestAdmission:
         answer = api.request(method, f"/v25.0/{node}/{edge}", TEXT if edge == "messages" else None)
         error = error_of(answer, 429, 130429)
         assert (error["error_data"]["gateway_code"], answer["Retry-After"]) == ("too_many_in_flight", "1")
-
-
-class UnreadableBody:
-    """A body that nobody may read."""
-
-    def read(self, *_: Any) -> bytes:
-        raise AssertionError("the body was read before its caller was judged")
-
-    readline = read
 
 
 class TestMessages:

@@ -118,7 +118,7 @@ def batch(tenant: Tenant, number: PhoneNumber) -> Batch:
         "client_ref": "november",
         "messages": [{"to": "+919812345678", "type": "text", "text": {"body": "Hi"}}],
     }
-    made, _ = lifecycle.create(tenant_id=tenant.id, environment="live", raw=orjson.dumps(body), body=body)
+    made, _ = lifecycle.create(tenant_id=tenant.id, environment="live", raw=orjson.dumps(body))
     return made
 
 

@@ -10,8 +10,10 @@ from django.db import OperationalError, connection, connections
 from django.test import Client
 from pytest_django import Settings
 
+from gateway.api.bodies import BodyMemory
 from gateway.upstream.tests.notifications import BODIES, at_path
 from messaging.models import KeptNotification
+from messaging.notifications import views
 from messaging.tests.incoming import (
     delivered,
     envelopes_of,
@@ -24,7 +26,7 @@ from messaging.tests.incoming import (
 )
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
-from tests.fixtures import assert_error
+from tests.fixtures import UnreadableBody, assert_error
 from webhooks.models import Delivery, Endpoint, Event, EventKey, EventPayload
 
 WABA, NUMBER = "100200300400500", "200300400500600"
@@ -323,6 +325,18 @@ class TestMalformed:
         body = notification((WABA, [text_change(NUMBER, "wamid.\0", body="\0 \ud800")]))
         assert post(body).status_code == 200
         assert body in delivered(events_of(tenant)[0])
+
+    def test_large_unsigned_bodies_share_a_bound_and_small_ones_pass(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        memory = BodyMemory(100_000)
+        monkeypatch.setattr(views, "large_bodies", memory)
+        unread: Any = {"wsgi.input": UnreadableBody(), "CONTENT_LENGTH": "200000"}
+        answer = Client().post("/upstream/webhook", b"", content_type="application/json", **unread)
+        assert_error(answer, 503, "service_unavailable")
+        assert_error(post(b"x" * 60_000, secret="wrong"), 401, "unauthorized")
+        assert_error(post(b"x" * 150_000, secret="wrong"), 401, "unauthorized")
+        assert not memory._taken
 
     def test_413_over_16_mebibytes(self, settings: Settings) -> None:
         settings.MAX_NOTIFICATION_BYTES = 1000

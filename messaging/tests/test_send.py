@@ -12,6 +12,7 @@ import pytest
 
 from gateway.clock import now
 from messaging import idempotency, upstream_body
+from messaging.batches import body as batch_body
 from messaging.models import IdempotencyRecord
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
@@ -294,7 +295,10 @@ def test_bodies_that_differ_in_any_value_are_different(first: str, second: str) 
 )
 def test_values_reach_the_upstream_as_they_were_written(body: bytes, sent: bytes) -> None:
     assert upstream_body.outgoing(body) == sent
-    assert upstream_body.outgoing_of_batch(b'{"messages":[%b,%b]}' % (body, body)) == [sent, sent]
+    item = body[:-1] + b',"to":"1","type":"text"}'
+    raw = b'{"messages":[%b,%b]}' % (item, item)
+    (first, second) = batch_body.outgoing(raw, batch_body.read(raw))
+    assert first == second == upstream_body.outgoing(item)
 
 
 def test_the_order_of_members_and_blanks_do_not_count() -> None:
@@ -316,6 +320,15 @@ def test_what_is_nested_too_deep_is_refused_before_anything_is_sent(
     assert_error(answer, 400, "invalid_request")
     for node in (number.phone_number_id, number.account.waba_id):
         assert simulator.control("GET", f"requests?node={node}")["data"] == []
+
+
+@pytest.mark.parametrize("own_key", [None, "k"])
+def test_a_body_of_too_many_objects_is_refused_before_anything_is_built_of_it(
+    api: Api, number: PhoneNumber, own_key: str | None
+) -> None:
+    raw = orjson.dumps(text(number))[:-1] + b',"x":[%b]}' % b",".join([b"{}"] * 100_000)
+    answer = api.post("/v1/messages", raw, **({"Idempotency_Key": own_key} if own_key else {}))
+    assert "100,000 arrays and objects" in assert_error(answer, 400, "invalid_request")["message"]
 
 
 def test_the_deepest_body_that_is_taken_goes_all_the_way(

@@ -73,7 +73,7 @@ def create(tenant: Tenant, number: PhoneNumber, count: int) -> Batch:
             for place in range(count)
         ],
     }
-    batch, _ = lifecycle.create(tenant_id=tenant.id, environment="live", raw=orjson.dumps(body), body=body)
+    batch, _ = lifecycle.create(tenant_id=tenant.id, environment="live", raw=orjson.dumps(body))
     return batch
 
 

@@ -362,3 +362,10 @@ def test_more_objects_than_the_upstream_ever_sends_are_not_even_read() -> None:
         refused = normalise(body)
         assert refused.changes == ()
         assert (refused.error or "").startswith(f"more than {MOST_OBJECTS} objects")
+
+
+def test_what_only_the_exact_reader_could_read_is_bounded() -> None:
+    """Two million halves of surrogate pairs took a second; they are kept, not read."""
+    body = b'{"object":"whatsapp_business_account","entry":[{"x":"%b"}]}'
+    assert normalise(body % (rb"\ud800" * 100_001)).error == "the body is not JSON"
+    assert normalise(body % (rb"\ud83d\ude00" * 200_001)).error != "the body is not JSON"

@@ -1,0 +1,264 @@
+"""Hostile requests: what one caller, known or not, may send to cost a process more than its share.
+
+Each is a head and a body in parts, as it goes over the wire, with the statuses that are right answers to it.
+"""
+
+import hashlib
+import hmac
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+MIB = 1024 * 1024
+CLOSED = 0
+"""The connection was closed without an answer that could be read."""
+FORM = "application/x-www-form-urlencoded"
+PARTS = "multipart/form-data; boundary=b"
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """One request. `door` is the process that it goes to."""
+
+    what: str
+    door: str
+    statuses: frozenset[int]
+    head: bytes = field(repr=False)
+    body: bytes = field(repr=False, default=b"")
+    times: int = 1
+    """How often the body is sent."""
+    pause: float = 0.0
+    """Seconds between the bytes of a body that drips."""
+
+    def parts(self) -> Iterator[bytes]:
+        """What is sent, one piece after another."""
+        yield self.head
+        if self.pause:
+            yield from (bytes([byte]) for byte in self.body)
+        else:
+            yield from (self.body for _ in range(self.times))
+
+
+def requests(*, key: str, number: str, app_secret: str, csrf: str) -> Iterator[Hostile]:
+    """The table, with the credentials of one business; `csrf` is a public CSRF token of the log-in page.
+
+    One at a time: a body holds up to 100 MiB here too.
+    """
+    return itertools.chain(
+        _forms(csrf),
+        _uploads(key),
+        _batches(key, number),
+        messages(key, number),
+        _heads(),
+        _notifications(app_secret),
+    )
+
+
+def _forms(csrf: str) -> Iterator[Hostile]:
+    cookie = {"Cookie": f"csrftoken={csrf}", "Content-Type": FORM}
+    fields = b"csrfmiddlewaretoken=%b&" % csrf.encode()
+    yield _web("a form of 100 MiB to /login", "POST", "/login", {413}, MIB * b"x", times=100, **cookie)
+    yield _chunked("the same in chunks", "web", "/login", {413, 400, 403}, MIB * b"x", times=100, **cookie)
+    many = fields + b"a&" * (30 * 1024)
+    yield _web("a form of 30,000 fields", "POST", "/login", {400, 403}, many, **cookie)
+    parts = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 1200
+    yield _web(
+        "thousands of parts to /login",
+        "POST",
+        "/login",
+        {400, 403},
+        parts,
+        **{**cookie, "Content-Type": PARTS},
+    )
+    login = fields + b"login=nobody@example.com&password=" + b"x" * 60_000
+    yield _web("a password of 60,000 characters", "POST", "/login", {200, 403}, login, **cookie)
+    yield _web("a query of 4,000 parameters", "GET", f"/v1/numbers?{'a&' * 2000}", {400, 401, 414})
+
+
+def _uploads(key: str) -> Iterator[Hostile]:
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": PARTS}
+    part = b'--b\r\nContent-Disposition: form-data; name="%b"%b\r\n%b\r\n%b\r\n'
+    wrong = {400, 413}
+
+    def upload(what: str, body: bytes, statuses: set[int] = wrong, times: int = 1) -> Hostile:
+        return _web(what, "POST", "/v1/media", statuses, body, times=times, **headers)
+
+    tiny = (part % (b"a", b"", b"", b"")) * 20_000
+    yield upload("an upload of a million parts", tiny, times=50)
+    files = (part % (b"f", b'; filename="f"', b"", b"x")) * 15_000
+    yield upload("an upload of a million files", files, times=50)
+    yield upload("an upload with a field of 100 MiB", (part % (b"a", b"", b"", b"x" * 100 * MIB)))
+    yield upload("a part whose headers have 100 MiB", b"--b\r\nX: " + b"x" * (100 * MIB))
+    yield upload("100 MiB before the first part", b"-" * (100 * MIB))
+    encoded = part % (
+        b"file",
+        b'; filename="f"',
+        b"Content-Transfer-Encoding: base64\r\n",
+        b"\n" * (50 * MIB),
+    )
+    yield upload("a file of 50 MiB of blanks in base64", encoded + b"--b--\r\n")
+    whole = (part % (b"from", b"", b"", b"1")) + part % (b"file", b'; filename="f"', b"", b"x" * (100 * MIB))
+    yield upload("a file of 100 MiB for an unknown number", whole + b"--b--\r\n")
+
+
+def _batches(key: str, number: str) -> Iterator[Hostile]:
+    item = '{"to":"919812345678","type":"text","text":{"body":"%s"}}'
+    most = 32 * MIB - 200
+
+    def batch(what: str, items: bytes, statuses: set[int] | None = None) -> Hostile:
+        body = b'{"from":"%b","messages":[%b]}' % (number.encode(), items)
+        return _json(f"a batch of {what}", "web", "/v1/messages/batch", statuses or {400}, body, key)
+
+    yield batch("11 million empty objects", b",".join([b"{}"] * (most // 3)))
+    yield batch("16 million zeros", b",".join([b"0"] * (most // 2)))
+    yield batch("11 million empty arrays", b",".join([b"[]"] * (most // 3)))
+    yield batch(
+        "one item with 11 million objects",
+        b'{"to":"1","type":"t","x":[%b]}' % b",".join([b"{}"] * (most // 3 - 20)),
+    )
+    members = b",".join(b'"%x":1' % place for place in range(2_500_000))
+    yield batch("one item with 2.5 million members", b'{"to":"1","type":"t",%b}' % members)
+    yield batch("the same with a from", b'{"to":"1","type":"t","from":"%b",%b}' % (number.encode(), members))
+    fill = b'{"to":"1","type":"t","from":"%b",%b}' % (
+        number.encode(),
+        b",".join(b'"%x":1' % place for place in range(49)),
+    )
+    yield batch("10,000 items of 49 members and a from", b",".join([fill] * 10_000), {202, 400})
+    yield batch(
+        "200 items nested 5,000 deep", b",".join([b"{" + b'"a":' + b"[" * 5000 + b"]" * 5000 + b"}"] * 200)
+    )
+    text = (item % ("hello, " * 450)).encode()
+    yield batch("10,000 texts, 32 MiB", b",".join([text] * 10_000), {202})
+
+
+def messages(key: str, number: str) -> Iterator[Hostile]:
+    """Single messages of a business, to both doors."""
+    begin = b'{"from":"%b","to":"1","type":"text",' % number.encode()
+    bodies = {
+        "1 MiB of empty objects": b'"x":[%b]}' % b",".join([b"{}"] * 340_000),
+        "1 MiB of members": b",".join(b'"%x":1' % place for place in range(100_000)) + b"}",
+        "500,000 levels": b'"x":' + b"[" * 500_000 + b"]" * 500_000 + b"}",
+        "a number of 500,000 digits": b'"x":' + b"9" * 500_000 + b"}",
+    }
+    for door in ("web", "edge"):
+        for name, rest in bodies.items():
+            for own_key in ({}, {"Idempotency-Key": f"{door}-{len(rest)}"}):
+                what = f"a message of {name}{' with a key' * bool(own_key)}"
+                statuses = {200, 400, 502}
+                yield _json(what, door, "/v1/messages", statuses, begin + rest, key, **own_key)
+        drip = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        yield _request(
+            "a body that drips", door, "POST", "/v1/messages", {408, 400, CLOSED}, b"x" * 200, drip, pause=0.1
+        )
+
+
+def _heads() -> Iterator[Hostile]:
+    many = {f"X-{place}": "y" for place in range(2000)}
+    for door in ("web", "edge"):
+        refused = {400, 404, 414, 431, CLOSED}
+        yield _request("2,000 headers", door, "GET", "/v1/health/live", refused | {200}, b"", many)
+        yield _request("a path of 1 MiB", door, "GET", "/" + "a" * MIB, refused, b"", {})
+        yield _request(
+            "a header of 100 MiB", door, "GET", "/v1/health/live", refused, b"", {"X-Long": "y" * (100 * MIB)}
+        )
+        one = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        yield Hostile("1,000 requests on a connection at once", door, frozenset({200}), one * 1000)
+        head = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\nX-Drip: "
+        yield Hostile("headers that drip", door, frozenset({408}), head, b"x" * 200, pause=0.1)
+
+
+def _notifications(app_secret: str) -> Iterator[Hostile]:
+    notification = b'{"object":"whatsapp_business_account","entry":[%b]}'
+    entry = b'{"id":"1","changes":[{"field":"messages","value":{"messages":[%b]}}]}'
+    message = b'{"from":"919812345678","id":"wamid.%07d","timestamp":"1793500000","type":"text","text":{"body":"hi"}}'
+    items = b",".join(message % place for place in range(100_000))
+    bodies = {
+        "100,000 messages": notification % (entry % items),
+        "1,000 messages": notification % (entry % b",".join(message % place for place in range(1000))),
+        "100,000 entries": notification % b",".join([b"{}"] * 100_000),
+        "16 MiB of empty arrays": notification % (entry % b",".join([b"[]"] * (5 * MIB))),
+        "a million levels": b'{"object":' + b"[" * MIB + b"]" * MIB + b"}",
+        "a number of 10 million digits": b'{"object":' + b"9" * (10 * MIB) + b"}",
+        "16 MiB of escapes": notification % (entry % (b'{"x":"' + b"\\ud800" * (2 * MIB) + b'"}')),
+    }
+    for door in ("web", "edge"):
+        for name, body in bodies.items():
+            digest = hmac.new(app_secret.encode(), body, hashlib.sha256).hexdigest()
+            signed = {"X-Hub-Signature-256": f"sha256={digest}", "Content-Type": "application/json"}
+            yield _request(
+                f"a signed notification of {name}", door, "POST", "/upstream/webhook", {200}, body, signed
+            )
+        unsigned = {"X-Hub-Signature-256": f"sha256={'0' * 64}", "Content-Type": "application/json"}
+        yield _request(
+            "16 MiB that nobody signed", door, "POST", "/upstream/webhook", {401}, b"x" * (16 * MIB), unsigned
+        )
+        small = b"1\r\nx\r\n" * 300_000 + b"0\r\n\r\n"
+        yield _chunked(
+            "300,000 chunks of one byte",
+            door,
+            "/upstream/webhook",
+            {400, 431, CLOSED},
+            small,
+            is_framed=True,
+        )
+
+
+def _web(
+    what: str,
+    method: str,
+    path: str,
+    statuses: set[int],
+    body: bytes = b"",
+    *,
+    times: int = 1,
+    **headers: str,
+) -> Hostile:
+    return _request(what, "web", method, path, statuses, body, headers, times=times)
+
+
+def _json(
+    what: str, door: str, path: str, statuses: set[int], body: bytes, key: str, **headers: str
+) -> Hostile:
+    named = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", **headers}
+    return _request(what, door, "POST", path, statuses, body, named)
+
+
+def _request(
+    what: str,
+    door: str,
+    method: str,
+    path: str,
+    statuses: set[int],
+    body: bytes,
+    headers: dict[str, str],
+    *,
+    times: int = 1,
+    pause: float = 0.0,
+) -> Hostile:
+    sized = {"Content-Length": str(len(body) * times)} if body else {}
+    return Hostile(what, door, frozenset(statuses), _head(method, path, headers | sized), body, times, pause)
+
+
+def _chunked(
+    what: str,
+    door: str,
+    path: str,
+    statuses: set[int],
+    body: bytes,
+    *,
+    times: int = 1,
+    is_framed: bool = False,
+    **headers: str,
+) -> Hostile:
+    chunk = body if is_framed else b"%x\r\n%b\r\n" % (len(body), body)
+    head = _head("POST", path, {**headers, "Transfer-Encoding": "chunked"})
+    return Hostile(what, door, frozenset(statuses), head, chunk, times)
+
+
+def _head(method: str, path: str, headers: dict[str, str]) -> bytes:
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        "Host: localhost",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()

@@ -1,0 +1,74 @@
+"""The table of hostile requests against running processes: each gets a right answer, and then all are served.
+
+What each costs is measured by the benchmark `hostile`. The short form asks with single messages alone.
+"""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from django.conf import settings
+
+from benchmarks import hostile, hostile_requests
+from gateway.local_run import local_ports
+from messaging.tests.conftest import connected_number
+from tenants import api_keys
+from tenants.models import Tenant
+from tests.faults.service import LONG, Service, database_url
+from tests.simulated import RunningSimulator, _simulator_process, simulator
+
+__all__ = ["_simulator_process", "simulator"]
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
+
+
+@pytest.fixture
+def service(tmp_path: Path, simulator: RunningSimulator) -> Iterator[Service]:
+    service = Service(
+        tmp_path,
+        DATABASE_URL=database_url(),
+        META_GRAPH_URL=simulator.url,
+        DATA_DIR=str(tmp_path / "data"),
+        API_RATE_BURST="10000",
+    )
+    yield service
+    service.close()
+
+
+def test_each_hostile_request_has_its_answer_and_leaves_the_processes_well(
+    service: Service, simulator: RunningSimulator
+) -> None:
+    tenant = Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE)
+    number = connected_number(tenant, simulator.account())
+    key = api_keys.create(name="server", environment="live", tenant=tenant).key
+    addresses = {"web": service.web(workers=1)[0], "edge": _edge(service)}
+    table = hostile_requests.messages(key, number.phone_number_id)
+    if LONG:
+        table = hostile_requests.requests(
+            key=key,
+            number=number.phone_number_id,
+            app_secret=settings.META_APP_SECRET,
+            csrf=hostile.csrf_token(addresses["web"]),
+        )
+    wrong = {}
+    for each in table:
+        if each.pause and not LONG:
+            continue
+        cost = hostile.cost_of(each, addresses[each.door], [])
+        if cost.status not in each.statuses:
+            wrong[f"{each.door}: {each.what}"] = cost.status
+    assert not wrong
+    for address in addresses.values():
+        assert requests.get(f"{address}/v1/health", timeout=10).status_code == 200
+    service.assert_well()
+
+
+def _edge(service: Service) -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    service.start("edge", f"--port={port}")
+    local_ports.wait_for_answer(port, "/v1/health", seconds=60, check_alive=lambda: None)
+    return f"http://127.0.0.1:{port}"
