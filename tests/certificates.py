@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -10,15 +11,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def self_signed(directory: Path, *, alternative_names: bool = True) -> Path:
-    """A file with a self-signed certificate for 127.0.0.1 and receiver.test, and its key.
+def self_signed(
+    directory: Path, *, alternative_names: bool = True, names: Sequence[str] = ("receiver.test",)
+) -> Path:
+    """A file with a self-signed certificate for 127.0.0.1 and the names, and its key.
 
     Without `alternative_names` it names receiver.test in its subject alone.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "receiver.test")])
     now = datetime.datetime.now(datetime.UTC)
-    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("receiver.test")]
+    covered = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), *map(x509.DNSName, names)]
     builder = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -30,7 +33,7 @@ def self_signed(directory: Path, *, alternative_names: bool = True) -> Path:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     )
     if alternative_names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName(covered), critical=False)
     signed = builder.sign(key, hashes.SHA256())
     path = directory / "receiver.pem"
     path.write_bytes(

@@ -99,7 +99,10 @@ class NodeView(GraphView):
         if verdict.ok and request.method != "GET" and "template" in f"{found.kind} {edge}":
             mirror.reread_soon(found.account)
         response = passed_through(answer, verdict)
-        response.content = _without_token(answer, response.content, found.account.access_token, request)
+        content = _without_token(answer, response.content, found.account.access_token, request)
+        if verdict.ok and found.kind == "number" and b'"webhook_configuration"' in content:
+            content = _with_own_callbacks(content, request, found)
+        response.content = content
         return response
 
 
@@ -254,8 +257,25 @@ def _without_token(answer: GraphAnswer, content: bytes, token: str, request: Req
         body = json.loads(content)
         for direction in {"next", "previous"} & paging.keys():
             body["paging"][direction] = _link(request, str(paging[direction]))
-        content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        content = _compact(body)
     return content.replace(token.encode(), b"") if token else content
+
+
+def _compact(body: Any) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _with_own_callbacks(content: bytes, request: Request, found: Node) -> bytes:
+    """A number's `webhook_configuration` with the tenant's callbacks in the place of the gateway's own at Meta."""
+    body = json.loads(content)
+    if not isinstance(body, dict) or "webhook_configuration" not in body:
+        return content
+    callbacks = {
+        "whatsapp_business_account": _callback(request, found.account.waba_id).endpoint(),
+        "phone_number": _callback(request, found.id, is_number=True).endpoint(),
+    }
+    body["webhook_configuration"] = {name: each.url for name, each in callbacks.items() if each is not None}
+    return _compact(body)
 
 
 def _link(request: Request, upstream_url: str) -> str:

@@ -441,11 +441,17 @@ class TestCallbacks:
         assert api.post(path, override).status_code == 200
         (app,) = api.get(path).json()["data"]
         assert app["override_callback_uri"] == receiver.url
+        number_path = f"/v25.0/{number.phone_number_id}?fields=webhook_configuration"
+        assert api.get(number_path).json()["webhook_configuration"] == {
+            "whatsapp_business_account": receiver.url
+        }
         assert api.post(path).json() == {"success": True}
         assert Endpoint.objects.filter(format="meta").exists(), "repairing a subscription takes nothing away"
         assert api.delete(path).json() == {"success": True}
         node = f"/v25.0/{number.phone_number_id}"
         assert api.post(node, {"webhook_configuration": override}).status_code == 200
+        shown = api.get(f"{node}?fields=webhook_configuration").json()["webhook_configuration"]
+        assert shown == {"phone_number": receiver.url}
         empty = {"webhook_configuration": {"override_callback_uri": "", "verify_token": ""}}
         assert [api.post(node, empty).json() for _ in range(2)] == [{"success": True}] * 2
         assert not Endpoint.objects.filter(format="meta").exists()

