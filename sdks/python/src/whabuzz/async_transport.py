@@ -1,0 +1,174 @@
+"""Sending calls and reading their answers, asynchronously: JSON, pages of lists, and files as streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import httpx
+
+from whabuzz.calls import Call, Repeats
+from whabuzz.errors import NoAnswer, error_of
+from whabuzz.transport import NOT_SENT, json_of, path_of
+
+Item = TypeVar("Item")
+
+
+class AsyncTransport:
+    """Sends calls with the credentials of one client."""
+
+    def __init__(self, http: httpx.AsyncClient, headers: dict[str, str], repeats: Repeats) -> None:
+        self.http = http
+        self._headers = headers
+        self._repeats = repeats
+
+    async def send(self, call: Call, *, stream: bool = False) -> httpx.Response:
+        """A successful answer. Raises APIError for any other, NoAnswer when none came."""
+        tries = 0
+        headers = {**self._headers, **call.headers()}
+        while True:
+            tries += 1
+            request = self.http.build_request(
+                call.method, call.path, params=call.parameters(), headers=headers, **call.content()
+            )
+            try:
+                try:
+                    answer = await self.http.send(request, stream=stream)
+                finally:
+                    call.done()
+            except httpx.TransportError as failure:
+                wait = self._repeats.wait_after_failure(
+                    call, tries, was_sent=not isinstance(failure, NOT_SENT)
+                )
+                if wait is None:
+                    raise NoAnswer(
+                        f"{call.method} {call.path}: {type(failure).__name__}: {failure}"
+                    ) from failure
+            else:
+                if answer.is_success:
+                    return answer
+                await answer.aread()
+                await answer.aclose()
+                error = error_of(
+                    answer.status_code, json_of(answer), answer.headers.get("x-service-request-id")
+                )
+                wait = self._repeats.wait_after_answer(call, tries, error.status, error.code, answer.headers)
+                if wait is None:
+                    raise error
+            await asyncio.sleep(wait)
+
+
+class AsyncResource:
+    """A group of operations."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    def _path(self, template: str, **values: str) -> str:
+        return path_of(template, values)
+
+    async def _json(self, call: Call) -> Any:
+        return (await self._transport.send(call)).json()
+
+    async def _nothing(self, call: Call) -> None:
+        await self._transport.send(call)
+
+    def _pages(self, call: Call) -> AsyncPages[Any]:
+        return AsyncPages(self._transport, call)
+
+    def _download(self, call: Call) -> AsyncDownload:
+        return AsyncDownload(self._transport, call)
+
+
+class AsyncPages(Generic[Item]):
+    """A list that is read page by page while it is iterated. Nothing is asked before."""
+
+    def __init__(self, transport: AsyncTransport, call: Call) -> None:
+        self._transport = transport
+        self._call = call
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        async for page in self.pages():
+            for item in page:
+                yield item
+
+    async def pages(self) -> AsyncIterator[list[Item]]:
+        """The pages as lists of items."""
+        cursor = None
+        while True:
+            self._call.query = {**self._call.query, "cursor": cursor}
+            answer = (await self._transport.send(self._call)).json()
+            yield answer["data"]
+            cursor = answer.get("next_cursor")
+            if cursor is None:
+                return
+
+    async def first_page(self) -> list[Item]:
+        """The newest items, with one call."""
+        async for page in self.pages():
+            return page
+        return []
+
+
+class AsyncDownload:
+    """A file to receive: `async with client.media.get(media_id) as file`."""
+
+    def __init__(self, transport: AsyncTransport, call: Call) -> None:
+        self._transport = transport
+        self._call = call
+        self._answer: httpx.Response | None = None
+
+    async def _opened(self) -> httpx.Response:
+        if self._answer is None:
+            self._answer = await self._transport.send(self._call, stream=True)
+        return self._answer
+
+    @property
+    def content_type(self) -> str | None:
+        found: str | None = self._answer.headers.get("content-type") if self._answer else None
+        return found
+
+    @property
+    def size(self) -> int | None:
+        """In bytes, when the service knows it and the answer has begun."""
+        length = self._answer.headers.get("content-length") if self._answer else None
+        return int(length) if length is not None else None
+
+    async def chunks(self, size: int = 65536) -> AsyncIterator[bytes]:
+        """The bytes as they come. Raises NoAnswer when they break off."""
+        answer = await self._opened()
+        try:
+            async for chunk in answer.aiter_bytes(size):
+                yield chunk
+        except httpx.TransportError as failure:
+            raise NoAnswer(f"The file broke off: {failure}") from failure
+        finally:
+            await self.close()
+
+    async def read(self) -> bytes:
+        """All bytes."""
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    async def save(self, path: str | Path) -> Path:
+        """Write the bytes to a file as they come."""
+        target = Path(path)
+        with target.open("wb") as file:  # noqa: ASYNC230 - a local file takes each chunk at once
+            async for chunk in self.chunks():
+                file.write(chunk)
+        return target
+
+    async def close(self) -> None:
+        if self._answer is not None:
+            await self._answer.aclose()
+
+    async def __aenter__(self) -> AsyncDownload:
+        await self._opened()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

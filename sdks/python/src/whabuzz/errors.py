@@ -1,0 +1,95 @@
+"""Errors of the API and of the way to it, as exceptions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class WhabuzzError(Exception):
+    """Anything that this package raises."""
+
+
+class NoAnswer(WhabuzzError):
+    """No answer came: the connection failed or timed out, also after the repeats that are safe.
+
+    Of a message with an idempotency key the outcome is unknown: send it again with the same key, and it is sent once.
+    """
+
+
+class InvalidSignature(WhabuzzError):
+    """A webhook was not signed with this secret, or too long ago."""
+
+
+class APIError(WhabuzzError):
+    """The API answered with an error. The class says the status, `code` says which error it is."""
+
+    def __init__(self, status: int, body: Any, request_id: str | None) -> None:
+        self.status = status
+        self.body = body
+        self.request_id = request_id
+        """The id of the request, for questions to support."""
+        error = body.get("error") if isinstance(body, dict) else None
+        error = error if isinstance(error, dict) else {}
+        self.source: str | None = body.get("source") if isinstance(body, dict) else None
+        """`meta` when the upstream refused, otherwise the service's own name."""
+        self.code: str | int | None = error.get("code")
+        self.message: str = str(error.get("message") or f"HTTP {status}")
+        self.hint: str | None = error.get("hint")
+        """What to do."""
+        self.doc_url: str | None = error.get("doc_url")
+        self.details: dict[str, Any] = error.get("details") or error.get("error_data") or {}
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        parts = [f"{self.status} {self.code}: {self.message}"]
+        parts += [part for part in (self.hint, self.request_id and f"request_id {self.request_id}") if part]
+        return " | ".join(parts)
+
+
+class InvalidRequest(APIError):
+    """400: the request fails validation; `details["fields"]` names each field."""
+
+
+class Unauthorized(APIError):
+    """401."""
+
+
+class Forbidden(APIError):
+    """403."""
+
+
+class NotFound(APIError):
+    """404: unknown, or another business's."""
+
+
+class Conflict(APIError):
+    """409: the state of the object forbids it."""
+
+
+class Unprocessable(APIError):
+    """422: the idempotency key came with another body, or a webhook endpoint failed its ping."""
+
+
+class RateLimited(APIError):
+    """429, also after the waits that the service asked for."""
+
+
+class ServerError(APIError):
+    """5xx. Of a 502 `meta_unreachable` the outcome is unknown."""
+
+
+_BY_STATUS: dict[int, type[APIError]] = {
+    400: InvalidRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    422: Unprocessable,
+    429: RateLimited,
+}
+
+
+def error_of(status: int, body: Any, request_id: str | None) -> APIError:
+    """The exception for an answer."""
+    kind = _BY_STATUS.get(status, ServerError if status >= 500 else APIError)
+    return kind(status, body, request_id)

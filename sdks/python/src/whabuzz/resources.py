@@ -1,0 +1,1775 @@
+"""Resources of the API, one method per operation. Generated from docs/openapi.json by `make sdks`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from whabuzz import types
+from whabuzz.calls import Call, File
+from whabuzz.transport import Download, Pages, Resource, Transport
+
+
+class ApiKeys(Resource):
+    """Keys of one business."""
+
+    def list(self, *, limit: int | None = None) -> Pages[types.ApiKey]:
+        """List API keys.
+
+        Keys are listed by prefix; the full key is never shown again.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/api-keys",
+                query={"limit": limit},
+            )
+        )
+
+    def create(
+        self, body: types.ApiKeyRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.CreatedApiKey:
+        """Create an API key.
+
+        The full key is in this answer and nowhere else.
+        """
+        answer: types.CreatedApiKey = self._json(
+            Call(
+                "POST",
+                "/v1/api-keys",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def revoke(self, key_id: str) -> types.RevokedKey:
+        """Revoke an API key.
+
+        The key stops working everywhere within 30 seconds. A key may revoke itself.
+        """
+        answer: types.RevokedKey = self._json(
+            Call(
+                "DELETE",
+                self._path("/v1/api-keys/{key_id}", key_id=key_id),
+            )
+        )
+        return answer
+
+    def rotate(self, key_id: str) -> types.RotatedKey:
+        """Rotate an API key.
+
+        Makes a key in the place of this one, which keeps working for 24 hours.
+        """
+        answer: types.RotatedKey = self._json(
+            Call(
+                "POST",
+                self._path("/v1/api-keys/{key_id}/rotate", key_id=key_id),
+            )
+        )
+        return answer
+
+
+class Admin(Resource):
+    """For staff of the service, with a console session token."""
+
+    def list_api_keys(
+        self,
+        *,
+        app_id: str | None = None,
+        prefix: str | None = None,
+        tenant_id: str | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.AnyApiKey]:
+        """Find API keys of all tenants and platforms.
+
+        The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/admin/api-keys",
+                query={"app_id": app_id, "prefix": prefix, "tenant_id": tenant_id, "limit": limit},
+            )
+        )
+
+    def revoke_api_key(self, key_id: str) -> types.RevokedKey:
+        """Revoke any API key.
+
+        The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked.
+        """
+        answer: types.RevokedKey = self._json(
+            Call(
+                "DELETE",
+                self._path("/v1/admin/api-keys/{key_id}", key_id=key_id),
+            )
+        )
+        return answer
+
+    def list_apps(self, *, limit: int | None = None) -> Pages[types.AppWithTenants]:
+        """List platform apps.
+
+        Every platform app with the number of its tenants.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/admin/apps",
+                query={"limit": limit},
+            )
+        )
+
+    def create_app(self, body: types.AppRequest, *, extra_body: Mapping[str, Any] | None = None) -> types.App:
+        """Create a platform app.
+
+        A platform app acts for many tenants. It gets its keys by a call of its own.
+        """
+        answer: types.App = self._json(
+            Call(
+                "POST",
+                "/v1/admin/apps",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def list_app_keys(self, app_id: str, *, limit: int | None = None) -> Pages[types.ApiKey]:
+        """List a platform app's keys.
+
+        The keys of one platform app.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                self._path("/v1/admin/apps/{app_id}/keys", app_id=app_id),
+                query={"limit": limit},
+            )
+        )
+
+    def create_app_key(
+        self, app_id: str, body: types.ApiKeyRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.AppKey:
+        """Create a key of a platform app.
+
+        The full key is in this answer and nowhere else.
+        """
+        answer: types.AppKey = self._json(
+            Call(
+                "POST",
+                self._path("/v1/admin/apps/{app_id}/keys", app_id=app_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def revoke_app_key(self, app_id: str, key_id: str) -> types.RevokedKey:
+        """Revoke a platform app's key.
+
+        The keys of one platform app.
+        """
+        answer: types.RevokedKey = self._json(
+            Call(
+                "DELETE",
+                self._path("/v1/admin/apps/{app_id}/keys/{key_id}", app_id=app_id, key_id=key_id),
+            )
+        )
+        return answer
+
+    def rotate_app_key(self, app_id: str, key_id: str) -> types.RotatedKey:
+        """Rotate a platform app's key.
+
+        The keys of one platform app.
+        """
+        answer: types.RotatedKey = self._json(
+            Call(
+                "POST",
+                self._path("/v1/admin/apps/{app_id}/keys/{key_id}/rotate", app_id=app_id, key_id=key_id),
+            )
+        )
+        return answer
+
+    def list_audit(
+        self, *, action: str | None = None, tenant_id: str | None = None, limit: int | None = None
+    ) -> Pages[types.AuditEntry]:
+        """List audit entries.
+
+        What staff, customers and keys changed, newest first.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/admin/audit",
+                query={"action": action, "tenant_id": tenant_id, "limit": limit},
+            )
+        )
+
+    def billing(self) -> types.AdminBilling:
+        """Show how every tenant pays.
+
+        Tenants past due first, then by name. Answers while billing is off, too.
+        """
+        answer: types.AdminBilling = self._json(
+            Call(
+                "GET",
+                "/v1/admin/billing",
+            )
+        )
+        return answer
+
+    def health(self) -> types.HealthReport:
+        """Show the state of the service.
+
+        Retries due, dead deliveries, open circuits, tokens, partitions and the key mirror.
+        """
+        answer: types.HealthReport = self._json(
+            Call(
+                "GET",
+                "/v1/admin/health",
+            )
+        )
+        return answer
+
+    def last_mail(self, *, email: str) -> types.LastMail:
+        """Read the last mail to an address.
+
+        Only where `EMAIL_MODE` is `log`; elsewhere 404.
+        """
+        answer: types.LastMail = self._json(
+            Call(
+                "GET",
+                "/v1/admin/mail/last",
+                query={"email": email},
+            )
+        )
+        return answer
+
+    def list_numbers(
+        self,
+        *,
+        connection_state: Literal["pending", "connected", "disconnected"] | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.AdminNumber]:
+        """List the numbers of all tenants.
+
+        Newest first, optionally of one connection state.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/admin/numbers",
+                query={"connection_state": connection_state, "limit": limit},
+            )
+        )
+
+    def list_tenants(
+        self,
+        *,
+        status: Literal["pending_approval", "active", "rejected", "suspended"] | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.AdminTenant]:
+        """List all tenants.
+
+        Newest first, optionally of one status, with what a reviewer needs.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/admin/tenants",
+                query={"status": status, "limit": limit},
+            )
+        )
+
+    def approve_tenant(self, tenant_id: str) -> types.Approved:
+        """Approve a tenant.
+
+        Opens `/v1` for the tenant, starts its trial and mails it.
+        """
+        answer: types.Approved = self._json(
+            Call(
+                "POST",
+                self._path("/v1/admin/tenants/{tenant_id}/approve", tenant_id=tenant_id),
+            )
+        )
+        return answer
+
+    def reinstate_tenant(self, tenant_id: str) -> types.Reinstated:
+        """Reinstate a suspended tenant.
+
+        The tenant becomes `active`; deliveries that waited go out.
+        """
+        answer: types.Reinstated = self._json(
+            Call(
+                "POST",
+                self._path("/v1/admin/tenants/{tenant_id}/reinstate", tenant_id=tenant_id),
+            )
+        )
+        return answer
+
+    def reject_tenant(
+        self, tenant_id: str, body: types.RejectRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.Rejected:
+        """Reject a tenant.
+
+        The reason is stored and mailed to the applicant.
+        """
+        answer: types.Rejected = self._json(
+            Call(
+                "POST",
+                self._path("/v1/admin/tenants/{tenant_id}/reject", tenant_id=tenant_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def suspend_tenant(
+        self, tenant_id: str, body: types.SuspendRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.Suspended:
+        """Suspend a tenant.
+
+        Sending stops. Events are still recorded, and their deliveries wait for the reinstatement.
+        """
+        answer: types.Suspended = self._json(
+            Call(
+                "POST",
+                self._path("/v1/admin/tenants/{tenant_id}/suspend", tenant_id=tenant_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+
+class Billing(Resource):
+    """The plan, invoices and payments of one business."""
+
+    def get(self) -> types.Billing:
+        """Get plan, numbers and next charge.
+
+        The plan, the active numbers, the next charge, the invoice profile and the mandate.
+        """
+        answer: types.Billing = self._json(
+            Call(
+                "GET",
+                "/v1/billing",
+            )
+        )
+        return answer
+
+    def get_credit_note(self, credit_note_id: str) -> Download:
+        """Get a credit note.
+
+        The PDF; `credit_notes` of an invoice lists the ids.
+        """
+        return self._download(
+            Call(
+                "GET",
+                self._path("/v1/billing/credit-notes/{credit_note_id}", credit_note_id=credit_note_id),
+                accept="application/pdf",
+            )
+        )
+
+    def list_invoices(self, *, limit: int | None = None) -> Pages[types.InvoiceSummary]:
+        """List invoices.
+
+        Newest first.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/billing/invoices",
+                query={"limit": limit},
+            )
+        )
+
+    def get_invoice(self, invoice_id: str) -> types.Invoice:
+        """Get an invoice.
+
+        A printable page, or JSON or PDF when `Accept` prefers it.
+        """
+        answer: types.Invoice = self._json(
+            Call(
+                "GET",
+                self._path("/v1/billing/invoices/{invoice_id}", invoice_id=invoice_id),
+            )
+        )
+        return answer
+
+    def pay_invoice(
+        self,
+        invoice_id: str,
+        body: types.ReturnUrlRequest | None = None,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.Payment:
+        """Pay an invoice.
+
+        Returns a link to the payment page of an open or failed invoice.
+        """
+        answer: types.Payment = self._json(
+            Call(
+                "POST",
+                self._path("/v1/billing/invoices/{invoice_id}/pay", invoice_id=invoice_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def create_mandate(
+        self, body: types.MandateRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.CreatedMandate:
+        """Set up autopay.
+
+        Returns a link on which the customer approves the mandate.
+        """
+        answer: types.CreatedMandate = self._json(
+            Call(
+                "POST",
+                "/v1/billing/mandate",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def update_profile(
+        self, body: types.ProfileRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.Profile:
+        """Change who invoices are made out to.
+
+        Applies to invoices issued from now on; issued invoices never change.
+        """
+        answer: types.Profile = self._json(
+            Call(
+                "PATCH",
+                "/v1/billing/profile",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+
+class ConnectSessions(Resource):
+    """Hosted links on which a customer connects a business account."""
+
+    def create(
+        self, body: types.ConnectSessionRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.CreatedConnectSession:
+        """Create a connect session.
+
+        A hosted link, valid for one hour, on which a customer connects a WhatsApp account.
+        """
+        answer: types.CreatedConnectSession = self._json(
+            Call(
+                "POST",
+                "/v1/connect-sessions",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def get(self, session_id: str) -> types.ConnectSession:
+        """Get a connect session.
+
+        Its status, and the account and numbers that were connected on it.
+        """
+        answer: types.ConnectSession = self._json(
+            Call(
+                "GET",
+                self._path("/v1/connect-sessions/{session_id}", session_id=session_id),
+            )
+        )
+        return answer
+
+
+class ConsoleSessions(Resource):
+    """Tokens of people, for the console."""
+
+    def create(
+        self, body: types.ConsoleSessionRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.CreatedConsoleSession:
+        """Log in.
+
+        Takes e-mail, password and, where a second factor is on, `otp`. The console token lives 12 hours.
+        """
+        answer: types.CreatedConsoleSession = self._json(
+            Call(
+                "POST",
+                "/v1/console/sessions",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def get(self) -> types.ConsoleSession:
+        """Get the current console session.
+
+        Who is logged in with the console token of this request.
+        """
+        answer: types.ConsoleSession = self._json(
+            Call(
+                "GET",
+                "/v1/console/sessions/current",
+            )
+        )
+        return answer
+
+    def end(self) -> None:
+        """Log out.
+
+        The console token of this request stops working.
+        """
+        return self._nothing(
+            Call(
+                "DELETE",
+                "/v1/console/sessions/current",
+            )
+        )
+
+
+class Events(Resource):
+    """The log of everything that happened."""
+
+    def list(
+        self,
+        *,
+        from_: str | None = None,
+        phone_number_id: str | None = None,
+        to: str | None = None,
+        type: str | None = None,
+        user_id: str | None = None,
+        wa_id: str | None = None,
+        waba_id: str | None = None,
+        wamid: str | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.EventSummary]:
+        """Search the event log.
+
+        Newest first, without bodies, each with the counts of its deliveries.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/events",
+                query={
+                    "from": from_,
+                    "phone_number_id": phone_number_id,
+                    "to": to,
+                    "type": type,
+                    "user_id": user_id,
+                    "wa_id": wa_id,
+                    "waba_id": waba_id,
+                    "wamid": wamid,
+                    "limit": limit,
+                },
+            )
+        )
+
+    def get(self, event_id: str) -> types.EventWithDeliveries:
+        """Get an event.
+
+        The envelope exactly as delivered, and every delivery of it.
+        """
+        answer: types.EventWithDeliveries = self._json(
+            Call(
+                "GET",
+                self._path("/v1/events/{event_id}", event_id=event_id),
+            )
+        )
+        return answer
+
+
+class Health(Resource):
+    """Whether the service is well. No credentials."""
+
+    def health(self) -> types.Health:
+        """Check that the service is up.
+
+        Needs no credentials. 200 while the database answers, otherwise 503.
+        """
+        answer: types.Health = self._json(
+            Call(
+                "GET",
+                "/v1/health",
+            )
+        )
+        return answer
+
+    def live(self) -> types.Live:
+        """Check that the process is alive.
+
+        200 from every process that serves; asks nothing else. For whoever restarts processes.
+        """
+        answer: types.Live = self._json(
+            Call(
+                "GET",
+                "/v1/health/live",
+            )
+        )
+        return answer
+
+    def ready(self) -> types.Ready:
+        """Check that the process is ready.
+
+        200 once the database answers with every migration and partition in place, otherwise 503.
+        """
+        answer: types.Ready = self._json(
+            Call(
+                "GET",
+                "/v1/health/ready",
+            )
+        )
+        return answer
+
+
+class Ledger(Resource):
+    """Ledger."""
+
+    def get(self, *, day: str | None = None, hour: int | None = None) -> types.Ledger:
+        """Account for every event of a day.
+
+        For each endpoint: events accepted = delivered + waiting + dead + expired, counted from the event
+        log and the deliveries at the moment of the call. Days are those of UTC.
+        """
+        answer: types.Ledger = self._json(
+            Call(
+                "GET",
+                "/v1/ledger",
+                query={"day": day, "hour": hour},
+            )
+        )
+        return answer
+
+
+class Media(Resource):
+    """Files for messages and from messages."""
+
+    def upload(self, *, file: File, from_: str, type: str | None = None) -> types.UploadedMedia:
+        """Upload a media file.
+
+        Streams the file to the upstream and returns the media id for messages.
+        """
+        answer: types.UploadedMedia = self._json(
+            Call(
+                "POST",
+                "/v1/media",
+                form={"type": type, "from": from_},
+                file=file,
+            )
+        )
+        return answer
+
+    def get(self, media_id: str, *, from_: str | None = None, meta: bool | None = None) -> Download:
+        """Download a media file.
+
+        Streams the bytes of inbound or uploaded media; with `meta=true` answers its JSON.
+        """
+        return self._download(
+            Call(
+                "GET",
+                self._path("/v1/media/{media_id}", media_id=media_id),
+                query={"from": from_, "meta": meta},
+                accept="application/octet-stream",
+            )
+        )
+
+    def delete(self, media_id: str, *, from_: str | None = None) -> types.UpstreamSuccess:
+        """Delete an uploaded media file.
+
+        Deletes the file at the upstream.
+        """
+        answer: types.UpstreamSuccess = self._json(
+            Call(
+                "DELETE",
+                self._path("/v1/media/{media_id}", media_id=media_id),
+                query={"from": from_},
+            )
+        )
+        return answer
+
+
+class Messages(Resource):
+    """Single messages and batches of them."""
+
+    def list(
+        self,
+        *,
+        batch_id: str | None = None,
+        direction: Literal["inbound", "outbound"] | None = None,
+        from_: str | None = None,
+        phone_number_id: str | None = None,
+        status: Literal["accepted", "delivered", "failed", "read", "received", "sent", "unknown"]
+        | None = None,
+        template: str | None = None,
+        to: str | None = None,
+        user_id: str | None = None,
+        wa_id: str | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.Message]:
+        """List messages.
+
+        Newest first, without contents. A page may hold fewer messages than `limit`, even none, while
+        `next_cursor` is set: go on with it.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/messages",
+                query={
+                    "batch_id": batch_id,
+                    "direction": direction,
+                    "from": from_,
+                    "phone_number_id": phone_number_id,
+                    "status": status,
+                    "template": template,
+                    "to": to,
+                    "user_id": user_id,
+                    "wa_id": wa_id,
+                    "limit": limit,
+                },
+            )
+        )
+
+    def send(
+        self,
+        body: types.OutgoingMessage,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> types.SentMessage:
+        """Send a message.
+
+        The body is the upstream's messages body plus `from`. The answer is the upstream's own.
+        """
+        answer: types.SentMessage = self._json(
+            Call(
+                "POST",
+                "/v1/messages",
+                body=body,
+                extra_body=extra_body,
+                keyed=True,
+                idempotency_key=idempotency_key,
+            )
+        )
+        return answer
+
+    def get(self, message_id: str) -> types.OneMessage:
+        """Get a message.
+
+        How far it came and when, errors in the upstream's words, its content while retained, its events and
+        each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it.
+        """
+        answer: types.OneMessage = self._json(
+            Call(
+                "GET",
+                self._path("/v1/messages/{message_id}", message_id=message_id),
+            )
+        )
+        return answer
+
+    def list_batches(
+        self,
+        *,
+        client_ref: str | None = None,
+        status: Literal["cancelled", "completed", "queued"] | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.Batch]:
+        """List batches.
+
+        Newest first.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/messages/batch",
+                query={"client_ref": client_ref, "status": status, "limit": limit},
+            )
+        )
+
+    def create_batch(
+        self, body: types.MessageBatch, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.Batch:
+        """Send a batch of messages.
+
+        Up to 10,000 messages of one number, sent at the number's pace. Each yields `message.outbound`.
+        """
+        answer: types.Batch = self._json(
+            Call(
+                "POST",
+                "/v1/messages/batch",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def get_batch(self, batch_id: str) -> types.Batch:
+        """Get a batch.
+
+        Its status and counts, and what it waits for.
+        """
+        answer: types.Batch = self._json(
+            Call(
+                "GET",
+                self._path("/v1/messages/batch/{batch_id}", batch_id=batch_id),
+            )
+        )
+        return answer
+
+    def cancel_batch(self, batch_id: str) -> types.Batch:
+        """Cancel a batch.
+
+        Items that were not sent become `skipped`; those on their way finish.
+        """
+        answer: types.Batch = self._json(
+            Call(
+                "POST",
+                self._path("/v1/messages/batch/{batch_id}/cancel", batch_id=batch_id),
+            )
+        )
+        return answer
+
+    def list_batch_items(
+        self,
+        batch_id: str,
+        *,
+        status: Literal["accepted", "failed", "pending", "skipped"] | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.BatchItem]:
+        """List the items of a batch.
+
+        In the order in which they were submitted, each with the upstream's answer.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                self._path("/v1/messages/batch/{batch_id}/items", batch_id=batch_id),
+                query={"status": status, "limit": limit},
+            )
+        )
+
+    def retry_batch(self, batch_id: str) -> types.Batch:
+        """Retry a batch.
+
+        Queues the failed items again that were certainly not sent: throttled ones, and those whose token
+        the upstream refused.
+        """
+        answer: types.Batch = self._json(
+            Call(
+                "POST",
+                self._path("/v1/messages/batch/{batch_id}/retry", batch_id=batch_id),
+            )
+        )
+        return answer
+
+    def mark_read(
+        self, body: types.ReadMark, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.UpstreamSuccess:
+        """Mark a message as read.
+
+        Optionally shows the typing indicator until the answer is sent.
+        """
+        answer: types.UpstreamSuccess = self._json(
+            Call(
+                "POST",
+                "/v1/messages/read",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def get_customer(self, customer_id: str, phone_number_id: str) -> types.Customer:
+        """Get a customer of a number.
+
+        By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing
+        messages are stopped, and the ids that are known. A customer that never wrote and was never written
+        to is answered with nulls.
+        """
+        answer: types.Customer = self._json(
+            Call(
+                "GET",
+                self._path(
+                    "/v1/numbers/{phone_number_id}/customers/{customer_id}",
+                    customer_id=customer_id,
+                    phone_number_id=phone_number_id,
+                ),
+            )
+        )
+        return answer
+
+
+class Numbers(Resource):
+    """Phone numbers: connection, registration, profile."""
+
+    def release_account(self, waba_id: str) -> types.ReleasedAccount:
+        """Release a business account.
+
+        Unsubscribes the account upstream, forgets its token and all its numbers. Its events stay.
+        """
+        answer: types.ReleasedAccount = self._json(
+            Call(
+                "DELETE",
+                self._path("/v1/accounts/{waba_id}", waba_id=waba_id),
+            )
+        )
+        return answer
+
+    def list(self, *, limit: int | None = None) -> Pages[types.PhoneNumber]:
+        """List numbers.
+
+        Every number of the tenant with its connection state.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/numbers",
+                query={"limit": limit},
+            )
+        )
+
+    def get(self, phone_number_id: str, *, refresh: bool | None = None) -> types.RefreshedPhoneNumber:
+        """Get a number.
+
+        With `refresh=true` it is read from the upstream first and `meta_snapshot` holds what it said.
+        """
+        answer: types.RefreshedPhoneNumber = self._json(
+            Call(
+                "GET",
+                self._path("/v1/numbers/{phone_number_id}", phone_number_id=phone_number_id),
+                query={"refresh": refresh},
+            )
+        )
+        return answer
+
+    def release(self, phone_number_id: str) -> types.ReleasedNumber:
+        """Release a number.
+
+        Its events stay. With the last number of a business account the account is released too.
+        """
+        answer: types.ReleasedNumber = self._json(
+            Call(
+                "DELETE",
+                self._path("/v1/numbers/{phone_number_id}", phone_number_id=phone_number_id),
+            )
+        )
+        return answer
+
+    def get_business_profile(
+        self, phone_number_id: str, *, limit: int | None = None
+    ) -> Pages[types.BusinessProfile]:
+        """Get a number's business profile.
+
+        The upstream's own answer.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                self._path("/v1/numbers/{phone_number_id}/business-profile", phone_number_id=phone_number_id),
+                query={"limit": limit},
+            )
+        )
+
+    def update_business_profile(
+        self,
+        phone_number_id: str,
+        body: types.BusinessProfile,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.UpstreamSuccess:
+        """Change a number's business profile.
+
+        Body and answer are the upstream's own.
+        """
+        answer: types.UpstreamSuccess = self._json(
+            Call(
+                "POST",
+                self._path("/v1/numbers/{phone_number_id}/business-profile", phone_number_id=phone_number_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def deregister(self, phone_number_id: str) -> types.UpstreamSuccess:
+        """Deregister a number.
+
+        The number can no longer send until it is registered again.
+        """
+        answer: types.UpstreamSuccess = self._json(
+            Call(
+                "POST",
+                self._path("/v1/numbers/{phone_number_id}/deregister", phone_number_id=phone_number_id),
+            )
+        )
+        return answer
+
+    def get_health(self, phone_number_id: str) -> types.NumberHealth:
+        """Get a number's health.
+
+        Asks the upstream what a message of this number passes, with each entity's reasons and remedies.
+        """
+        answer: types.NumberHealth = self._json(
+            Call(
+                "GET",
+                self._path("/v1/numbers/{phone_number_id}/health", phone_number_id=phone_number_id),
+            )
+        )
+        return answer
+
+    def register(
+        self,
+        phone_number_id: str,
+        body: types.RegisterRequest | None = None,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.UpstreamSuccess:
+        """Register a number.
+
+        With its six-digit PIN; without one, the stored PIN is used or a new one is made.
+        """
+        answer: types.UpstreamSuccess = self._json(
+            Call(
+                "POST",
+                self._path("/v1/numbers/{phone_number_id}/register", phone_number_id=phone_number_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def request_verification_code(
+        self,
+        phone_number_id: str,
+        body: types.RequestCodeRequest,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.UpstreamSuccess:
+        """Request a verification code.
+
+        By SMS or voice call, to the number itself.
+        """
+        answer: types.UpstreamSuccess = self._json(
+            Call(
+                "POST",
+                self._path("/v1/numbers/{phone_number_id}/request-code", phone_number_id=phone_number_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def subscribe(self, phone_number_id: str) -> types.Connection:
+        """Repair a number's subscription.
+
+        Subscribes the account again and computes the connection state anew.
+        """
+        answer: types.Connection = self._json(
+            Call(
+                "POST",
+                self._path("/v1/numbers/{phone_number_id}/subscribe", phone_number_id=phone_number_id),
+            )
+        )
+        return answer
+
+    def set_two_step_pin(
+        self, phone_number_id: str, body: types.TwoStepRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.UpstreamSuccess:
+        """Set a number's two-step PIN.
+
+        Six digits. The gateway keeps it encrypted for later registrations.
+        """
+        answer: types.UpstreamSuccess = self._json(
+            Call(
+                "POST",
+                self._path("/v1/numbers/{phone_number_id}/two-step", phone_number_id=phone_number_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def verify(
+        self,
+        phone_number_id: str,
+        body: types.VerifyCodeRequest,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.UpstreamSuccess:
+        """Verify a number with its code.
+
+        The code that the verification call or message brought.
+        """
+        answer: types.UpstreamSuccess = self._json(
+            Call(
+                "POST",
+                self._path("/v1/numbers/{phone_number_id}/verify-code", phone_number_id=phone_number_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def connect_account(
+        self, body: types.ConnectRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.ConnectedAccount:
+        """Connect an account by token or code.
+
+        Checks the token, subscribes the account and imports its numbers.
+        """
+        answer: types.ConnectedAccount = self._json(
+            Call(
+                "POST",
+                "/v1/numbers/connect",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def embedded_signup(
+        self, body: types.EmbeddedSignupRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.PhoneNumber:
+        """Finish an embedded sign-up.
+
+        Exchanges the code, subscribes the account and registers the number.
+        """
+        answer: types.PhoneNumber = self._json(
+            Call(
+                "POST",
+                "/v1/numbers/embedded-signup",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def migrate(
+        self, body: types.MigrateRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.NumberAtUpstream:
+        """Move a number from another provider.
+
+        Creates the number below the account; verification and registration follow.
+        """
+        answer: types.NumberAtUpstream = self._json(
+            Call(
+                "POST",
+                "/v1/numbers/migrate",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+
+class Requests(Resource):
+    """Requests."""
+
+    def list(
+        self,
+        *,
+        error_code: str | None = None,
+        from_: str | None = None,
+        key_prefix: str | None = None,
+        method: str | None = None,
+        route: str | None = None,
+        status: str | None = None,
+        to: str | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.Request]:
+        """List the calls of the last days.
+
+        Every call that acted on the business, newest first, within about a second of its end. With filters
+        a page can be short, or empty, before the last one: go on while `next_cursor` is not null.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/requests",
+                query={
+                    "error_code": error_code,
+                    "from": from_,
+                    "key_prefix": key_prefix,
+                    "method": method,
+                    "route": route,
+                    "status": status,
+                    "to": to,
+                    "limit": limit,
+                },
+            )
+        )
+
+    def get(self, request_id: str) -> types.Request:
+        """Get a call by its request id.
+
+        The line of the request log with this `X-Service-Request-Id`.
+        """
+        answer: types.Request = self._json(
+            Call(
+                "GET",
+                self._path("/v1/requests/{request_id}", request_id=request_id),
+            )
+        )
+        return answer
+
+
+class Templates(Resource):
+    """Message templates and their approval."""
+
+    def list(
+        self,
+        *,
+        category: str | None = None,
+        from_: str | None = None,
+        language: str | None = None,
+        name: str | None = None,
+        status: str | None = None,
+        waba_id: str | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.Template]:
+        """List message templates.
+
+        From the local mirror, newest first.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/templates",
+                query={
+                    "category": category,
+                    "from": from_,
+                    "language": language,
+                    "name": name,
+                    "status": status,
+                    "waba_id": waba_id,
+                    "limit": limit,
+                },
+            )
+        )
+
+    def create(
+        self,
+        body: types.MessageTemplate,
+        *,
+        from_: str | None = None,
+        waba_id: str | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.SubmittedTemplate:
+        """Submit a message template.
+
+        The body is the upstream's template body. `waba_id` or `from`, in the query or in the body, chooses
+        the account and is left out of what the upstream gets.
+        """
+        answer: types.SubmittedTemplate = self._json(
+            Call(
+                "POST",
+                "/v1/templates",
+                query={"from": from_, "waba_id": waba_id},
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def get(self, template_id: str) -> types.Template:
+        """Get a message template.
+
+        By the upstream's template id.
+        """
+        answer: types.Template = self._json(
+            Call(
+                "GET",
+                self._path("/v1/templates/{template_id}", template_id=template_id),
+            )
+        )
+        return answer
+
+    def edit(
+        self, template_id: str, body: types.TemplateEdit, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.UpstreamSuccess:
+        """Edit a message template.
+
+        The body is the upstream's; an edited template is reviewed again.
+        """
+        answer: types.UpstreamSuccess = self._json(
+            Call(
+                "POST",
+                self._path("/v1/templates/{template_id}", template_id=template_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def delete(self, template_id: str, *, all_languages: bool | None = None) -> types.UpstreamSuccess:
+        """Delete a message template.
+
+        That language alone, or with `all_languages=true` the whole name.
+        """
+        answer: types.UpstreamSuccess = self._json(
+            Call(
+                "DELETE",
+                self._path("/v1/templates/{template_id}", template_id=template_id),
+                query={"all_languages": all_languages},
+            )
+        )
+        return answer
+
+    def browse_library(
+        self,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        category: str | None = None,
+        from_: str | None = None,
+        industry: str | None = None,
+        language: str | None = None,
+        limit: str | None = None,
+        name: str | None = None,
+        search: str | None = None,
+        topic: str | None = None,
+        usecase: str | None = None,
+        waba_id: str | None = None,
+    ) -> types.TemplateLibrary:
+        """Browse the upstream's template library.
+
+        The upstream's own answer.
+        """
+        answer: types.TemplateLibrary = self._json(
+            Call(
+                "GET",
+                "/v1/templates/library",
+                query={
+                    "after": after,
+                    "before": before,
+                    "category": category,
+                    "from": from_,
+                    "industry": industry,
+                    "language": language,
+                    "limit": limit,
+                    "name": name,
+                    "search": search,
+                    "topic": topic,
+                    "usecase": usecase,
+                    "waba_id": waba_id,
+                },
+            )
+        )
+        return answer
+
+    def upload_sample(
+        self, *, file: File, type: str | None = None, waba_id: str | None = None, from_: str | None = None
+    ) -> types.SampleHandle:
+        """Upload a header sample.
+
+        Returns the handle that a template with a media header needs.
+        """
+        answer: types.SampleHandle = self._json(
+            Call(
+                "POST",
+                "/v1/templates/media-handle",
+                query={"from": from_},
+                form={"type": type, "waba_id": waba_id},
+                file=file,
+            )
+        )
+        return answer
+
+    def sync(self, *, from_: str | None = None, waba_id: str | None = None) -> types.Sync:
+        """Re-read templates from the upstream.
+
+        Imports templates that were made elsewhere; of one account, or of all.
+        """
+        answer: types.Sync = self._json(
+            Call(
+                "POST",
+                "/v1/templates/sync",
+                query={"from": from_, "waba_id": waba_id},
+            )
+        )
+        return answer
+
+
+class Tenant(Resource):
+    """The business that the key belongs to."""
+
+    def get(self) -> types.Tenant:
+        """Get the tenant.
+
+        With its checklist. Answers in every status of the tenant.
+        """
+        answer: types.Tenant = self._json(
+            Call(
+                "GET",
+                "/v1/tenant",
+            )
+        )
+        return answer
+
+    def update(
+        self, body: types.TenantChangeRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.Tenant:
+        """Change the tenant.
+
+        Name, billing e-mail and retention.
+        """
+        answer: types.Tenant = self._json(
+            Call(
+                "PATCH",
+                "/v1/tenant",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+
+class Tenants(Resource):
+    """The businesses of a platform, with a platform key."""
+
+    def list_platform_keys(self, *, limit: int | None = None) -> Pages[types.ApiKey]:
+        """List the platform's own keys.
+
+        A platform app's own keys. Staff make the first one; the platform rotates and revokes.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/platform-keys",
+                query={"limit": limit},
+            )
+        )
+
+    def revoke_platform_key(self, key_id: str) -> types.RevokedKey:
+        """Revoke one of the platform's own keys.
+
+        A platform app's own keys. Staff make the first one; the platform rotates and revokes.
+        """
+        answer: types.RevokedKey = self._json(
+            Call(
+                "DELETE",
+                self._path("/v1/platform-keys/{key_id}", key_id=key_id),
+            )
+        )
+        return answer
+
+    def rotate_platform_key(self, key_id: str) -> types.RotatedKey:
+        """Rotate one of the platform's own keys.
+
+        A platform app's own keys. Staff make the first one; the platform rotates and revokes.
+        """
+        answer: types.RotatedKey = self._json(
+            Call(
+                "POST",
+                self._path("/v1/platform-keys/{key_id}/rotate", key_id=key_id),
+            )
+        )
+        return answer
+
+    def list(self, *, external_ref: str | None = None, limit: int | None = None) -> Pages[types.Tenant]:
+        """List the tenants of the platform.
+
+        Newest first, optionally by `external_ref`.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/tenants",
+                query={"external_ref": external_ref, "limit": limit},
+            )
+        )
+
+    def create(
+        self, body: types.TenantCreateRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.Tenant:
+        """Create a tenant.
+
+        The tenant is active at once.
+        """
+        answer: types.Tenant = self._json(
+            Call(
+                "POST",
+                "/v1/tenants",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def get_by_id(self, tenant_id: str) -> types.Tenant:
+        """Get a tenant of the platform.
+
+        404 for a tenant of another platform.
+        """
+        answer: types.Tenant = self._json(
+            Call(
+                "GET",
+                self._path("/v1/tenants/{tenant_id}", tenant_id=tenant_id),
+            )
+        )
+        return answer
+
+    def list_usage(
+        self, *, day: str | None = None, month: str | None = None, limit: int | None = None
+    ) -> Pages[types.Usage]:
+        """List the usage of the platform's tenants.
+
+        A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a
+        sandbox tenant are of its test world. A test key sees the sandbox tenants alone.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/usage",
+                query={"day": day, "month": month, "limit": limit},
+            )
+        )
+
+
+class Webhooks(Resource):
+    """Endpoints that receive events, their deliveries and replays."""
+
+    def list_deliveries(
+        self,
+        *,
+        endpoint_id: str | None = None,
+        event_id: str | None = None,
+        event_type: str | None = None,
+        from_: str | None = None,
+        http_status: int | None = None,
+        status: Literal["dead", "delivered", "failed", "pending"] | None = None,
+        to: str | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.Delivery]:
+        """List webhook deliveries.
+
+        Newest first. Each is one event on its way to one endpoint.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/webhook-deliveries",
+                query={
+                    "endpoint_id": endpoint_id,
+                    "event_id": event_id,
+                    "event_type": event_type,
+                    "from": from_,
+                    "http_status": http_status,
+                    "status": status,
+                    "to": to,
+                    "limit": limit,
+                },
+            )
+        )
+
+    def get_delivery(self, delivery_id: str) -> types.DeliveryWithLog:
+        """Get a webhook delivery.
+
+        With its last 20 attempts.
+        """
+        answer: types.DeliveryWithLog = self._json(
+            Call(
+                "GET",
+                self._path("/v1/webhook-deliveries/{delivery_id}", delivery_id=delivery_id),
+            )
+        )
+        return answer
+
+    def replay_delivery(self, delivery_id: str) -> types.Replayed:
+        """Send a delivery again.
+
+        One attempt at once, signed with the current secrets; the answer tells what came of it.
+        """
+        answer: types.Replayed = self._json(
+            Call(
+                "POST",
+                self._path("/v1/webhook-deliveries/{delivery_id}/replay", delivery_id=delivery_id),
+            )
+        )
+        return answer
+
+    def list(self, *, uid: str | None = None, limit: int | None = None) -> Pages[types.Endpoint]:
+        """List webhook endpoints.
+
+        Without their secrets.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/webhooks",
+                query={"uid": uid, "limit": limit},
+            )
+        )
+
+    def create(
+        self, body: types.EndpointRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.CreatedEndpoint:
+        """Create a webhook endpoint.
+
+        Sends the verify ping. The secret is in this answer and nowhere else.
+        """
+        answer: types.CreatedEndpoint = self._json(
+            Call(
+                "POST",
+                "/v1/webhooks",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def get(self, endpoint_id: str) -> types.EndpointWithHealth:
+        """Get a webhook endpoint.
+
+        Its settings, state and health, without the secret.
+        """
+        answer: types.EndpointWithHealth = self._json(
+            Call(
+                "GET",
+                self._path("/v1/webhooks/{endpoint_id}", endpoint_id=endpoint_id),
+            )
+        )
+        return answer
+
+    def update(
+        self,
+        endpoint_id: str,
+        body: types.EndpointChangeRequest | None = None,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.Endpoint:
+        """Change a webhook endpoint.
+
+        A new url is verified by a ping before it is stored.
+        """
+        answer: types.Endpoint = self._json(
+            Call(
+                "PATCH",
+                self._path("/v1/webhooks/{endpoint_id}", endpoint_id=endpoint_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def delete(self, endpoint_id: str) -> types.Deleted:
+        """Delete a webhook endpoint.
+
+        What still waits for it is not delivered.
+        """
+        answer: types.Deleted = self._json(
+            Call(
+                "DELETE",
+                self._path("/v1/webhooks/{endpoint_id}", endpoint_id=endpoint_id),
+            )
+        )
+        return answer
+
+    def replay(
+        self, endpoint_id: str, body: types.ReplayRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.ReplayPreview | types.Queued:
+        """Replay deliveries to an endpoint.
+
+        Queues new deliveries of a time range, in the background behind fresh events.
+        """
+        answer: types.ReplayPreview | types.Queued = self._json(
+            Call(
+                "POST",
+                self._path("/v1/webhooks/{endpoint_id}/replay", endpoint_id=endpoint_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def resume(self, endpoint_id: str) -> types.EndpointWithHealth:
+        """Resume a webhook endpoint.
+
+        Closes its circuit, ends a pause, and sends what waits.
+        """
+        answer: types.EndpointWithHealth = self._json(
+            Call(
+                "POST",
+                self._path("/v1/webhooks/{endpoint_id}/resume", endpoint_id=endpoint_id),
+            )
+        )
+        return answer
+
+    def rotate_secret(
+        self,
+        endpoint_id: str,
+        body: types.RotateSecretRequest | None = None,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.RotatedSecret:
+        """Rotate an endpoint's secret.
+
+        Both secrets sign every delivery until the overlap ends.
+        """
+        answer: types.RotatedSecret = self._json(
+            Call(
+                "POST",
+                self._path("/v1/webhooks/{endpoint_id}/rotate-secret", endpoint_id=endpoint_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def test(
+        self, endpoint_id: str, body: types.ExampleRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.Example:
+        """Send an example event to an endpoint.
+
+        Marked as a test; not stored and not counted. The answer has what the endpoint said.
+        """
+        answer: types.Example = self._json(
+            Call(
+                "POST",
+                self._path("/v1/webhooks/{endpoint_id}/test", endpoint_id=endpoint_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def verify(self, endpoint_id: str) -> types.Verified:
+        """Verify a webhook endpoint.
+
+        Sends the verify ping; a passed ping makes the endpoint active.
+        """
+        answer: types.Verified = self._json(
+            Call(
+                "POST",
+                self._path("/v1/webhooks/{endpoint_id}/verify", endpoint_id=endpoint_id),
+            )
+        )
+        return answer
+
+
+class Resources:
+    """Every group of operations."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.api_keys = ApiKeys(transport)
+        self.admin = Admin(transport)
+        self.billing = Billing(transport)
+        self.connect_sessions = ConnectSessions(transport)
+        self.console_sessions = ConsoleSessions(transport)
+        self.events = Events(transport)
+        self.health = Health(transport)
+        self.ledger = Ledger(transport)
+        self.media = Media(transport)
+        self.messages = Messages(transport)
+        self.numbers = Numbers(transport)
+        self.requests = Requests(transport)
+        self.templates = Templates(transport)
+        self.tenant = Tenant(transport)
+        self.tenants = Tenants(transport)
+        self.webhooks = Webhooks(transport)

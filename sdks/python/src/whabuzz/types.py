@@ -1,0 +1,3246 @@
+"""The schemas of the API. Generated from docs/openapi.json by `make sdks`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from typing_extensions import NotRequired
+
+
+class AccountAlertData(TypedDict):
+    entity_type: NotRequired[str]
+    entity_id: NotRequired[int | str]
+    alert_info: NotRequired[dict[str, Any]]
+    field: NotRequired[str]
+
+
+class AccountAlertsEvent(TypedDict):
+    """
+    The event `account.alerts`.
+    """
+
+    id: str
+    type: Literal["account.alerts"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: AccountAlertData
+    raw: Any
+    raw_path: str | None
+
+
+class AccountCapabilityEvent(TypedDict):
+    """
+    The event `account.capability`.
+    """
+
+    id: str
+    type: Literal["account.capability"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: dict[str, Any]
+    raw: Any
+    raw_path: str | None
+
+
+class AccountSecurityData(TypedDict):
+    display_phone_number: NotRequired[str]
+    event: NotRequired[str]
+    field: NotRequired[str]
+
+
+class AccountSecurityEvent(TypedDict):
+    """
+    The event `account.security`.
+    """
+
+    id: str
+    type: Literal["account.security"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: AccountSecurityData
+    raw: Any
+    raw_path: str | None
+
+
+class AccountUpdateData(TypedDict):
+    event: NotRequired[str]
+    waba_info: NotRequired[dict[str, Any]]
+    field: NotRequired[str]
+
+
+class AccountUpdateEvent(TypedDict):
+    """
+    The event `account.update`.
+    """
+
+    id: str
+    type: Literal["account.update"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: AccountUpdateData
+    raw: Any
+    raw_path: str | None
+
+
+class AdminNumber(TypedDict):
+    tenant_id: str
+    tenant_name: str
+    phone_number_id: str
+    display_phone_number: NotRequired[str]
+    connection_state: NotRequired[Literal["pending", "connected", "disconnected"]]
+    quality_rating: NotRequired[str | None]
+    messaging_limit_tier: NotRequired[str | None]
+    last_event_at: NotRequired[str | None]
+
+
+class AnyApiKey(TypedDict):
+    """
+    A key with its owner, for staff.
+    """
+
+    id: str
+    name: str
+    environment: NotRequired[Literal["live", "test"]]
+    prefix: str
+    created_at: str
+    last_used_at: NotRequired[str | None]
+    expires_at: NotRequired[str | None]
+    revoked_at: NotRequired[str | None]
+    tenant_id: str | None
+    app_id: str | None
+
+
+class ApiKey(TypedDict):
+    id: str
+    name: str
+    environment: NotRequired[Literal["live", "test"]]
+    prefix: str
+    created_at: str
+    last_used_at: NotRequired[str | None]
+    expires_at: NotRequired[str | None]
+    revoked_at: NotRequired[str | None]
+
+
+class ApiKeyRequest(TypedDict):
+    name: str
+    environment: NotRequired[Literal["live", "test"]]
+    expires_at: NotRequired[str | None]
+
+
+class App(TypedDict):
+    id: str
+    name: str
+
+
+class AppKey(TypedDict):
+    id: str
+    app_id: str
+    prefix: str
+    key: str
+
+
+class AppRequest(TypedDict):
+    name: str
+
+
+class AppWithTenants(TypedDict):
+    id: str
+    name: str
+    tenants: int
+
+
+class Approved(TypedDict):
+    id: str
+    status: NotRequired[Literal["pending_approval", "active", "rejected", "suspended"]]
+    approved_at: NotRequired[str | None]
+    billing_status: NotRequired[Literal["trialing", "active", "past_due", "exempt", ""] | None]
+    trial_ends_at: NotRequired[str | None]
+
+
+class AttemptError(TypedDict):
+    code: NotRequired[str | None]
+    reason: NotRequired[str | None]
+    message: NotRequired[str | None]
+
+
+class AudioContent(TypedDict):
+    """
+    By the `id` of an upload or by a public https `link`.
+    """
+
+    id: NotRequired[str]
+    link: NotRequired[str]
+    voice: NotRequired[bool]
+
+
+class AuditEntry(TypedDict):
+    id: int
+    tenant_id: NotRequired[str | None]
+    actor_user_id: NotRequired[int | None]
+    action: str
+    target_type: str
+    target_id: str
+    details: NotRequired[Any]
+    created_at: str
+
+
+class Batch(TypedDict):
+    id: str
+    status: NotRequired[Literal["queued", "completed", "cancelled"]]
+    total: int
+    accepted: NotRequired[int]
+    failed: NotRequired[int]
+    rate_per_sec: int
+    client_ref: NotRequired[str | None]
+    waiting_for: NotRequired[Literal["number_not_connected", "number_released", "tenant_suspended"] | None]
+    created_at: str
+    started_at: NotRequired[str | None]
+    completed_at: NotRequired[str | None]
+
+
+class BatchCompletedData(TypedDict):
+    id: str
+    status: str
+    total: int
+    accepted: int
+    failed: int
+    skipped: NotRequired[int]
+    rate_per_sec: NotRequired[int]
+    client_ref: NotRequired[str]
+    created_at: NotRequired[str]
+    started_at: NotRequired[str | None]
+    completed_at: NotRequired[str | None]
+
+
+class BatchCompletedEvent(TypedDict):
+    """
+    The event `batch.completed`.
+    """
+
+    id: str
+    type: Literal["batch.completed"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: BatchCompletedData
+    raw: Any
+    raw_path: str | None
+
+
+class BatchItem(TypedDict):
+    idx: int
+    status: NotRequired[Literal["pending", "accepted", "failed", "skipped"]]
+    http_status: NotRequired[int | None]
+    wamid: NotRequired[str | None]
+    response: dict[str, Any] | None
+    event_id: str | None
+    sent_at: NotRequired[str | None]
+
+
+class BatchItemList(TypedDict):
+    data: list[BatchItem]
+    next_cursor: str | None
+
+
+class BatchList(TypedDict):
+    data: list[Batch]
+    next_cursor: str | None
+
+
+class BilledNumber(TypedDict):
+    phone_number_id: str
+    display_phone_number: str
+    active_since: str
+
+
+class BillingHealth(TypedDict):
+    provider_refuses_since: str | None
+    notices_waiting: int
+    payments_unknown: int
+
+
+class BusinessProfile(TypedDict):
+    about: NotRequired[str]
+    address: NotRequired[str]
+    description: NotRequired[str]
+    email: NotRequired[str]
+    websites: NotRequired[list[str]]
+    vertical: NotRequired[str]
+    messaging_product: NotRequired[str]
+    profile_picture_handle: NotRequired[str]
+    profile_picture_url: NotRequired[str]
+
+
+class BusinessProfiles(TypedDict):
+    data: list[BusinessProfile]
+
+
+class Buyer(TypedDict):
+    name: str
+    gstin: str | None
+    pan: str | None
+    address: str | None
+    state_code: str | None
+    state: str | None
+    country: NotRequired[str]
+
+
+class ChargeLine(TypedDict):
+    description: str
+    quantity: int
+    unit_paise: int
+    amount_paise: int
+
+
+class Checklist(TypedDict):
+    number_connected: bool
+    api_key_created: bool
+    webhook_verified: bool
+    test_message_sent: bool
+
+
+class ChosenReply(TypedDict):
+    id: str
+    title: NotRequired[str]
+    description: NotRequired[str]
+
+
+class ConnectRequest(TypedDict):
+    waba_id: str
+    access_token: NotRequired[str]
+    code: NotRequired[str]
+
+
+class ConnectSession(TypedDict):
+    id: str
+    url: str
+    expires_at: str
+    status: str
+    return_url: str
+    created_at: str
+    completed_at: NotRequired[str | None]
+    waba_id: NotRequired[str | None]
+    phone_number_ids: NotRequired[list[str]]
+    error: NotRequired[Any]
+
+
+class ConnectSessionRequest(TypedDict):
+    return_url: str
+
+
+class Connection(TypedDict):
+    phone_number_id: str
+    connection_state: NotRequired[Literal["pending", "connected", "disconnected"]]
+    connection_detail: NotRequired[str | None]
+
+
+class ConsoleSessionRequest(TypedDict):
+    email: str
+    password: str
+    otp: NotRequired[str]
+
+
+class ConsoleUser(TypedDict):
+    id: int
+    email: str
+    is_staff: bool
+
+
+class Phone(TypedDict):
+    phone: NotRequired[str]
+    type: NotRequired[str]
+    wa_id: NotRequired[str]
+
+
+class Email(TypedDict):
+    email: NotRequired[str]
+    type: NotRequired[str]
+
+
+class ContactName(TypedDict):
+    formatted_name: NotRequired[str]
+    first_name: NotRequired[str]
+    last_name: NotRequired[str]
+    middle_name: NotRequired[str]
+    prefix: NotRequired[str]
+    suffix: NotRequired[str]
+
+
+class CreatedApiKey(TypedDict):
+    id: str
+    name: str
+    environment: NotRequired[Literal["live", "test"]]
+    prefix: str
+    key: str
+    created_at: str
+    last_used_at: NotRequired[str | None]
+    expires_at: NotRequired[str | None]
+    revoked_at: NotRequired[str | None]
+
+
+class CreatedConnectSession(TypedDict):
+    id: str
+    url: str
+    expires_at: str
+    status: str
+
+
+class CreatedConsoleSession(TypedDict):
+    expires_at: str
+    user: ConsoleUser
+    tenant_id: str | None
+    token: str
+
+
+class CreatedEndpoint(TypedDict):
+    """
+    With the secret: the answer of create alone.
+    """
+
+    id: str
+    environment: NotRequired[Literal["live", "test"]]
+    url: str
+    format: NotRequired[Literal["envelope", "meta"]]
+    description: NotRequired[str]
+    event_types: list[str]
+    waba_ids: NotRequired[list[str] | None]
+    phone_number_ids: NotRequired[list[str] | None]
+    statuses: NotRequired[list[str] | None]
+    uid: NotRequired[str | None]
+    metadata: dict[str, str]
+    headers: dict[str, str]
+    timeout_seconds: NotRequired[int | None]
+    status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
+    verified_at: NotRequired[str | None]
+    secret: str
+    secret_prefix: str
+    previous_secret_expires_at: NotRequired[str | None]
+    last_success_at: NotRequired[str | None]
+    consecutive_failures: NotRequired[int]
+
+
+class CreatedMandate(TypedDict):
+    id: str
+    status: str
+    method: Literal["upi", "card", "emandate"]
+    max_amount_paise: int
+    authorization_url: str | None
+    authorization_expires_at: str | None
+    replaces: NotRequired[str | None]
+
+
+class Deleted(TypedDict):
+    id: str
+    deleted: bool
+
+
+class Delivery(TypedDict):
+    """
+    A delivery. With `holds` in the context, an open one shows what holds it back and until when.
+    """
+
+    id: str
+    event_id: str
+    event_type: str
+    endpoint_id: str
+    status: NotRequired[Literal["pending", "delivered", "failed", "dead"]]
+    attempts: NotRequired[int]
+    last_http_status: NotRequired[int | None]
+    last_error: str | None
+    last_response_ms: NotRequired[int | None]
+    next_attempt_at: str | None
+    is_replay: NotRequired[bool]
+    replay_of: str | None
+
+
+class DeliveryAttempt(TypedDict):
+    """
+    An attempt. What the receiver said is kept of the newest failed ones, while the event's body is.
+    """
+
+    at: str
+    http_status: int | None
+    ms: int
+    error: str | None
+    response_excerpt: str
+    response_headers: dict[str, Any] | None
+    response_body: str | None
+
+
+class DeliveryCounts(TypedDict):
+    """
+    How many deliveries have each status.
+    """
+
+    pending: int
+    delivered: int
+    failed: int
+    dead: int
+
+
+class DeliveryWithLog(TypedDict):
+    """
+    A delivery. With `holds` in the context, an open one shows what holds it back and until when.
+    """
+
+    id: str
+    event_id: str
+    event_type: str
+    endpoint_id: str
+    status: NotRequired[Literal["pending", "delivered", "failed", "dead"]]
+    attempts: NotRequired[int]
+    last_http_status: NotRequired[int | None]
+    last_error: str | None
+    last_response_ms: NotRequired[int | None]
+    next_attempt_at: str | None
+    attempt_log: list[DeliveryAttempt]
+    is_replay: NotRequired[bool]
+    replay_of: str | None
+
+
+class DocumentContent(TypedDict):
+    """
+    By the `id` of an upload or by a public https `link`.
+    """
+
+    id: NotRequired[str]
+    link: NotRequired[str]
+    caption: NotRequired[str]
+    filename: NotRequired[str]
+
+
+class Text(TypedDict):
+    body: NotRequired[str]
+
+
+EchoedMessage = TypedDict(
+    "EchoedMessage",
+    {
+        "from": NotRequired[str],
+        "to": NotRequired[str],
+        "to_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": str,
+        "text": NotRequired[Text],
+    },
+)
+
+
+class EmbeddedSignupRequest(TypedDict):
+    code: str
+    waba_id: str
+    phone_number_id: str
+    pin: NotRequired[str | None]
+
+
+class Endpoint(TypedDict):
+    id: str
+    environment: NotRequired[Literal["live", "test"]]
+    url: str
+    format: NotRequired[Literal["envelope", "meta"]]
+    description: NotRequired[str]
+    event_types: list[str]
+    waba_ids: NotRequired[list[str] | None]
+    phone_number_ids: NotRequired[list[str] | None]
+    statuses: NotRequired[list[str] | None]
+    uid: NotRequired[str | None]
+    metadata: dict[str, str]
+    headers: dict[str, str]
+    timeout_seconds: NotRequired[int | None]
+    status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
+    verified_at: NotRequired[str | None]
+    secret_prefix: str
+    previous_secret_expires_at: NotRequired[str | None]
+    last_success_at: NotRequired[str | None]
+    consecutive_failures: NotRequired[int]
+
+
+WabaId: TypeAlias = str
+
+
+PhoneNumberId: TypeAlias = str
+
+
+class EndpointChangeRequest(TypedDict):
+    """
+    What is the same at creation and in a change.
+    """
+
+    waba_ids: NotRequired[list[WabaId] | None]
+    phone_number_ids: NotRequired[list[PhoneNumberId] | None]
+    statuses: NotRequired[list[Literal["sent", "delivered", "read", "played", "failed", "deleted"]] | None]
+    headers: NotRequired[dict[str, Any] | None]
+    timeout_seconds: NotRequired[int | None]
+    uid: NotRequired[str | None]
+    metadata: NotRequired[dict[str, str]]
+    format: NotRequired[Literal["envelope", "meta"]]
+    verify_token: NotRequired[str]
+    url: NotRequired[str]
+    description: NotRequired[str]
+    event_types: NotRequired[
+        list[
+            Literal[
+                "*",
+                "message.inbound",
+                "message.status",
+                "message.error",
+                "message.echo",
+                "message.outbound",
+                "user.preferences",
+                "batch.completed",
+                "template.status",
+                "template.quality",
+                "template.category",
+                "number.quality",
+                "number.name",
+                "number.connection",
+                "account.update",
+                "account.alerts",
+                "account.capability",
+                "account.security",
+                "token.expiring",
+                "token.invalid",
+                "webhook.failing",
+                "webhook.disabled",
+                "webhook.recovered",
+                "meta.other",
+            ]
+        ]
+    ]
+    status: NotRequired[Literal["active", "paused"]]
+
+
+class EndpointDisabledData(TypedDict):
+    """
+    An endpoint of the business was disabled; nothing is sent to it until it passes a ping.
+    """
+
+    endpoint_id: str
+    url: str
+    uid: str | None
+    since: str | None
+    cause: Literal["gone", "failing"]
+
+
+class Reason(TypedDict):
+    """
+    How the newest failed attempt ended.
+    """
+
+    error: NotRequired[str | None]
+    http_status: NotRequired[int | None]
+
+
+class Waiting(TypedDict):
+    count: NotRequired[int]
+    oldest: NotRequired[str | None]
+
+
+class EndpointFailingData(TypedDict):
+    """
+    An endpoint of the business has had no success for 15 minutes.
+    """
+
+    endpoint_id: str
+    url: str
+    uid: str | None
+    since: str
+    reason: Reason | None
+    waiting: Waiting
+
+
+class EndpointLastHour(TypedDict):
+    attempted: int
+    success_share: float | None
+    p50_ms: int | None
+    p95_ms: int | None
+
+
+class EndpointReason(TypedDict):
+    error: str | None
+    http_status: int | None
+
+
+class EndpointRecoveredData(TypedDict):
+    """
+    An endpoint of the business that failed or was disabled takes events again.
+    """
+
+    endpoint_id: str
+    url: str
+    uid: str | None
+    since: str
+
+
+class EndpointRequest(TypedDict):
+    """
+    What is the same at creation and in a change.
+    """
+
+    waba_ids: NotRequired[list[WabaId] | None]
+    phone_number_ids: NotRequired[list[PhoneNumberId] | None]
+    statuses: NotRequired[list[Literal["sent", "delivered", "read", "played", "failed", "deleted"]] | None]
+    headers: NotRequired[dict[str, Any] | None]
+    timeout_seconds: NotRequired[int | None]
+    uid: NotRequired[str | None]
+    metadata: NotRequired[dict[str, str]]
+    format: NotRequired[Literal["envelope", "meta"]]
+    verify_token: NotRequired[str]
+    url: str
+    description: NotRequired[str]
+    event_types: NotRequired[
+        list[
+            Literal[
+                "*",
+                "message.inbound",
+                "message.status",
+                "message.error",
+                "message.echo",
+                "message.outbound",
+                "user.preferences",
+                "batch.completed",
+                "template.status",
+                "template.quality",
+                "template.category",
+                "number.quality",
+                "number.name",
+                "number.connection",
+                "account.update",
+                "account.alerts",
+                "account.capability",
+                "account.security",
+                "token.expiring",
+                "token.invalid",
+                "webhook.failing",
+                "webhook.disabled",
+                "webhook.recovered",
+                "meta.other",
+            ]
+        ]
+    ]
+    secret: NotRequired[str]
+    status: NotRequired[Literal["pending"]]
+
+
+class EndpointWaiting(TypedDict):
+    count: int
+    oldest: str | None
+
+
+ErrorCode: TypeAlias = Literal[
+    "billing_disabled",
+    "conflict",
+    "forbidden",
+    "headers_too_large",
+    "idempotency_conflict",
+    "internal_error",
+    "invalid_request",
+    "invoice_not_payable",
+    "meta_unreachable",
+    "method_not_allowed",
+    "not_found",
+    "number_not_connected",
+    "payload_too_large",
+    "payment_provider_refused",
+    "payment_provider_unreachable",
+    "rate_limited",
+    "request_timeout",
+    "service_unavailable",
+    "tenant_not_approved",
+    "tenant_suspended",
+    "too_many_in_flight",
+    "unauthorized",
+    "unsupported_media_type",
+    "uri_too_long",
+    "webhook_verify_failed",
+]
+
+
+class Profile1(TypedDict):
+    name: NotRequired[str]
+    username: NotRequired[str]
+
+
+class EventContact(TypedDict):
+    """
+    The customer's profile.
+    """
+
+    profile: NotRequired[Profile1]
+    wa_id: NotRequired[str]
+    user_id: NotRequired[str]
+    parent_user_id: NotRequired[str]
+
+
+class EventMetadata(TypedDict):
+    """
+    The number that the event belongs to.
+    """
+
+    display_phone_number: NotRequired[str]
+    phone_number_id: NotRequired[str]
+
+
+EventType: TypeAlias = Literal[
+    "message.inbound",
+    "message.status",
+    "message.error",
+    "message.echo",
+    "message.outbound",
+    "user.preferences",
+    "batch.completed",
+    "template.status",
+    "template.quality",
+    "template.category",
+    "number.quality",
+    "number.name",
+    "number.connection",
+    "account.update",
+    "account.alerts",
+    "account.capability",
+    "account.security",
+    "token.expiring",
+    "token.invalid",
+    "webhook.failing",
+    "webhook.disabled",
+    "webhook.recovered",
+    "meta.other",
+]
+
+
+class Example(TypedDict):
+    """
+    The example as sent, with `"test": true`, and what the endpoint said.
+    """
+
+    event: dict[str, Any]
+    delivered: bool
+    http_status: int | None
+    response_ms: int
+    error: str | None
+    body_excerpt: str
+
+
+class ExampleRequest(TypedDict):
+    event_type: EventType
+
+
+class Health(TypedDict):
+    ok: bool
+    sha: str
+    db: Literal["ok", "error"]
+
+
+class HealthReason(TypedDict):
+    code: int | None
+    description: str | None
+    what_to_do: str | None
+
+
+class ImageContent(TypedDict):
+    """
+    By the `id` of an upload or by a public https `link`.
+    """
+
+    id: NotRequired[str]
+    link: NotRequired[str]
+    caption: NotRequired[str]
+
+
+class ImportedNumber(TypedDict):
+    phone_number_id: str
+    display_phone_number: NotRequired[str]
+    connection_state: NotRequired[Literal["pending", "connected", "disconnected"]]
+    connection_detail: NotRequired[str | None]
+
+
+class InboundMedia(TypedDict):
+    """
+    Fetch the bytes with `GET /v1/media/{id}`; a `url` of the upstream needs a token that nobody has.
+    """
+
+    id: NotRequired[str]
+    mime_type: NotRequired[str]
+    sha256: NotRequired[str]
+    caption: NotRequired[str]
+    filename: NotRequired[str]
+    voice: NotRequired[bool]
+    animated: NotRequired[bool]
+
+
+class Text1(TypedDict):
+    body: str
+
+
+class Location(TypedDict):
+    latitude: NotRequired[float]
+    longitude: NotRequired[float]
+    name: NotRequired[str]
+    address: NotRequired[str]
+    url: NotRequired[str]
+
+
+class Interactive(TypedDict):
+    type: str
+    button_reply: NotRequired[ChosenReply]
+    list_reply: NotRequired[ChosenReply]
+    nfm_reply: NotRequired[dict[str, Any]]
+
+
+class Button(TypedDict):
+    """
+    The customer pressed a quick reply of a template.
+    """
+
+    payload: NotRequired[str]
+    text: NotRequired[str]
+
+
+class Order(TypedDict):
+    catalog_id: NotRequired[str]
+    text: NotRequired[str]
+    product_items: NotRequired[list[dict[str, Any]]]
+
+
+class Reaction(TypedDict):
+    message_id: NotRequired[str]
+    emoji: NotRequired[str]
+
+
+Context = TypedDict(
+    "Context",
+    {
+        "from": NotRequired[str],
+        "id": NotRequired[str],
+        "forwarded": NotRequired[bool],
+        "frequently_forwarded": NotRequired[bool],
+    },
+)
+
+
+class Referral(TypedDict):
+    """
+    The advertisement or post from which the customer wrote.
+    """
+
+    source_url: NotRequired[str]
+    source_id: NotRequired[str]
+    source_type: NotRequired[str]
+    headline: NotRequired[str]
+    body: NotRequired[str]
+    media_type: NotRequired[str]
+    ctwa_clid: NotRequired[str]
+
+
+class InteractiveText(TypedDict):
+    text: str
+
+
+Interval = TypedDict(
+    "Interval",
+    {
+        "from": str,
+        "to": str,
+    },
+)
+
+
+class InvoiceCredit(TypedDict):
+    id: str
+    number: str
+    issued_at: str
+    total_paise: int
+    reason: str
+
+
+class InvoiceLine(TypedDict):
+    description: str
+    sac: str
+    quantity: int
+    unit_paise: int
+    amount_paise: int
+
+
+class InvoiceSummary(TypedDict):
+    id: str
+    number: str
+    period: str
+    status: str
+    issued_at: str
+    due_at: str
+    paid_at: str | None
+    currency: NotRequired[str]
+    active_numbers: int
+    total_paise: int
+    amount_due_paise: int
+
+
+class InvoicedNumber(TypedDict):
+    phone_number_id: str
+    display_phone_number: str
+    connected_seconds: int
+    intervals: list[Interval]
+
+
+class LastMail(TypedDict):
+    to: str
+    subject: str
+    links: list[str]
+    sent_at: str
+
+
+class LastSnapshot(TypedDict):
+    period: str
+    active_numbers: int
+    total_paise: int
+
+
+class LastTemplate(TypedDict):
+    """
+    The template that the customer was sent last.
+    """
+
+    id: str
+    name: str
+    language: str | None
+    status: Literal["accepted", "unknown", "received", "sent", "delivered", "read", "failed"]
+    created_at: str
+
+
+class LedgerEndpoint(TypedDict):
+    endpoint_id: str
+    accepted: int
+    delivered: int
+    waiting: int
+    dead: int
+    expired: int
+    balanced: bool
+
+
+class LedgerEvents(TypedDict):
+    accepted: int
+    with_endpoint: int
+    without_endpoint: int
+
+
+class LedgerSends(TypedDict):
+    accepted: int
+    failed: int
+    outcome_unknown: int
+    doubled: int
+
+
+class ListRow(TypedDict):
+    id: str
+    title: str
+    description: NotRequired[str]
+
+
+class ListSection(TypedDict):
+    title: NotRequired[str]
+    rows: NotRequired[list[ListRow]]
+    product_items: NotRequired[list[dict[str, Any]]]
+
+
+class Live(TypedDict):
+    ok: bool
+    sha: str
+
+
+class LocationContent(TypedDict):
+    latitude: float | str
+    longitude: float | str
+    name: NotRequired[str]
+    address: NotRequired[str]
+
+
+class Mandate(TypedDict):
+    id: str
+    status: str
+    method: Literal["upi", "card", "emandate"]
+    instrument: str | None
+    max_amount_paise: int
+    expires_at: str | None
+
+
+class MandateRequest(TypedDict):
+    return_url: NotRequired[str | None]
+    method: NotRequired[Literal["upi", "card", "emandate"]]
+    max_amount_paise: NotRequired[int]
+
+
+class MediaDescription(TypedDict):
+    """
+    The upstream's description; its `url` needs a token that nobody but the service has.
+    """
+
+    id: NotRequired[str]
+    messaging_product: NotRequired[str]
+    mime_type: NotRequired[str]
+    sha256: NotRequired[str]
+    file_size: NotRequired[int | str]
+    url: NotRequired[str]
+
+
+MediaRequest = TypedDict(
+    "MediaRequest",
+    {
+        "file": bytes,
+        "type": NotRequired[str],
+        "from": str,
+    },
+)
+
+
+class MessageError(TypedDict):
+    """
+    The upstream's error in its own words; past retention its code alone.
+    """
+
+    code: int | None
+    title: str | None
+    message: str | None
+    details: str | None
+
+
+class MessageEvent(TypedDict):
+    """
+    An event of the message, and every delivery of it.
+    """
+
+    id: str
+    type: EventType
+    created_at: str
+    deliveries: list[Delivery]
+
+
+class MessageReport(TypedDict):
+    """
+    One report of the upstream, in the order in which the reports were stored.
+    """
+
+    status: str | None
+    at: str
+    wa_id: str | None
+    user_id: str | None
+    error: MessageError | None
+    event_id: str
+
+
+class Pricing1(TypedDict):
+    billable: NotRequired[bool]
+    pricing_model: NotRequired[str]
+    type: NotRequired[str]
+    category: NotRequired[str]
+
+
+class MetaOtherEvent(TypedDict):
+    """
+    The event `meta.other`.
+    """
+
+    id: str
+    type: Literal["meta.other"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: dict[str, Any]
+    raw: Any
+    raw_path: str | None
+
+
+class MigrateRequest(TypedDict):
+    waba_id: str
+    cc: str
+    phone_number: str
+
+
+class MirrorHealth(TypedDict):
+    last_run_at: str | None
+    keys_rewritten: int
+
+
+class NumberAtUpstream(TypedDict):
+    id: NotRequired[str]
+
+
+NumberConnectionData = TypedDict(
+    "NumberConnectionData",
+    {
+        "phone_number_id": str,
+        "from": str,
+        "to": str,
+        "detail": str | None,
+    },
+)
+
+
+class NumberConnectionEvent(TypedDict):
+    """
+    The event `number.connection`.
+    """
+
+    id: str
+    type: Literal["number.connection"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: NumberConnectionData
+    raw: Any
+    raw_path: str | None
+
+
+class NumberNameData(TypedDict):
+    display_phone_number: NotRequired[str]
+    decision: NotRequired[str]
+    requested_verified_name: NotRequired[str]
+    rejection_reason: NotRequired[str | None]
+    field: NotRequired[str]
+
+
+class NumberNameEvent(TypedDict):
+    """
+    The event `number.name`.
+    """
+
+    id: str
+    type: Literal["number.name"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: NumberNameData
+    raw: Any
+    raw_path: str | None
+
+
+class NumberQualityData(TypedDict):
+    display_phone_number: NotRequired[str]
+    event: NotRequired[str]
+    old_limit: NotRequired[str]
+    current_limit: NotRequired[str]
+    max_daily_conversations_per_business: NotRequired[str | int]
+    field: NotRequired[str]
+
+
+class NumberQualityEvent(TypedDict):
+    """
+    The event `number.quality`.
+    """
+
+    id: str
+    type: Literal["number.quality"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: NumberQualityData
+    raw: Any
+    raw_path: str | None
+
+
+class OutboundMessageData(TypedDict):
+    request: dict[str, Any]
+    response: dict[str, Any] | None
+    http_status: int | None
+    batch_id: NotRequired[str | None]
+    idx: NotRequired[int | None]
+
+
+class PartitionsThrough(TypedDict):
+    """
+    The day to which each partitioned table has partitions.
+    """
+
+    api_requests: str | None
+    events: str | None
+    event_payloads: str | None
+    webhook_deliveries: str | None
+    messages: str | None
+
+
+class PaymentAttempt(TypedDict):
+    id: str
+    kind: str
+    status: str
+
+
+class PhoneNumber(TypedDict):
+    phone_number_id: str
+    display_phone_number: NotRequired[str]
+    verified_name: NotRequired[str | None]
+    waba_id: str
+    connection_state: NotRequired[Literal["pending", "connected", "disconnected"]]
+    connection_detail: NotRequired[str | None]
+    quality_rating: NotRequired[str | None]
+    messaging_limit_tier: NotRequired[str | None]
+    throughput_level: NotRequired[str | None]
+    name_status: NotRequired[str | None]
+    registered_at: NotRequired[str | None]
+    last_event_at: NotRequired[str | None]
+
+
+class Plan(TypedDict):
+    code: str
+    currency: str
+    first_number_paise: int
+    additional_number_paise: int
+    gst_percent: int
+    tax_inclusive: bool
+
+
+class Pricing(TypedDict):
+    """
+    What the upstream charges for the message, as its statuses said.
+    """
+
+    category: str | None
+    type: str | None
+    billable: bool | None
+
+
+class Profile(TypedDict):
+    legal_name: str | None
+    tax_id_type: str | None
+    tax_id: str | None
+    state_code: str | None
+    address: str | None
+    city: str | None
+    pin: str | None
+    phone: str | None
+    country: str
+    complete: bool
+    missing: list[str]
+
+
+class ProfileRequest(TypedDict):
+    legal_name: NotRequired[str]
+    address: NotRequired[str]
+    city: NotRequired[str]
+    pin: NotRequired[str]
+    state_code: NotRequired[
+        Literal[
+            "01",
+            "02",
+            "03",
+            "04",
+            "05",
+            "06",
+            "07",
+            "08",
+            "09",
+            "10",
+            "11",
+            "12",
+            "13",
+            "14",
+            "15",
+            "16",
+            "17",
+            "18",
+            "19",
+            "20",
+            "21",
+            "22",
+            "23",
+            "24",
+            "26",
+            "27",
+            "29",
+            "30",
+            "31",
+            "32",
+            "33",
+            "34",
+            "35",
+            "36",
+            "37",
+            "38",
+        ]
+    ]
+    tax_id: NotRequired[str]
+    phone: NotRequired[str]
+    country: NotRequired[str]
+
+
+class Queued(TypedDict):
+    queued: int
+
+
+class QuotedMessage(TypedDict):
+    """
+    The message that this one answers.
+    """
+
+    message_id: str
+
+
+class ReactionContent(TypedDict):
+    message_id: str
+    emoji: str
+
+
+ReactionMessage = TypedDict(
+    "ReactionMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["reaction"],
+        "reaction": ReactionContent,
+    },
+)
+
+
+class TypingIndicator(TypedDict):
+    """
+    Shows that you are writing, for 25 seconds or until the answer is sent.
+    """
+
+    type: Literal["text"]
+
+
+ReadMark = TypedDict(
+    "ReadMark",
+    {
+        "from": str,
+        "message_id": str,
+        "typing_indicator": NotRequired[TypingIndicator],
+    },
+)
+
+
+class Ready(TypedDict):
+    ok: bool
+    sha: str
+    db: Literal["ok", "error"]
+    migrations: Literal["ok", "error"]
+    partitions: Literal["ok", "error"]
+
+
+class RefreshedPhoneNumber(TypedDict):
+    phone_number_id: str
+    display_phone_number: NotRequired[str]
+    verified_name: NotRequired[str | None]
+    waba_id: str
+    connection_state: NotRequired[Literal["pending", "connected", "disconnected"]]
+    connection_detail: NotRequired[str | None]
+    quality_rating: NotRequired[str | None]
+    messaging_limit_tier: NotRequired[str | None]
+    throughput_level: NotRequired[str | None]
+    name_status: NotRequired[str | None]
+    registered_at: NotRequired[str | None]
+    last_event_at: NotRequired[str | None]
+    meta_snapshot: NotRequired[Any]
+
+
+class RegisterRequest(TypedDict):
+    pin: NotRequired[str | None]
+
+
+class Reinstated(TypedDict):
+    id: str
+    status: NotRequired[Literal["pending_approval", "active", "rejected", "suspended"]]
+
+
+class RejectRequest(TypedDict):
+    reason: str
+
+
+class Rejected(TypedDict):
+    id: str
+    status: NotRequired[Literal["pending_approval", "active", "rejected", "suspended"]]
+    rejected_reason: NotRequired[str | None]
+
+
+class ReleasedAccount(TypedDict):
+    waba_id: str
+    phone_number_ids: list[str]
+    released: bool
+
+
+class ReleasedNumber(TypedDict):
+    phone_number_id: str
+    released: bool
+
+
+class ReplayPreview(TypedDict):
+    """
+    What a replay would queue: how much, since when, and how long its release takes at least.
+    """
+
+    count: int
+    oldest: str | None
+    expected_seconds: int
+
+
+ReplayRequest = TypedDict(
+    "ReplayRequest",
+    {
+        "from": str,
+        "to": str,
+        "status": NotRequired[list[Literal["pending", "delivered", "failed", "dead", "missed"]]],
+        "event_types": NotRequired[
+            list[
+                Literal[
+                    "*",
+                    "message.inbound",
+                    "message.status",
+                    "message.error",
+                    "message.echo",
+                    "message.outbound",
+                    "user.preferences",
+                    "batch.completed",
+                    "template.status",
+                    "template.quality",
+                    "template.category",
+                    "number.quality",
+                    "number.name",
+                    "number.connection",
+                    "account.update",
+                    "account.alerts",
+                    "account.capability",
+                    "account.security",
+                    "token.expiring",
+                    "token.invalid",
+                    "webhook.failing",
+                    "webhook.disabled",
+                    "webhook.recovered",
+                    "meta.other",
+                ]
+            ]
+            | None
+        ],
+        "preview": NotRequired[bool],
+    },
+)
+
+
+class Replayed(TypedDict):
+    """
+    A delivery. With `holds` in the context, an open one shows what holds it back and until when.
+    """
+
+    id: str
+    status: NotRequired[Literal["pending", "delivered", "failed", "dead"]]
+    attempts: NotRequired[int]
+    last_http_status: NotRequired[int | None]
+    last_response_ms: NotRequired[int | None]
+    is_replay: NotRequired[bool]
+    replay_of: str | None
+
+
+class Reply(TypedDict):
+    id: str
+    title: str
+
+
+class ReplyButton(TypedDict):
+    type: Literal["reply"]
+    reply: Reply
+
+
+class Request(TypedDict):
+    """
+    A call of the API.
+    """
+
+    id: str
+    created_at: str
+    method: str
+    route: str | None
+    status: int
+    error_code: str | None
+    key_prefix: str | None
+    environment: str
+    service_ms: float
+    upstream_ms: float
+
+
+class RequestCodeRequest(TypedDict):
+    code_method: Literal["SMS", "VOICE"]
+    language: str
+
+
+class RequestList(TypedDict):
+    data: list[Request]
+    next_cursor: str | None
+
+
+class ReturnUrlRequest(TypedDict):
+    return_url: NotRequired[str | None]
+
+
+class RevokedKey(TypedDict):
+    id: str
+    revoked_at: str
+
+
+class RotateSecretRequest(TypedDict):
+    overlap_hours: NotRequired[int]
+
+
+class RotatedKey(TypedDict):
+    id: str
+    name: str
+    environment: Literal["live", "test"]
+    prefix: str
+    key: str
+    replaces: str
+    old_key_expires_at: str
+
+
+class RotatedSecret(TypedDict):
+    id: str
+    secret: str
+    secret_prefix: str
+    previous_secret_expires_at: NotRequired[str | None]
+
+
+class SampleHandle(TypedDict):
+    h: str
+
+
+class SampleRequest(TypedDict):
+    file: bytes
+    type: NotRequired[str]
+    waba_id: NotRequired[str]
+
+
+class Seller(TypedDict):
+    name: str
+    gstin: str
+    address: str
+    state_code: str
+
+
+class Contact(TypedDict):
+    input: NotRequired[str]
+    wa_id: NotRequired[str]
+    user_id: NotRequired[str]
+
+
+class Message1(TypedDict):
+    id: str
+    message_status: NotRequired[str]
+    group_id: NotRequired[str]
+
+
+class SentMessage(TypedDict):
+    """
+    The upstream took the message; whether it arrives is told by `message.status` events.
+    """
+
+    messaging_product: NotRequired[str]
+    contacts: NotRequired[list[Contact]]
+    messages: list[Message1]
+
+
+class SentTemplate(TypedDict):
+    name: str
+    language: str | None
+
+
+class Error(TypedDict):
+    code: ErrorCode
+    message: str
+    details: dict[str, Any] | None
+    hint: str
+    doc_url: str
+
+
+class ServiceError(TypedDict):
+    source: str
+    error: Error
+    request_id: str | None
+
+
+class StickerContent(TypedDict):
+    """
+    By the `id` of an upload or by a public https `link`.
+    """
+
+    id: NotRequired[str]
+    link: NotRequired[str]
+
+
+StickerMessage = TypedDict(
+    "StickerMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["sticker"],
+        "sticker": StickerContent,
+    },
+)
+
+
+class SubmittedTemplate(TypedDict):
+    id: str
+    status: NotRequired[str]
+    category: NotRequired[str]
+
+
+class SuspendRequest(TypedDict):
+    reason: Literal["abuse", "admin"]
+    note: NotRequired[str]
+
+
+class Suspended(TypedDict):
+    id: str
+    status: NotRequired[Literal["pending_approval", "active", "rejected", "suspended"]]
+    suspended_reason: NotRequired[str | None]
+
+
+class Sync(TypedDict):
+    synced: int
+    added: int
+    updated: int
+    removed: int
+    failed: NotRequired[list[str]]
+
+
+class Tax(TypedDict):
+    type: str
+    percent: float
+    amount_paise: int
+
+
+class Template(TypedDict):
+    """
+    The upstream's template object as it was last heard of: these members, where it has them, and all others.
+    """
+
+    id: str
+    name: str
+    language: NotRequired[str]
+    status: NotRequired[str]
+    category: NotRequired[str]
+    components: NotRequired[list[dict[str, Any]]]
+
+
+class TemplateButton(TypedDict):
+    type: str
+    text: NotRequired[str]
+    url: NotRequired[str]
+    phone_number: NotRequired[str]
+    example: NotRequired[Any]
+    otp_type: NotRequired[str]
+
+
+class TemplateCategoryData(TypedDict):
+    message_template_id: NotRequired[int | str]
+    message_template_name: NotRequired[str]
+    message_template_language: NotRequired[str]
+    previous_category: NotRequired[str]
+    new_category: NotRequired[str]
+    correct_category: NotRequired[str]
+    field: NotRequired[str]
+
+
+class TemplateCategoryEvent(TypedDict):
+    """
+    The event `template.category`.
+    """
+
+    id: str
+    type: Literal["template.category"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: TemplateCategoryData
+    raw: Any
+    raw_path: str | None
+
+
+class TemplateComponent(TypedDict):
+    type: str
+    format: NotRequired[str]
+    text: NotRequired[str]
+    example: NotRequired[dict[str, Any]]
+    buttons: NotRequired[list[TemplateButton]]
+    cards: NotRequired[list[dict[str, Any]]]
+    add_security_recommendation: NotRequired[bool]
+    code_expiration_minutes: NotRequired[int]
+
+
+class Language(TypedDict):
+    code: str
+    policy: NotRequired[str]
+
+
+class TemplateEdit(TypedDict):
+    category: NotRequired[str]
+    components: NotRequired[list[TemplateComponent]]
+    parameter_format: NotRequired[str]
+    message_send_ttl_seconds: NotRequired[int]
+
+
+class Datum(TypedDict):
+    id: NotRequired[str]
+    name: NotRequired[str]
+    language: NotRequired[str]
+    category: NotRequired[str]
+    topic: NotRequired[str]
+    usecase: NotRequired[str]
+    body: NotRequired[str]
+
+
+class TemplateLibrary(TypedDict):
+    data: list[Datum]
+    paging: NotRequired[dict[str, Any]]
+
+
+class TemplateQualityData(TypedDict):
+    previous_quality_score: NotRequired[str]
+    new_quality_score: NotRequired[str]
+    message_template_id: NotRequired[int | str]
+    message_template_name: NotRequired[str]
+    message_template_language: NotRequired[str]
+    field: NotRequired[str]
+
+
+class TemplateQualityEvent(TypedDict):
+    """
+    The event `template.quality`.
+    """
+
+    id: str
+    type: Literal["template.quality"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: TemplateQualityData
+    raw: Any
+    raw_path: str | None
+
+
+class TemplateStatusData(TypedDict):
+    event: NotRequired[str]
+    message_template_id: NotRequired[int | str]
+    message_template_name: NotRequired[str]
+    message_template_language: NotRequired[str]
+    message_template_category: NotRequired[str]
+    reason: NotRequired[str | None]
+    rejection_info: NotRequired[dict[str, Any]]
+    field: NotRequired[str]
+
+
+class TemplateStatusEvent(TypedDict):
+    """
+    The event `template.status`.
+    """
+
+    id: str
+    type: Literal["template.status"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: TemplateStatusData
+    raw: Any
+    raw_path: str | None
+
+
+class Tenant(TypedDict):
+    id: str
+    name: str
+    external_ref: NotRequired[str | None]
+    status: NotRequired[Literal["pending_approval", "active", "rejected", "suspended"]]
+    sandbox: NotRequired[bool]
+    retention_days: NotRequired[Literal[30, 90, 180, 365]]
+    billing_status: NotRequired[Literal["trialing", "active", "past_due", "exempt", ""] | None]
+    trial_ends_at: NotRequired[str | None]
+    created_at: str
+    checklist: Checklist
+    billing_email: NotRequired[str | None]
+
+
+class TenantChangeRequest(TypedDict):
+    name: NotRequired[str]
+    billing_email: NotRequired[str | None]
+    retention_days: NotRequired[Literal[30, 90, 180, 365]]
+
+
+class TenantCreateRequest(TypedDict):
+    name: str
+    external_ref: NotRequired[str | None]
+    retention_days: NotRequired[Literal[30, 90, 180, 365]]
+
+
+class TextContent(TypedDict):
+    body: str
+    preview_url: NotRequired[bool]
+
+
+TextMessage = TypedDict(
+    "TextMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["text"],
+        "text": TextContent,
+    },
+)
+
+
+class TokenData(TypedDict):
+    waba_id: str
+    expires_at: str | None
+
+
+class TokenExpiringEvent(TypedDict):
+    """
+    The event `token.expiring`.
+    """
+
+    id: str
+    type: Literal["token.expiring"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: TokenData
+    raw: Any
+    raw_path: str | None
+
+
+class TokenInvalidEvent(TypedDict):
+    """
+    The event `token.invalid`.
+    """
+
+    id: str
+    type: Literal["token.invalid"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: TokenData
+    raw: Any
+    raw_path: str | None
+
+
+class TokensHealth(TypedDict):
+    expiring: int
+    invalid: int
+
+
+class TwoStepRequest(TypedDict):
+    pin: str
+
+
+class UploadedMedia(TypedDict):
+    id: str
+
+
+class Error1(TypedDict):
+    message: NotRequired[str]
+    type: NotRequired[str]
+    code: NotRequired[int]
+    error_subcode: NotRequired[int]
+    error_data: NotRequired[Any]
+    fbtrace_id: NotRequired[str]
+
+
+class UpstreamError(TypedDict):
+    """
+    The upstream's own error body with `source` added.
+    """
+
+    source: Literal["meta"]
+    error: NotRequired[Error1]
+
+
+class ErrorData(TypedDict):
+    details: NotRequired[str]
+
+
+class UpstreamProblem(TypedDict):
+    """
+    An error in the upstream's words.
+    """
+
+    code: NotRequired[int]
+    title: NotRequired[str]
+    message: NotRequired[str]
+    error_data: NotRequired[ErrorData]
+    href: NotRequired[str]
+
+
+class UpstreamSuccess(TypedDict):
+    success: bool
+
+
+class Usage(TypedDict):
+    tenant_id: str
+    name: str
+    external_ref: str | None
+    sent: int
+    received: int
+    statuses: int
+    events: int
+    deliveries: int
+    delivered: int
+
+
+class UsageList(TypedDict):
+    data: list[Usage]
+    next_cursor: str | None
+
+
+class Preference(TypedDict):
+    wa_id: NotRequired[str]
+    user_id: NotRequired[str]
+    detail: NotRequired[str]
+    category: NotRequired[str]
+    value: NotRequired[str]
+    timestamp: NotRequired[int]
+
+
+class UserPreferenceData(TypedDict):
+    messaging_product: NotRequired[str]
+    metadata: NotRequired[EventMetadata]
+    contacts: NotRequired[list[EventContact]]
+    preference: Preference
+
+
+class UserPreferencesEvent(TypedDict):
+    """
+    The event `user.preferences`.
+    """
+
+    id: str
+    type: Literal["user.preferences"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: UserPreferenceData
+    raw: Any
+    raw_path: str | None
+
+
+class Verified(TypedDict):
+    id: str
+    status: Literal["pending", "active", "paused", "disabled"]
+    verified_at: str
+    response_ms: int
+
+
+class VerifyCodeRequest(TypedDict):
+    code: str
+
+
+class VerifyPing(TypedDict):
+    """
+    Answer 2xx with the challenge, as plain text or as `{"challenge": "…"}`.
+    """
+
+    type: Literal["webhook.verify"]
+    challenge: str
+
+
+class VideoContent(TypedDict):
+    """
+    By the `id` of an upload or by a public https `link`.
+    """
+
+    id: NotRequired[str]
+    link: NotRequired[str]
+    caption: NotRequired[str]
+
+
+VideoMessage = TypedDict(
+    "VideoMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["video"],
+        "video": VideoContent,
+    },
+)
+
+
+class WebhookDisabledEvent(TypedDict):
+    """
+    The event `webhook.disabled`.
+    """
+
+    id: str
+    type: Literal["webhook.disabled"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: EndpointDisabledData
+    raw: Any
+    raw_path: str | None
+
+
+class WebhookFailingEvent(TypedDict):
+    """
+    The event `webhook.failing`.
+    """
+
+    id: str
+    type: Literal["webhook.failing"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: EndpointFailingData
+    raw: Any
+    raw_path: str | None
+
+
+class WebhookRecoveredEvent(TypedDict):
+    """
+    The event `webhook.recovered`.
+    """
+
+    id: str
+    type: Literal["webhook.recovered"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: EndpointRecoveredData
+    raw: Any
+    raw_path: str | None
+
+
+class AdminTenant(TypedDict):
+    """
+    The admin view of a tenant (specification 2).
+    """
+
+    id: str
+    name: str
+    external_ref: NotRequired[str | None]
+    status: NotRequired[Literal["pending_approval", "active", "rejected", "suspended"]]
+    sandbox: NotRequired[bool]
+    retention_days: NotRequired[Literal[30, 90, 180, 365]]
+    billing_status: NotRequired[Literal["trialing", "active", "past_due", "exempt", ""] | None]
+    trial_ends_at: NotRequired[str | None]
+    created_at: str
+    checklist: Checklist
+    billing_email: NotRequired[str | None]
+    created_via: NotRequired[str]
+    contact_email: NotRequired[str | None]
+    website: NotRequired[str | None]
+    tax_id: NotRequired[str | None]
+    tax_id_type: NotRequired[str | None]
+    email_domain: NotRequired[str | None]
+    flags: NotRequired[Any]
+    approved_at: NotRequired[str | None]
+    rejected_reason: NotRequired[str | None]
+    suspended_reason: NotRequired[str | None]
+
+
+class Attempt(TypedDict):
+    id: str
+    kind: str
+    status: str
+    scheduled_for: str | None
+    completed_at: str | None
+    error: AttemptError | None
+
+
+AudioMessage = TypedDict(
+    "AudioMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["audio"],
+        "audio": AudioContent,
+    },
+)
+
+
+BatchAudioMessage = TypedDict(
+    "BatchAudioMessage",
+    {
+        "from": NotRequired[str],
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["audio"],
+        "audio": AudioContent,
+    },
+)
+
+
+BatchDocumentMessage = TypedDict(
+    "BatchDocumentMessage",
+    {
+        "from": NotRequired[str],
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["document"],
+        "document": DocumentContent,
+    },
+)
+
+
+BatchImageMessage = TypedDict(
+    "BatchImageMessage",
+    {
+        "from": NotRequired[str],
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["image"],
+        "image": ImageContent,
+    },
+)
+
+
+BatchLocationMessage = TypedDict(
+    "BatchLocationMessage",
+    {
+        "from": NotRequired[str],
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["location"],
+        "location": LocationContent,
+    },
+)
+
+
+BatchReactionMessage = TypedDict(
+    "BatchReactionMessage",
+    {
+        "from": NotRequired[str],
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["reaction"],
+        "reaction": ReactionContent,
+    },
+)
+
+
+BatchStickerMessage = TypedDict(
+    "BatchStickerMessage",
+    {
+        "from": NotRequired[str],
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["sticker"],
+        "sticker": StickerContent,
+    },
+)
+
+
+BatchTextMessage = TypedDict(
+    "BatchTextMessage",
+    {
+        "from": NotRequired[str],
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["text"],
+        "text": TextContent,
+    },
+)
+
+
+BatchVideoMessage = TypedDict(
+    "BatchVideoMessage",
+    {
+        "from": NotRequired[str],
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["video"],
+        "video": VideoContent,
+    },
+)
+
+
+class BilledTenant(TypedDict):
+    tenant_id: str
+    name: str
+    billing_status: str | None
+    past_due_since: str | None
+    last_snapshot: LastSnapshot | None
+    open_invoices: int
+
+
+class ConnectedAccount(TypedDict):
+    waba_id: str
+    numbers: list[ImportedNumber]
+    held_elsewhere: list[str]
+
+
+class ConsoleSession(TypedDict):
+    expires_at: str
+    user: ConsoleUser
+    tenant_id: str | None
+
+
+class ContactCard(TypedDict):
+    name: ContactName
+    phones: NotRequired[list[Phone]]
+    emails: NotRequired[list[Email]]
+    addresses: NotRequired[list[dict[str, Any]]]
+    urls: NotRequired[list[dict[str, Any]]]
+    org: NotRequired[dict[str, Any]]
+    birthday: NotRequired[str]
+
+
+ContactCards: TypeAlias = list[ContactCard]
+
+
+ContactsMessage = TypedDict(
+    "ContactsMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["contacts"],
+        "contacts": ContactCards,
+    },
+)
+
+
+class Customer(TypedDict):
+    """
+    What is known of a customer of a number.
+    """
+
+    phone_number_id: str
+    wa_id: str | None
+    user_id: str | None
+    username: str | None
+    last_inbound_at: NotRequired[str | None]
+    last_inbound_id: NotRequired[str | None]
+    window_open: bool
+    window_open_until: str | None
+    last_outbound_at: NotRequired[str | None]
+    last_template: LastTemplate | None
+    opted_out: bool
+    opted_out_at: str | None
+
+
+DocumentMessage = TypedDict(
+    "DocumentMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["document"],
+        "document": DocumentContent,
+    },
+)
+
+
+class EchoedMessageData(TypedDict):
+    """
+    A message that was sent from the WhatsApp Business app.
+    """
+
+    messaging_product: NotRequired[str]
+    metadata: NotRequired[EventMetadata]
+    contacts: NotRequired[list[EventContact]]
+    message: EchoedMessage
+
+
+class EndpointHealth(TypedDict):
+    """
+    Why an endpoint's deliveries wait, until when, and how it answered in the last hour.
+    """
+
+    state: Literal["healthy", "failing", "circuit_open"]
+    since: str | None
+    reason: EndpointReason | None
+    retry_at: str | None
+    waiting: EndpointWaiting
+    last_hour: EndpointLastHour
+
+
+class EndpointWithHealth(TypedDict):
+    """
+    With its health: the answer of one endpoint, not of lists.
+    """
+
+    id: str
+    environment: NotRequired[Literal["live", "test"]]
+    url: str
+    format: NotRequired[Literal["envelope", "meta"]]
+    description: NotRequired[str]
+    event_types: list[str]
+    waba_ids: NotRequired[list[str] | None]
+    phone_number_ids: NotRequired[list[str] | None]
+    statuses: NotRequired[list[str] | None]
+    uid: NotRequired[str | None]
+    metadata: dict[str, str]
+    headers: dict[str, str]
+    timeout_seconds: NotRequired[int | None]
+    status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
+    verified_at: NotRequired[str | None]
+    secret_prefix: str
+    previous_secret_expires_at: NotRequired[str | None]
+    last_success_at: NotRequired[str | None]
+    consecutive_failures: NotRequired[int]
+    health: EndpointHealth
+
+
+class EventSummary(TypedDict):
+    """
+    The envelope without `data` and `raw`, with the state of its message and of its deliveries.
+    """
+
+    id: str
+    type: EventType
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: NotRequired[str | None]
+    phone_number_id: NotRequired[str | None]
+    display_phone_number: NotRequired[str | None]
+    wamid: NotRequired[str | None]
+    wa_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    dedupe_key: str
+    raw_path: NotRequired[str | None]
+    direction: Literal["inbound", "outbound"] | None
+    status: NotRequired[str | None]
+    error_code: NotRequired[int | None]
+    payload_available: bool
+    deliveries: DeliveryCounts
+
+
+class HealthEntity(TypedDict):
+    entity_type: str | None
+    id: str | None
+    can_send_message: str | None
+    reasons: list[HealthReason]
+
+
+class HealthReport(TypedDict):
+    """
+    The members of all sections.
+    """
+
+    kv_reconcile: MirrorHealth
+    partitions_through: PartitionsThrough
+    retries_due: int
+    oldest_due_retry_at: str | None
+    dead_24h: int
+    endpoints_circuit_open: int
+    endpoints_secret_unreadable: int
+    tokens: TokensHealth
+    billing: BillingHealth
+
+
+ImageMessage = TypedDict(
+    "ImageMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["image"],
+        "image": ImageContent,
+    },
+)
+
+
+InboundMessage = TypedDict(
+    "InboundMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": str,
+        "text": NotRequired[Text1],
+        "image": NotRequired[InboundMedia],
+        "video": NotRequired[InboundMedia],
+        "audio": NotRequired[InboundMedia],
+        "document": NotRequired[InboundMedia],
+        "sticker": NotRequired[InboundMedia],
+        "location": NotRequired[Location],
+        "contacts": NotRequired[list[dict[str, Any]]],
+        "interactive": NotRequired[Interactive],
+        "button": NotRequired[Button],
+        "order": NotRequired[Order],
+        "reaction": NotRequired[Reaction],
+        "system": NotRequired[dict[str, Any]],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+    },
+)
+
+
+class InboundMessageData(TypedDict):
+    messaging_product: NotRequired[str]
+    metadata: NotRequired[EventMetadata]
+    contacts: NotRequired[list[EventContact]]
+    message: InboundMessage
+
+
+class InteractiveAction(TypedDict):
+    name: NotRequired[str]
+    button: NotRequired[str]
+    buttons: NotRequired[list[ReplyButton]]
+    sections: NotRequired[list[ListSection]]
+    cards: NotRequired[list[dict[str, Any]]]
+    parameters: NotRequired[dict[str, Any]]
+    catalog_id: NotRequired[str]
+    product_retailer_id: NotRequired[str]
+
+
+class InteractiveHeader(TypedDict):
+    type: str
+    text: NotRequired[str]
+    image: NotRequired[ImageContent]
+    video: NotRequired[VideoContent]
+    document: NotRequired[DocumentContent]
+
+
+class Invoice(TypedDict):
+    id: str
+    number: str
+    period: str
+    status: str
+    issued_at: str
+    due_at: str
+    paid_at: str | None
+    currency: NotRequired[str]
+    active_numbers: int
+    total_paise: int
+    amount_due_paise: int
+    seller: Seller
+    buyer: Buyer
+    place_of_supply: str
+    supply_type: str
+    endorsement: str
+    replaces: NotRequired[str | None]
+    reverse_charge: NotRequired[bool]
+    numbers: list[InvoicedNumber]
+    lines: list[InvoiceLine]
+    subtotal_paise: int
+    taxes: list[Tax]
+    round_off_paise: int
+    total_in_words: str
+    amount_paid_paise: int
+    credited_paise: int
+    credit_notes: list[InvoiceCredit]
+    attempts: list[Attempt]
+    irn: str | None
+
+
+class Ledger(TypedDict):
+    day: str
+    hour: int | None
+    events: LedgerEvents
+    endpoints: list[LedgerEndpoint]
+    sends: LedgerSends
+    balanced: bool
+
+
+LocationMessage = TypedDict(
+    "LocationMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["location"],
+        "location": LocationContent,
+    },
+)
+
+
+class Message(TypedDict):
+    """
+    How far a message came, without its content.
+    """
+
+    id: str
+    wamid: str | None
+    direction: Literal["inbound", "outbound"]
+    status: Literal["accepted", "unknown", "received", "sent", "delivered", "read", "failed"]
+    error_code: NotRequired[int | None]
+    waba_id: NotRequired[str | None]
+    phone_number_id: NotRequired[str | None]
+    wa_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    type: NotRequired[str | None]
+    template: SentTemplate | None
+    batch_id: str | None
+    idx: NotRequired[int | None]
+    event_id: str | None
+    pricing: Pricing | None
+    service_ms: NotRequired[int | None]
+    upstream_ms: NotRequired[int | None]
+    created_at: str
+    accepted_at: NotRequired[str | None]
+    sent_at: NotRequired[str | None]
+    delivered_at: NotRequired[str | None]
+    read_at: NotRequired[str | None]
+    failed_at: NotRequired[str | None]
+
+
+class MessageEchoEvent(TypedDict):
+    """
+    The event `message.echo`.
+    """
+
+    id: str
+    type: Literal["message.echo"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: EchoedMessageData
+    raw: Any
+    raw_path: str | None
+
+
+class MessageErrorData(TypedDict):
+    messaging_product: NotRequired[str]
+    metadata: NotRequired[EventMetadata]
+    error: UpstreamProblem
+
+
+class MessageErrorEvent(TypedDict):
+    """
+    The event `message.error`.
+    """
+
+    id: str
+    type: Literal["message.error"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: MessageErrorData
+    raw: Any
+    raw_path: str | None
+
+
+class MessageInboundEvent(TypedDict):
+    """
+    The event `message.inbound`.
+    """
+
+    id: str
+    type: Literal["message.inbound"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: InboundMessageData
+    raw: Any
+    raw_path: str | None
+
+
+class MessageList(TypedDict):
+    data: list[Message]
+    next_cursor: str | None
+
+
+class MessageOutboundEvent(TypedDict):
+    """
+    The event `message.outbound`.
+    """
+
+    id: str
+    type: Literal["message.outbound"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: OutboundMessageData
+    raw: Any
+    raw_path: str | None
+
+
+class MessageStatus(TypedDict):
+    id: str
+    status: str
+    timestamp: NotRequired[str]
+    recipient_id: NotRequired[str]
+    recipient_user_id: NotRequired[str]
+    biz_opaque_callback_data: NotRequired[str]
+    conversation: NotRequired[dict[str, Any]]
+    pricing: NotRequired[Pricing1]
+    errors: NotRequired[list[UpstreamProblem]]
+
+
+class MessageStatusData(TypedDict):
+    messaging_product: NotRequired[str]
+    metadata: NotRequired[EventMetadata]
+    contacts: NotRequired[list[EventContact]]
+    status: MessageStatus
+
+
+class MessageStatusEvent(TypedDict):
+    """
+    The event `message.status`.
+    """
+
+    id: str
+    type: Literal["message.status"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: MessageStatusData
+    raw: Any
+    raw_path: str | None
+
+
+MessageTemplate = TypedDict(
+    "MessageTemplate",
+    {
+        "name": str,
+        "language": str,
+        "category": str,
+        "parameter_format": NotRequired[str],
+        "components": list[TemplateComponent],
+        "message_send_ttl_seconds": NotRequired[int],
+        "library_template_name": NotRequired[str],
+        "waba_id": NotRequired[str],
+        "from": NotRequired[str],
+    },
+)
+
+
+class NextCharge(TypedDict):
+    period: str
+    invoice_on: str
+    numbers: int
+    lines: list[ChargeLine]
+    taxes: list[Tax]
+    subtotal_paise: int
+    tax_paise: int
+    total_paise: int
+    estimate: NotRequired[bool]
+
+
+class NumberHealth(TypedDict):
+    phone_number_id: str
+    connection_state: str
+    connection_detail: str | None
+    can_send_message: str | None
+    entities: list[HealthEntity]
+    checked_at: str
+
+
+OneMessage = TypedDict(
+    "OneMessage",
+    {
+        "id": str,
+        "wamid": str | None,
+        "direction": Literal["inbound", "outbound"],
+        "status": Literal["accepted", "unknown", "received", "sent", "delivered", "read", "failed"],
+        "error_code": NotRequired[int | None],
+        "waba_id": NotRequired[str | None],
+        "phone_number_id": NotRequired[str | None],
+        "wa_id": NotRequired[str | None],
+        "user_id": NotRequired[str | None],
+        "type": NotRequired[str | None],
+        "template": SentTemplate | None,
+        "batch_id": str | None,
+        "idx": NotRequired[int | None],
+        "event_id": str | None,
+        "pricing": Pricing | None,
+        "service_ms": NotRequired[int | None],
+        "upstream_ms": NotRequired[int | None],
+        "created_at": str,
+        "accepted_at": NotRequired[str | None],
+        "sent_at": NotRequired[str | None],
+        "delivered_at": NotRequired[str | None],
+        "read_at": NotRequired[str | None],
+        "failed_at": NotRequired[str | None],
+        "from": str | None,
+        "to": str | None,
+        "error": MessageError | None,
+        "payload_available": bool,
+        "request": dict[str, Any] | None,
+        "response": dict[str, Any] | None,
+        "message": dict[str, Any] | None,
+        "statuses": list[MessageReport],
+        "events": list[MessageEvent],
+    },
+)
+
+
+class Payment(TypedDict):
+    id: str
+    status: str
+    attempt: PaymentAttempt
+    payment_url: str
+    expires_at: str
+
+
+class TemplateParameter(TypedDict):
+    type: str
+    text: NotRequired[str]
+    parameter_name: NotRequired[str]
+    payload: NotRequired[str]
+    coupon_code: NotRequired[str]
+    image: NotRequired[ImageContent]
+    video: NotRequired[VideoContent]
+    document: NotRequired[DocumentContent]
+    location: NotRequired[LocationContent]
+    currency: NotRequired[dict[str, Any]]
+    date_time: NotRequired[dict[str, Any]]
+    action: NotRequired[dict[str, Any]]
+
+
+class AdminBilling(TypedDict):
+    billing_enabled: bool
+    tenants: list[BilledTenant]
+
+
+BatchContactsMessage = TypedDict(
+    "BatchContactsMessage",
+    {
+        "from": NotRequired[str],
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["contacts"],
+        "contacts": ContactCards,
+    },
+)
+
+
+class Billing(TypedDict):
+    billing_status: str | None
+    trial_ends_at: str | None
+    past_due_since: str | None
+    restricted: bool
+    plan: Plan
+    active_numbers: int
+    numbers: list[BilledNumber]
+    next_charge: NextCharge | None
+    mandate: Mandate | None
+    amount_due_paise: int
+    open_invoices: int
+    billing_profile: Profile
+
+
+Event: TypeAlias = (
+    MessageInboundEvent
+    | MessageStatusEvent
+    | MessageErrorEvent
+    | MessageEchoEvent
+    | MessageOutboundEvent
+    | UserPreferencesEvent
+    | BatchCompletedEvent
+    | TemplateStatusEvent
+    | TemplateQualityEvent
+    | TemplateCategoryEvent
+    | NumberQualityEvent
+    | NumberNameEvent
+    | NumberConnectionEvent
+    | AccountUpdateEvent
+    | AccountAlertsEvent
+    | AccountCapabilityEvent
+    | AccountSecurityEvent
+    | TokenExpiringEvent
+    | TokenInvalidEvent
+    | WebhookFailingEvent
+    | WebhookDisabledEvent
+    | WebhookRecoveredEvent
+    | MetaOtherEvent
+)
+
+
+class EventList(TypedDict):
+    data: list[EventSummary]
+    next_cursor: str | None
+
+
+class EventWithDeliveries(TypedDict):
+    """
+    `event` is null when its body is past retention.
+    """
+
+    event: Event | None
+    payload_available: bool
+    deliveries: list[Delivery]
+
+
+class InteractiveContent(TypedDict):
+    """
+    Buttons, lists, link buttons, flows, products and requests; `type` says which.
+    """
+
+    type: str
+    header: NotRequired[InteractiveHeader]
+    body: NotRequired[InteractiveText]
+    footer: NotRequired[InteractiveText]
+    action: InteractiveAction
+
+
+InteractiveMessage = TypedDict(
+    "InteractiveMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["interactive"],
+        "interactive": InteractiveContent,
+    },
+)
+
+
+class TemplateComponentValues(TypedDict):
+    """
+    The values of one component of the template.
+    """
+
+    type: str
+    sub_type: NotRequired[str]
+    index: NotRequired[str | int]
+    parameters: NotRequired[list[TemplateParameter]]
+    cards: NotRequired[list[dict[str, Any]]]
+
+
+class TemplateContent(TypedDict):
+    name: str
+    language: Language
+    components: NotRequired[list[TemplateComponentValues]]
+
+
+TemplateMessage = TypedDict(
+    "TemplateMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["template"],
+        "template": TemplateContent,
+    },
+)
+
+
+BatchInteractiveMessage = TypedDict(
+    "BatchInteractiveMessage",
+    {
+        "from": NotRequired[str],
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["interactive"],
+        "interactive": InteractiveContent,
+    },
+)
+
+
+BatchTemplateMessage = TypedDict(
+    "BatchTemplateMessage",
+    {
+        "from": NotRequired[str],
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["template"],
+        "template": TemplateContent,
+    },
+)
+
+
+OutgoingMessage: TypeAlias = (
+    TextMessage
+    | ImageMessage
+    | VideoMessage
+    | AudioMessage
+    | DocumentMessage
+    | StickerMessage
+    | LocationMessage
+    | ContactsMessage
+    | ReactionMessage
+    | InteractiveMessage
+    | TemplateMessage
+)
+
+
+BatchMessage: TypeAlias = (
+    BatchTextMessage
+    | BatchImageMessage
+    | BatchVideoMessage
+    | BatchAudioMessage
+    | BatchDocumentMessage
+    | BatchStickerMessage
+    | BatchLocationMessage
+    | BatchContactsMessage
+    | BatchReactionMessage
+    | BatchInteractiveMessage
+    | BatchTemplateMessage
+)
+
+
+MessageBatch = TypedDict(
+    "MessageBatch",
+    {
+        "from": str,
+        "client_ref": str,
+        "messages": list[BatchMessage],
+    },
+)

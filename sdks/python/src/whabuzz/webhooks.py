@@ -1,0 +1,64 @@
+"""Webhooks: the signature of a delivery (Standard Webhooks 1.0) and the typed event in it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from whabuzz import types
+from whabuzz.errors import InvalidSignature
+
+TOLERANCE_SECONDS = 300
+
+
+class WebhookVerifier:
+    """Verifies deliveries with the secret of an endpoint, or with several while one is being rotated."""
+
+    def __init__(self, secret: str | Iterable[str]) -> None:
+        secrets = [secret] if isinstance(secret, str) else list(secret)
+        if not secrets:
+            raise ValueError("At least one secret (whsec_…) is needed.")
+        self._keys = [_key(each) for each in secrets]
+
+    def verify(self, body: bytes | str, headers: Mapping[str, str]) -> types.Event | types.VerifyPing:
+        """The event of a delivery, or the ping whose `challenge` is to be answered. Raises InvalidSignature.
+
+        `body` is what arrived, before any parsing.
+        """
+        raw = body.encode() if isinstance(body, str) else body
+        named = {str(name).lower(): value for name, value in headers.items()}
+        try:
+            id_, timestamp, signatures = (
+                named[f"webhook-{part}"] for part in ("id", "timestamp", "signature")
+            )
+            age = abs(time.time() - int(timestamp))
+        except (KeyError, ValueError):
+            raise InvalidSignature("The headers webhook-id, -timestamp and -signature are missing.") from None
+        if age > TOLERANCE_SECONDS:
+            raise InvalidSignature("The delivery was signed too long ago, or the clock is wrong.")
+        signed = f"{id_}.{timestamp}.".encode() + raw
+        expected = [b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)) for key in self._keys]
+        # Every pair is compared, in constant time each.
+        matches = [
+            hmac.compare_digest(given.encode(), own) for given in signatures.split(" ") for own in expected
+        ]
+        if not any(matches):
+            raise InvalidSignature("No signature was made with this secret.")
+        try:
+            event: Any = json.loads(raw)
+        except ValueError:
+            raise InvalidSignature("The body is not JSON.") from None
+        return cast("types.Event | types.VerifyPing", event)
+
+
+def _key(secret: str) -> bytes:
+    try:
+        return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("A secret is whsec_ and base64.") from None

@@ -1,0 +1,133 @@
+// The client: every operation of the contract, and what is more than one operation.
+
+import type { KeyedOptions, RequestOptions } from "./calls.js";
+import { WhabuzzError } from "./errors.js";
+import { Media as MediaOperations, Messages as MessageOperations, Resources } from "./resources.js";
+import type { Content, InboundEvent, OutgoingMessage, Schemas } from "./schemas.js";
+import { sleep, Transport } from "./transport.js";
+
+const MOST_OF_A_BATCH = 10_000;
+
+export interface ClientOptions {
+  apiKey: string;
+  /** Where the service is, without `/v1`. */
+  baseUrl: string;
+  /** With a platform key: the tenant to act on. */
+  tenantId?: string;
+  /** Milliseconds for one try; 30,000 unless given. */
+  timeout?: number;
+  /** How often a call is repeated where that is safe; 4 unless given. */
+  maxRetries?: number;
+  fetch?: typeof fetch;
+}
+
+export interface ReplyOptions extends RequestOptions {
+  /** Show the customer's message above the answer. */
+  quote?: boolean;
+  /** Several answers to one event need a name each. */
+  name?: string;
+}
+
+export interface BatchOptions extends RequestOptions {
+  from: string;
+  /** The same rows under the same name are sent once, however often this is called. */
+  clientRef: string;
+  size?: number;
+}
+
+/** Single messages, answers and batches. */
+export class Messages extends MessageOperations {
+  /** Answer a customer's message. An event that is delivered twice is answered once. */
+  reply(event: InboundEvent, content: Content, options: ReplyOptions = {}): Promise<Schemas["SentMessage"]> {
+    const keyed: KeyedOptions = { ...options, idempotencyKey: replyKey(event, options.name) };
+    return this.send(replyBody(event, content, options.quote), keyed);
+  }
+
+  /** Send any number of messages, as batches of up to 10,000; rows are messages without `from`. */
+  async sendBatch(
+    rows: Iterable<Schemas["BatchMessage"]> | AsyncIterable<Schemas["BatchMessage"]>,
+    options: BatchOptions,
+  ): Promise<Schemas["Batch"][]> {
+    const batches: Schemas["Batch"][] = [];
+    let part: Schemas["BatchMessage"][] = [];
+    const send = async () => {
+      const body = { from: options.from, client_ref: `${options.clientRef}-${batches.length + 1}`, messages: part };
+      batches.push(await this.createBatch(body, options));
+      part = [];
+    };
+    for await (const row of rows) {
+      part.push(row);
+      if (part.length === (options.size ?? MOST_OF_A_BATCH)) await send();
+    }
+    if (part.length > 0) await send();
+    return batches;
+  }
+
+  /** The batch once it is completed or cancelled. Throws when that takes longer than `milliseconds`. */
+  async waitForBatch(batchId: string, milliseconds = 600_000, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
+    const deadline = Date.now() + milliseconds;
+    for (;;) {
+      const batch = await this.getBatch(batchId, options);
+      if (batch.status === "completed" || batch.status === "cancelled") return batch;
+      if (Date.now() > deadline) throw new WhabuzzError(`Batch ${batchId} is still ${batch.status}.`);
+      await sleep(2000, options.signal);
+    }
+  }
+}
+
+/** Files for messages and from messages. */
+export class Media extends MediaOperations {
+  /** The upstream's description of a file: its type, size and hash. */
+  describe(mediaId: string, options: RequestOptions = {}): Promise<Schemas["MediaDescription"]> {
+    const path = `/v1/media/${encodeURIComponent(mediaId)}`;
+    return this.json({ method: "GET", path, query: { meta: true } }, options);
+  }
+}
+
+/** The API with one key. */
+export class Whabuzz extends Resources {
+  override readonly messages: Messages;
+  override readonly media: Media;
+
+  constructor(private readonly options: ClientOptions) {
+    if (!options.apiKey || !options.baseUrl) throw new WhabuzzError("apiKey and baseUrl are needed.");
+    const headers: Record<string, string> = { Authorization: `Bearer ${options.apiKey}` };
+    if (options.tenantId) headers["X-Service-Tenant"] = options.tenantId;
+    const transport = new Transport({
+      baseUrl: options.baseUrl.replace(/\/+$/, ""),
+      headers,
+      timeout: options.timeout ?? 30_000,
+      maxRetries: options.maxRetries ?? 4,
+      fetch: options.fetch ?? ((input, init) => fetch(input, init)),
+    });
+    super(transport);
+    this.messages = new Messages(transport);
+    this.media = new Media(transport);
+  }
+
+  /** The same with a platform key acting on one tenant. */
+  forTenant(tenantId: string): Whabuzz {
+    return new Whabuzz({ ...this.options, tenantId });
+  }
+}
+
+/**
+ * The message that answers an inbound one: from the number that was written to, to the number that wrote. A customer who
+ * is known by username alone has no phone number; the answer goes to the business-scoped user id.
+ */
+export function replyBody(event: InboundEvent, content: Content, quote = false): OutgoingMessage {
+  const message = event.data.message;
+  const userId = message.from_user_id ?? event.user_id;
+  const address = message.from ? { to: message.from } : { recipient: userId };
+  if (!message.from && !userId) throw new WhabuzzError("The event names no customer.");
+  return {
+    from: event.phone_number_id,
+    ...address,
+    ...(quote ? { context: { message_id: message.id } } : {}),
+    ...(typeof content === "string" ? { type: "text", text: { body: content } } : content),
+  } as OutgoingMessage;
+}
+
+function replyKey(event: InboundEvent, name?: string): string {
+  return `reply:${event.id}${name ? `:${name}` : ""}`;
+}

@@ -1,0 +1,9 @@
+// Client of the messaging gateway: send WhatsApp messages, read events, verify webhooks. Runs on Node 18 and newer, and
+// on edge runtimes: it needs fetch, WebCrypto and web streams alone.
+
+export { API_VERSION, type FileInput, type KeyedOptions, type RequestOptions } from "./calls.js";
+export { type BatchOptions, type ClientOptions, replyBody, type ReplyOptions, Whabuzz } from "./client.js";
+export { APIError, InvalidSignature, NoAnswer, WhabuzzError } from "./errors.js";
+export type { Content, ErrorCode, Event, EventType, InboundEvent, OutgoingMessage, Schemas } from "./schemas.js";
+export { Download, Pages } from "./transport.js";
+export { type HeadersLike, WebhookVerifier } from "./webhooks.js";

@@ -1,0 +1,602 @@
+// Resources of the API, one method per operation. Generated from docs/openapi.json by `make sdks`.
+
+import { type Download, type Pages, Resource, type Transport } from "./transport.js";
+import type { FileInput, KeyedOptions, RequestOptions } from "./calls.js";
+import type { Schemas } from "./schemas.js";
+
+/** Keys of one business. */
+export class ApiKeys extends Resource {
+  /** List API keys. Keys are listed by prefix; the full key is never shown again. */
+  list(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
+    return this.pages({ method: "GET", path: "/v1/api-keys", query }, options);
+  }
+
+  /** Create an API key. The full key is in this answer and nowhere else. */
+  create(body: Schemas["ApiKeyRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedApiKey"]> {
+    return this.json({ method: "POST", path: "/v1/api-keys", body }, options);
+  }
+
+  /** Revoke an API key. The key stops working everywhere within 30 seconds. A key may revoke itself. */
+  revoke(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
+    return this.json({ method: "DELETE", path: `/v1/api-keys/${encodeURIComponent(keyId)}` }, options);
+  }
+
+  /** Rotate an API key. Makes a key in the place of this one, which keeps working for 24 hours. */
+  rotate(keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
+    return this.json({ method: "POST", path: `/v1/api-keys/${encodeURIComponent(keyId)}/rotate` }, options);
+  }
+}
+
+/** For staff of the service, with a console session token. */
+export class Admin extends Resource {
+  /** Find API keys of all tenants and platforms. The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked. */
+  listApiKeys(query: { app_id?: string; prefix?: string; tenant_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["AnyApiKey"]> {
+    return this.pages({ method: "GET", path: "/v1/admin/api-keys", query }, options);
+  }
+
+  /** Revoke any API key. The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked. */
+  revokeApiKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
+    return this.json({ method: "DELETE", path: `/v1/admin/api-keys/${encodeURIComponent(keyId)}` }, options);
+  }
+
+  /** List platform apps. Every platform app with the number of its tenants. */
+  listApps(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["AppWithTenants"]> {
+    return this.pages({ method: "GET", path: "/v1/admin/apps", query }, options);
+  }
+
+  /** Create a platform app. A platform app acts for many tenants. It gets its keys by a call of its own. */
+  createApp(body: Schemas["AppRequest"], options: RequestOptions = {}): Promise<Schemas["App"]> {
+    return this.json({ method: "POST", path: "/v1/admin/apps", body }, options);
+  }
+
+  /** List a platform app's keys. The keys of one platform app. */
+  listAppKeys(appId: string, query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
+    return this.pages({ method: "GET", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys`, query }, options);
+  }
+
+  /** Create a key of a platform app. The full key is in this answer and nowhere else. */
+  createAppKey(appId: string, body: Schemas["ApiKeyRequest"], options: RequestOptions = {}): Promise<Schemas["AppKey"]> {
+    return this.json({ method: "POST", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys`, body }, options);
+  }
+
+  /** Revoke a platform app's key. The keys of one platform app. */
+  revokeAppKey(appId: string, keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
+    return this.json({ method: "DELETE", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys/${encodeURIComponent(keyId)}` }, options);
+  }
+
+  /** Rotate a platform app's key. The keys of one platform app. */
+  rotateAppKey(appId: string, keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
+    return this.json({ method: "POST", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys/${encodeURIComponent(keyId)}/rotate` }, options);
+  }
+
+  /** List audit entries. What staff, customers and keys changed, newest first. */
+  listAudit(query: { action?: string; tenant_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["AuditEntry"]> {
+    return this.pages({ method: "GET", path: "/v1/admin/audit", query }, options);
+  }
+
+  /** Show how every tenant pays. Tenants past due first, then by name. Answers while billing is off, too. */
+  billing(options: RequestOptions = {}): Promise<Schemas["AdminBilling"]> {
+    return this.json({ method: "GET", path: "/v1/admin/billing" }, options);
+  }
+
+  /** Show the state of the service. Retries due, dead deliveries, open circuits, tokens, partitions and the key mirror. */
+  health(options: RequestOptions = {}): Promise<Schemas["HealthReport"]> {
+    return this.json({ method: "GET", path: "/v1/admin/health" }, options);
+  }
+
+  /** Read the last mail to an address. Only where `EMAIL_MODE` is `log`; elsewhere 404. */
+  lastMail(query: { email: string }, options: RequestOptions = {}): Promise<Schemas["LastMail"]> {
+    return this.json({ method: "GET", path: "/v1/admin/mail/last", query }, options);
+  }
+
+  /** List the numbers of all tenants. Newest first, optionally of one connection state. */
+  listNumbers(query: { connection_state?: "pending" | "connected" | "disconnected"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["AdminNumber"]> {
+    return this.pages({ method: "GET", path: "/v1/admin/numbers", query }, options);
+  }
+
+  /** List all tenants. Newest first, optionally of one status, with what a reviewer needs. */
+  listTenants(query: { status?: "pending_approval" | "active" | "rejected" | "suspended"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["AdminTenant"]> {
+    return this.pages({ method: "GET", path: "/v1/admin/tenants", query }, options);
+  }
+
+  /** Approve a tenant. Opens `/v1` for the tenant, starts its trial and mails it. */
+  approveTenant(tenantId: string, options: RequestOptions = {}): Promise<Schemas["Approved"]> {
+    return this.json({ method: "POST", path: `/v1/admin/tenants/${encodeURIComponent(tenantId)}/approve` }, options);
+  }
+
+  /** Reinstate a suspended tenant. The tenant becomes `active`; deliveries that waited go out. */
+  reinstateTenant(tenantId: string, options: RequestOptions = {}): Promise<Schemas["Reinstated"]> {
+    return this.json({ method: "POST", path: `/v1/admin/tenants/${encodeURIComponent(tenantId)}/reinstate` }, options);
+  }
+
+  /** Reject a tenant. The reason is stored and mailed to the applicant. */
+  rejectTenant(tenantId: string, body: Schemas["RejectRequest"], options: RequestOptions = {}): Promise<Schemas["Rejected"]> {
+    return this.json({ method: "POST", path: `/v1/admin/tenants/${encodeURIComponent(tenantId)}/reject`, body }, options);
+  }
+
+  /** Suspend a tenant. Sending stops. Events are still recorded, and their deliveries wait for the reinstatement. */
+  suspendTenant(tenantId: string, body: Schemas["SuspendRequest"], options: RequestOptions = {}): Promise<Schemas["Suspended"]> {
+    return this.json({ method: "POST", path: `/v1/admin/tenants/${encodeURIComponent(tenantId)}/suspend`, body }, options);
+  }
+}
+
+/** The plan, invoices and payments of one business. */
+export class Billing extends Resource {
+  /** Get plan, numbers and next charge. The plan, the active numbers, the next charge, the invoice profile and the mandate. */
+  get(options: RequestOptions = {}): Promise<Schemas["Billing"]> {
+    return this.json({ method: "GET", path: "/v1/billing" }, options);
+  }
+
+  /** Get a credit note. The PDF; `credit_notes` of an invoice lists the ids. */
+  getCreditNote(creditNoteId: string, options: RequestOptions = {}): Promise<Download> {
+    return this.download({ method: "GET", path: `/v1/billing/credit-notes/${encodeURIComponent(creditNoteId)}`, accept: "application/pdf" }, options);
+  }
+
+  /** List invoices. Newest first. */
+  listInvoices(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["InvoiceSummary"]> {
+    return this.pages({ method: "GET", path: "/v1/billing/invoices", query }, options);
+  }
+
+  /** Get an invoice. A printable page, or JSON or PDF when `Accept` prefers it. */
+  getInvoice(invoiceId: string, options: RequestOptions = {}): Promise<Schemas["Invoice"]> {
+    return this.json({ method: "GET", path: `/v1/billing/invoices/${encodeURIComponent(invoiceId)}` }, options);
+  }
+
+  /** Pay an invoice. Returns a link to the payment page of an open or failed invoice. */
+  payInvoice(invoiceId: string, body?: Schemas["ReturnUrlRequest"], options: RequestOptions = {}): Promise<Schemas["Payment"]> {
+    return this.json({ method: "POST", path: `/v1/billing/invoices/${encodeURIComponent(invoiceId)}/pay`, body }, options);
+  }
+
+  /** Set up autopay. Returns a link on which the customer approves the mandate. */
+  createMandate(body?: Schemas["MandateRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedMandate"]> {
+    return this.json({ method: "POST", path: "/v1/billing/mandate", body }, options);
+  }
+
+  /** Change who invoices are made out to. Applies to invoices issued from now on; issued invoices never change. */
+  updateProfile(body?: Schemas["ProfileRequest"], options: RequestOptions = {}): Promise<Schemas["Profile"]> {
+    return this.json({ method: "PATCH", path: "/v1/billing/profile", body }, options);
+  }
+}
+
+/** Hosted links on which a customer connects a business account. */
+export class ConnectSessions extends Resource {
+  /** Create a connect session. A hosted link, valid for one hour, on which a customer connects a WhatsApp account. */
+  create(body: Schemas["ConnectSessionRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedConnectSession"]> {
+    return this.json({ method: "POST", path: "/v1/connect-sessions", body }, options);
+  }
+
+  /** Get a connect session. Its status, and the account and numbers that were connected on it. */
+  get(sessionId: string, options: RequestOptions = {}): Promise<Schemas["ConnectSession"]> {
+    return this.json({ method: "GET", path: `/v1/connect-sessions/${encodeURIComponent(sessionId)}` }, options);
+  }
+}
+
+/** Tokens of people, for the console. */
+export class ConsoleSessions extends Resource {
+  /** Log in. Takes e-mail, password and, where a second factor is on, `otp`. The console token lives 12 hours. */
+  create(body: Schemas["ConsoleSessionRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedConsoleSession"]> {
+    return this.json({ method: "POST", path: "/v1/console/sessions", body }, options);
+  }
+
+  /** Get the current console session. Who is logged in with the console token of this request. */
+  get(options: RequestOptions = {}): Promise<Schemas["ConsoleSession"]> {
+    return this.json({ method: "GET", path: "/v1/console/sessions/current" }, options);
+  }
+
+  /** Log out. The console token of this request stops working. */
+  end(options: RequestOptions = {}): Promise<void> {
+    return this.nothing({ method: "DELETE", path: "/v1/console/sessions/current" }, options);
+  }
+}
+
+/** The log of everything that happened. */
+export class Events extends Resource {
+  /** Search the event log. Newest first, without bodies, each with the counts of its deliveries. */
+  list(query: { from?: string; phone_number_id?: string; to?: string; type?: string; user_id?: string; wa_id?: string; waba_id?: string; wamid?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["EventSummary"]> {
+    return this.pages({ method: "GET", path: "/v1/events", query }, options);
+  }
+
+  /** Get an event. The envelope exactly as delivered, and every delivery of it. */
+  get(eventId: string, options: RequestOptions = {}): Promise<Schemas["EventWithDeliveries"]> {
+    return this.json({ method: "GET", path: `/v1/events/${encodeURIComponent(eventId)}` }, options);
+  }
+}
+
+/** Whether the service is well. No credentials. */
+export class Health extends Resource {
+  /** Check that the service is up. Needs no credentials. 200 while the database answers, otherwise 503. */
+  health(options: RequestOptions = {}): Promise<Schemas["Health"]> {
+    return this.json({ method: "GET", path: "/v1/health" }, options);
+  }
+
+  /** Check that the process is alive. 200 from every process that serves; asks nothing else. For whoever restarts processes. */
+  live(options: RequestOptions = {}): Promise<Schemas["Live"]> {
+    return this.json({ method: "GET", path: "/v1/health/live" }, options);
+  }
+
+  /** Check that the process is ready. 200 once the database answers with every migration and partition in place, otherwise 503. */
+  ready(options: RequestOptions = {}): Promise<Schemas["Ready"]> {
+    return this.json({ method: "GET", path: "/v1/health/ready" }, options);
+  }
+}
+
+/** Ledger. */
+export class Ledger extends Resource {
+  /** Account for every event of a day. For each endpoint: events accepted = delivered + waiting + dead + expired, counted from the event log and the deliveries at the moment of the call. Days are those of UTC. */
+  get(query: { day?: string; hour?: number } = {}, options: RequestOptions = {}): Promise<Schemas["Ledger"]> {
+    return this.json({ method: "GET", path: "/v1/ledger", query }, options);
+  }
+}
+
+/** Files for messages and from messages. */
+export class Media extends Resource {
+  /** Upload a media file. Streams the file to the upstream and returns the media id for messages. */
+  upload(form: { file: FileInput; type?: string; from: string }, options: RequestOptions = {}): Promise<Schemas["UploadedMedia"]> {
+    return this.json({ method: "POST", path: "/v1/media", form }, options);
+  }
+
+  /** Download a media file. Streams the bytes of inbound or uploaded media; with `meta=true` answers its JSON. */
+  get(mediaId: string, query: { from?: string; meta?: boolean } = {}, options: RequestOptions = {}): Promise<Download> {
+    return this.download({ method: "GET", path: `/v1/media/${encodeURIComponent(mediaId)}`, query, accept: "application/octet-stream" }, options);
+  }
+
+  /** Delete an uploaded media file. Deletes the file at the upstream. */
+  delete(mediaId: string, query: { from?: string } = {}, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
+    return this.json({ method: "DELETE", path: `/v1/media/${encodeURIComponent(mediaId)}`, query }, options);
+  }
+}
+
+/** Single messages and batches of them. */
+export class Messages extends Resource {
+  /** List messages. Newest first, without contents. A page may hold fewer messages than `limit`, even none, while `next_cursor` is set: go on with it. */
+  list(query: { batch_id?: string; direction?: "inbound" | "outbound"; from?: string; phone_number_id?: string; status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown"; template?: string; to?: string; user_id?: string; wa_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Message"]> {
+    return this.pages({ method: "GET", path: "/v1/messages", query }, options);
+  }
+
+  /** Send a message. The body is the upstream's messages body plus `from`. The answer is the upstream's own. */
+  send(body: Schemas["OutgoingMessage"], options: KeyedOptions = {}): Promise<Schemas["SentMessage"]> {
+    return this.json({ method: "POST", path: "/v1/messages", body, keyed: true }, options);
+  }
+
+  /** Get a message. How far it came and when, errors in the upstream's words, its content while retained, its events and each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it. */
+  get(messageId: string, options: RequestOptions = {}): Promise<Schemas["OneMessage"]> {
+    return this.json({ method: "GET", path: `/v1/messages/${encodeURIComponent(messageId)}` }, options);
+  }
+
+  /** List batches. Newest first. */
+  listBatches(query: { client_ref?: string; status?: "cancelled" | "completed" | "queued"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Batch"]> {
+    return this.pages({ method: "GET", path: "/v1/messages/batch", query }, options);
+  }
+
+  /** Send a batch of messages. Up to 10,000 messages of one number, sent at the number's pace. Each yields `message.outbound`. */
+  createBatch(body: Schemas["MessageBatch"], options: RequestOptions = {}): Promise<Schemas["Batch"]> {
+    return this.json({ method: "POST", path: "/v1/messages/batch", body }, options);
+  }
+
+  /** Get a batch. Its status and counts, and what it waits for. */
+  getBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
+    return this.json({ method: "GET", path: `/v1/messages/batch/${encodeURIComponent(batchId)}` }, options);
+  }
+
+  /** Cancel a batch. Items that were not sent become `skipped`; those on their way finish. */
+  cancelBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
+    return this.json({ method: "POST", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/cancel` }, options);
+  }
+
+  /** List the items of a batch. In the order in which they were submitted, each with the upstream's answer. */
+  listBatchItems(batchId: string, query: { status?: "accepted" | "failed" | "pending" | "skipped"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["BatchItem"]> {
+    return this.pages({ method: "GET", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/items`, query }, options);
+  }
+
+  /** Retry a batch. Queues the failed items again that were certainly not sent: throttled ones, and those whose token the upstream refused. */
+  retryBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
+    return this.json({ method: "POST", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/retry` }, options);
+  }
+
+  /** Mark a message as read. Optionally shows the typing indicator until the answer is sent. */
+  markRead(body: Schemas["ReadMark"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
+    return this.json({ method: "POST", path: "/v1/messages/read", body }, options);
+  }
+
+  /** Get a customer of a number. By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing messages are stopped, and the ids that are known. A customer that never wrote and was never written to is answered with nulls. */
+  getCustomer(customerId: string, phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["Customer"]> {
+    return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/customers/${encodeURIComponent(customerId)}` }, options);
+  }
+}
+
+/** Phone numbers: connection, registration, profile. */
+export class Numbers extends Resource {
+  /** Release a business account. Unsubscribes the account upstream, forgets its token and all its numbers. Its events stay. */
+  releaseAccount(wabaId: string, options: RequestOptions = {}): Promise<Schemas["ReleasedAccount"]> {
+    return this.json({ method: "DELETE", path: `/v1/accounts/${encodeURIComponent(wabaId)}` }, options);
+  }
+
+  /** List numbers. Every number of the tenant with its connection state. */
+  list(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["PhoneNumber"]> {
+    return this.pages({ method: "GET", path: "/v1/numbers", query }, options);
+  }
+
+  /** Get a number. With `refresh=true` it is read from the upstream first and `meta_snapshot` holds what it said. */
+  get(phoneNumberId: string, query: { refresh?: boolean } = {}, options: RequestOptions = {}): Promise<Schemas["RefreshedPhoneNumber"]> {
+    return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}`, query }, options);
+  }
+
+  /** Release a number. Its events stay. With the last number of a business account the account is released too. */
+  release(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["ReleasedNumber"]> {
+    return this.json({ method: "DELETE", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}` }, options);
+  }
+
+  /** Get a number's business profile. The upstream's own answer. */
+  getBusinessProfile(phoneNumberId: string, query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["BusinessProfile"]> {
+    return this.pages({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/business-profile`, query }, options);
+  }
+
+  /** Change a number's business profile. Body and answer are the upstream's own. */
+  updateBusinessProfile(phoneNumberId: string, body: Schemas["BusinessProfile"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
+    return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/business-profile`, body }, options);
+  }
+
+  /** Deregister a number. The number can no longer send until it is registered again. */
+  deregister(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
+    return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/deregister` }, options);
+  }
+
+  /** Get a number's health. Asks the upstream what a message of this number passes, with each entity's reasons and remedies. */
+  getHealth(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["NumberHealth"]> {
+    return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/health` }, options);
+  }
+
+  /** Register a number. With its six-digit PIN; without one, the stored PIN is used or a new one is made. */
+  register(phoneNumberId: string, body?: Schemas["RegisterRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
+    return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/register`, body }, options);
+  }
+
+  /** Request a verification code. By SMS or voice call, to the number itself. */
+  requestVerificationCode(phoneNumberId: string, body: Schemas["RequestCodeRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
+    return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/request-code`, body }, options);
+  }
+
+  /** Repair a number's subscription. Subscribes the account again and computes the connection state anew. */
+  subscribe(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["Connection"]> {
+    return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/subscribe` }, options);
+  }
+
+  /** Set a number's two-step PIN. Six digits. The gateway keeps it encrypted for later registrations. */
+  setTwoStepPin(phoneNumberId: string, body: Schemas["TwoStepRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
+    return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/two-step`, body }, options);
+  }
+
+  /** Verify a number with its code. The code that the verification call or message brought. */
+  verify(phoneNumberId: string, body: Schemas["VerifyCodeRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
+    return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/verify-code`, body }, options);
+  }
+
+  /** Connect an account by token or code. Checks the token, subscribes the account and imports its numbers. */
+  connectAccount(body: Schemas["ConnectRequest"], options: RequestOptions = {}): Promise<Schemas["ConnectedAccount"]> {
+    return this.json({ method: "POST", path: "/v1/numbers/connect", body }, options);
+  }
+
+  /** Finish an embedded sign-up. Exchanges the code, subscribes the account and registers the number. */
+  embeddedSignup(body: Schemas["EmbeddedSignupRequest"], options: RequestOptions = {}): Promise<Schemas["PhoneNumber"]> {
+    return this.json({ method: "POST", path: "/v1/numbers/embedded-signup", body }, options);
+  }
+
+  /** Move a number from another provider. Creates the number below the account; verification and registration follow. */
+  migrate(body: Schemas["MigrateRequest"], options: RequestOptions = {}): Promise<Schemas["NumberAtUpstream"]> {
+    return this.json({ method: "POST", path: "/v1/numbers/migrate", body }, options);
+  }
+}
+
+/** Requests. */
+export class Requests extends Resource {
+  /** List the calls of the last days. Every call that acted on the business, newest first, within about a second of its end. With filters a page can be short, or empty, before the last one: go on while `next_cursor` is not null. */
+  list(query: { error_code?: string; from?: string; key_prefix?: string; method?: string; route?: string; status?: string; to?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Request"]> {
+    return this.pages({ method: "GET", path: "/v1/requests", query }, options);
+  }
+
+  /** Get a call by its request id. The line of the request log with this `X-Service-Request-Id`. */
+  get(requestId: string, options: RequestOptions = {}): Promise<Schemas["Request"]> {
+    return this.json({ method: "GET", path: `/v1/requests/${encodeURIComponent(requestId)}` }, options);
+  }
+}
+
+/** Message templates and their approval. */
+export class Templates extends Resource {
+  /** List message templates. From the local mirror, newest first. */
+  list(query: { category?: string; from?: string; language?: string; name?: string; status?: string; waba_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Template"]> {
+    return this.pages({ method: "GET", path: "/v1/templates", query }, options);
+  }
+
+  /** Submit a message template. The body is the upstream's template body. `waba_id` or `from`, in the query or in the body, chooses the account and is left out of what the upstream gets. */
+  create(body: Schemas["MessageTemplate"], query: { from?: string; waba_id?: string } = {}, options: RequestOptions = {}): Promise<Schemas["SubmittedTemplate"]> {
+    return this.json({ method: "POST", path: "/v1/templates", query, body }, options);
+  }
+
+  /** Get a message template. By the upstream's template id. */
+  get(templateId: string, options: RequestOptions = {}): Promise<Schemas["Template"]> {
+    return this.json({ method: "GET", path: `/v1/templates/${encodeURIComponent(templateId)}` }, options);
+  }
+
+  /** Edit a message template. The body is the upstream's; an edited template is reviewed again. */
+  edit(templateId: string, body: Schemas["TemplateEdit"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
+    return this.json({ method: "POST", path: `/v1/templates/${encodeURIComponent(templateId)}`, body }, options);
+  }
+
+  /** Delete a message template. That language alone, or with `all_languages=true` the whole name. */
+  delete(templateId: string, query: { all_languages?: boolean } = {}, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
+    return this.json({ method: "DELETE", path: `/v1/templates/${encodeURIComponent(templateId)}`, query }, options);
+  }
+
+  /** Browse the upstream's template library. The upstream's own answer. */
+  browseLibrary(query: { after?: string; before?: string; category?: string; from?: string; industry?: string; language?: string; limit?: string; name?: string; search?: string; topic?: string; usecase?: string; waba_id?: string } = {}, options: RequestOptions = {}): Promise<Schemas["TemplateLibrary"]> {
+    return this.json({ method: "GET", path: "/v1/templates/library", query }, options);
+  }
+
+  /** Upload a header sample. Returns the handle that a template with a media header needs. */
+  uploadSample(form: { file: FileInput; type?: string; waba_id?: string }, query: { from?: string } = {}, options: RequestOptions = {}): Promise<Schemas["SampleHandle"]> {
+    return this.json({ method: "POST", path: "/v1/templates/media-handle", query, form }, options);
+  }
+
+  /** Re-read templates from the upstream. Imports templates that were made elsewhere; of one account, or of all. */
+  sync(query: { from?: string; waba_id?: string } = {}, options: RequestOptions = {}): Promise<Schemas["Sync"]> {
+    return this.json({ method: "POST", path: "/v1/templates/sync", query }, options);
+  }
+}
+
+/** The business that the key belongs to. */
+export class Tenant extends Resource {
+  /** Get the tenant. With its checklist. Answers in every status of the tenant. */
+  get(options: RequestOptions = {}): Promise<Schemas["Tenant"]> {
+    return this.json({ method: "GET", path: "/v1/tenant" }, options);
+  }
+
+  /** Change the tenant. Name, billing e-mail and retention. */
+  update(body?: Schemas["TenantChangeRequest"], options: RequestOptions = {}): Promise<Schemas["Tenant"]> {
+    return this.json({ method: "PATCH", path: "/v1/tenant", body }, options);
+  }
+}
+
+/** The businesses of a platform, with a platform key. */
+export class Tenants extends Resource {
+  /** List the platform's own keys. A platform app's own keys. Staff make the first one; the platform rotates and revokes. */
+  listPlatformKeys(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
+    return this.pages({ method: "GET", path: "/v1/platform-keys", query }, options);
+  }
+
+  /** Revoke one of the platform's own keys. A platform app's own keys. Staff make the first one; the platform rotates and revokes. */
+  revokePlatformKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
+    return this.json({ method: "DELETE", path: `/v1/platform-keys/${encodeURIComponent(keyId)}` }, options);
+  }
+
+  /** Rotate one of the platform's own keys. A platform app's own keys. Staff make the first one; the platform rotates and revokes. */
+  rotatePlatformKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
+    return this.json({ method: "POST", path: `/v1/platform-keys/${encodeURIComponent(keyId)}/rotate` }, options);
+  }
+
+  /** List the tenants of the platform. Newest first, optionally by `external_ref`. */
+  list(query: { external_ref?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Tenant"]> {
+    return this.pages({ method: "GET", path: "/v1/tenants", query }, options);
+  }
+
+  /** Create a tenant. The tenant is active at once. */
+  create(body: Schemas["TenantCreateRequest"], options: RequestOptions = {}): Promise<Schemas["Tenant"]> {
+    return this.json({ method: "POST", path: "/v1/tenants", body }, options);
+  }
+
+  /** Get a tenant of the platform. 404 for a tenant of another platform. */
+  getById(tenantId: string, options: RequestOptions = {}): Promise<Schemas["Tenant"]> {
+    return this.json({ method: "GET", path: `/v1/tenants/${encodeURIComponent(tenantId)}` }, options);
+  }
+
+  /** List the usage of the platform's tenants. A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a sandbox tenant are of its test world. A test key sees the sandbox tenants alone. */
+  listUsage(query: { day?: string; month?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Usage"]> {
+    return this.pages({ method: "GET", path: "/v1/usage", query }, options);
+  }
+}
+
+/** Endpoints that receive events, their deliveries and replays. */
+export class Webhooks extends Resource {
+  /** List webhook deliveries. Newest first. Each is one event on its way to one endpoint. */
+  listDeliveries(query: { endpoint_id?: string; event_id?: string; event_type?: string; from?: string; http_status?: number; status?: "dead" | "delivered" | "failed" | "pending"; to?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Delivery"]> {
+    return this.pages({ method: "GET", path: "/v1/webhook-deliveries", query }, options);
+  }
+
+  /** Get a webhook delivery. With its last 20 attempts. */
+  getDelivery(deliveryId: string, options: RequestOptions = {}): Promise<Schemas["DeliveryWithLog"]> {
+    return this.json({ method: "GET", path: `/v1/webhook-deliveries/${encodeURIComponent(deliveryId)}` }, options);
+  }
+
+  /** Send a delivery again. One attempt at once, signed with the current secrets; the answer tells what came of it. */
+  replayDelivery(deliveryId: string, options: RequestOptions = {}): Promise<Schemas["Replayed"]> {
+    return this.json({ method: "POST", path: `/v1/webhook-deliveries/${encodeURIComponent(deliveryId)}/replay` }, options);
+  }
+
+  /** List webhook endpoints. Without their secrets. */
+  list(query: { uid?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Endpoint"]> {
+    return this.pages({ method: "GET", path: "/v1/webhooks", query }, options);
+  }
+
+  /** Create a webhook endpoint. Sends the verify ping. The secret is in this answer and nowhere else. */
+  create(body: Schemas["EndpointRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedEndpoint"]> {
+    return this.json({ method: "POST", path: "/v1/webhooks", body }, options);
+  }
+
+  /** Get a webhook endpoint. Its settings, state and health, without the secret. */
+  get(endpointId: string, options: RequestOptions = {}): Promise<Schemas["EndpointWithHealth"]> {
+    return this.json({ method: "GET", path: `/v1/webhooks/${encodeURIComponent(endpointId)}` }, options);
+  }
+
+  /** Change a webhook endpoint. A new url is verified by a ping before it is stored. */
+  update(endpointId: string, body?: Schemas["EndpointChangeRequest"], options: RequestOptions = {}): Promise<Schemas["Endpoint"]> {
+    return this.json({ method: "PATCH", path: `/v1/webhooks/${encodeURIComponent(endpointId)}`, body }, options);
+  }
+
+  /** Delete a webhook endpoint. What still waits for it is not delivered. */
+  delete(endpointId: string, options: RequestOptions = {}): Promise<Schemas["Deleted"]> {
+    return this.json({ method: "DELETE", path: `/v1/webhooks/${encodeURIComponent(endpointId)}` }, options);
+  }
+
+  /** Replay deliveries to an endpoint. Queues new deliveries of a time range, in the background behind fresh events. */
+  replay(endpointId: string, body: Schemas["ReplayRequest"], options: RequestOptions = {}): Promise<Schemas["ReplayPreview"] | Schemas["Queued"]> {
+    return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/replay`, body }, options);
+  }
+
+  /** Resume a webhook endpoint. Closes its circuit, ends a pause, and sends what waits. */
+  resume(endpointId: string, options: RequestOptions = {}): Promise<Schemas["EndpointWithHealth"]> {
+    return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/resume` }, options);
+  }
+
+  /** Rotate an endpoint's secret. Both secrets sign every delivery until the overlap ends. */
+  rotateSecret(endpointId: string, body?: Schemas["RotateSecretRequest"], options: RequestOptions = {}): Promise<Schemas["RotatedSecret"]> {
+    return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/rotate-secret`, body }, options);
+  }
+
+  /** Send an example event to an endpoint. Marked as a test; not stored and not counted. The answer has what the endpoint said. */
+  test(endpointId: string, body: Schemas["ExampleRequest"], options: RequestOptions = {}): Promise<Schemas["Example"]> {
+    return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/test`, body }, options);
+  }
+
+  /** Verify a webhook endpoint. Sends the verify ping; a passed ping makes the endpoint active. */
+  verify(endpointId: string, options: RequestOptions = {}): Promise<Schemas["Verified"]> {
+    return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/verify` }, options);
+  }
+}
+
+/** Every group of operations. */
+export class Resources {
+  readonly apiKeys: ApiKeys;
+  readonly admin: Admin;
+  readonly billing: Billing;
+  readonly connectSessions: ConnectSessions;
+  readonly consoleSessions: ConsoleSessions;
+  readonly events: Events;
+  readonly health: Health;
+  readonly ledger: Ledger;
+  readonly media: Media;
+  readonly messages: Messages;
+  readonly numbers: Numbers;
+  readonly requests: Requests;
+  readonly templates: Templates;
+  readonly tenant: Tenant;
+  readonly tenants: Tenants;
+  readonly webhooks: Webhooks;
+
+  constructor(transport: Transport) {
+    this.apiKeys = new ApiKeys(transport);
+    this.admin = new Admin(transport);
+    this.billing = new Billing(transport);
+    this.connectSessions = new ConnectSessions(transport);
+    this.consoleSessions = new ConsoleSessions(transport);
+    this.events = new Events(transport);
+    this.health = new Health(transport);
+    this.ledger = new Ledger(transport);
+    this.media = new Media(transport);
+    this.messages = new Messages(transport);
+    this.numbers = new Numbers(transport);
+    this.requests = new Requests(transport);
+    this.templates = new Templates(transport);
+    this.tenant = new Tenant(transport);
+    this.tenants = new Tenants(transport);
+    this.webhooks = new Webhooks(transport);
+  }
+}

@@ -1,0 +1,180 @@
+// Sending calls with fetch and reading their answers: JSON, pages of lists, and files as streams.
+
+import {
+  API_VERSION,
+  type Call,
+  contentOf,
+  type KeyedOptions,
+  queryOf,
+  type RequestOptions,
+  waitAfterAnswer,
+  waitAfterFailure,
+} from "./calls.js";
+import { APIError, NoAnswer } from "./errors.js";
+
+export interface Settings {
+  baseUrl: string;
+  headers: Record<string, string>;
+  /** Milliseconds for one try. */
+  timeout: number;
+  maxRetries: number;
+  fetch: typeof fetch;
+}
+
+/** Sends calls with the credentials of one client. */
+export class Transport {
+  constructor(readonly settings: Settings) {}
+
+  /** A successful answer. Throws APIError for any other, NoAnswer when none came. */
+  async send(call: Call, options: KeyedOptions): Promise<Response> {
+    const { baseUrl, headers, timeout, maxRetries } = this.settings;
+    const fixed: Record<string, string> = {
+      ...headers,
+      Accept: call.accept ?? "application/json",
+      "X-Service-Version": API_VERSION,
+    };
+    // The same at every repeat.
+    if (call.keyed) fixed["Idempotency-Key"] = options.idempotencyKey ?? crypto.randomUUID();
+    for (let tries = 1; ; tries++) {
+      const content = contentOf(call);
+      const late = new AbortController();
+      const timer = setTimeout(() => late.abort(new Error("timed out")), options.timeout ?? timeout);
+      const stop = () => late.abort(options.signal?.reason);
+      options.signal?.addEventListener("abort", stop, { once: true });
+      let wait: number | undefined;
+      try {
+        options.signal?.throwIfAborted();
+        const answer = await this.settings.fetch(baseUrl + call.path + queryOf(call), {
+          method: call.method,
+          headers: { ...fixed, ...content.headers },
+          body: content.body ?? null,
+          signal: late.signal,
+          redirect: "error",
+        });
+        if (answer.ok) return answer;
+        const error = new APIError(
+          answer.status,
+          await jsonOf(answer),
+          answer.headers.get("x-service-request-id") ?? undefined,
+        );
+        wait = waitAfterAnswer(call, tries, maxRetries, answer, error.code);
+        if (wait === undefined) throw error;
+      } catch (failure) {
+        if (failure instanceof APIError) throw failure;
+        options.signal?.throwIfAborted();
+        wait = waitAfterFailure(call, tries, maxRetries);
+        if (wait === undefined) throw new NoAnswer(`${call.method} ${call.path}: ${String(failure)}`, { cause: failure });
+      } finally {
+        clearTimeout(timer);
+        options.signal?.removeEventListener("abort", stop);
+      }
+      await sleep(wait, options.signal);
+    }
+  }
+}
+
+async function jsonOf(answer: Response): Promise<unknown> {
+  const body = await answer.text();
+  try {
+    return JSON.parse(body);
+  } catch {
+    return body;
+  }
+}
+
+export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const stop = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, milliseconds);
+    signal?.addEventListener("abort", stop, { once: true });
+  });
+}
+
+/** A group of operations. */
+export class Resource {
+  constructor(protected readonly transport: Transport) {}
+
+  // biome-ignore lint: the generated methods say what the JSON is.
+  protected async json(call: Call, options: RequestOptions): Promise<any> {
+    return (await this.transport.send(call, options)).json();
+  }
+
+  protected async nothing(call: Call, options: RequestOptions): Promise<void> {
+    await (await this.transport.send(call, options)).arrayBuffer();
+  }
+
+  protected pages<Item>(call: Call, options: RequestOptions): Pages<Item> {
+    return new Pages<Item>(this.transport, call, options);
+  }
+
+  protected async download(call: Call, options: RequestOptions): Promise<Download> {
+    return new Download(await this.transport.send(call, options));
+  }
+}
+
+/** A list that is read page by page while it is iterated. Nothing is asked before. */
+export class Pages<Item> implements AsyncIterable<Item> {
+  constructor(
+    private readonly transport: Transport,
+    private readonly call: Call,
+    private readonly options: RequestOptions,
+  ) {}
+
+  async *[Symbol.asyncIterator](): AsyncIterator<Item> {
+    for await (const page of this.pages()) yield* page;
+  }
+
+  /** The pages as arrays of items. */
+  async *pages(): AsyncGenerator<Item[]> {
+    let cursor: string | null | undefined;
+    do {
+      const call = { ...this.call, query: { ...this.call.query, cursor } };
+      const answer = (await (await this.transport.send(call, this.options)).json()) as {
+        data: Item[];
+        next_cursor?: string | null;
+      };
+      yield answer.data;
+      cursor = answer.next_cursor;
+    } while (cursor);
+  }
+
+  /** The newest items, with one call. */
+  async firstPage(): Promise<Item[]> {
+    for await (const page of this.pages()) return page;
+    return [];
+  }
+}
+
+/** A file that is being received: read `stream`, or all of it with `bytes` or `blob`. */
+export class Download {
+  constructor(private readonly answer: Response) {}
+
+  get contentType(): string | null {
+    return this.answer.headers.get("content-type");
+  }
+
+  /** In bytes, when the service knows it. */
+  get size(): number | undefined {
+    const length = this.answer.headers.get("content-length");
+    return length === null ? undefined : Number(length);
+  }
+
+  get stream(): ReadableStream<Uint8Array> {
+    if (this.answer.body === null) throw new NoAnswer("The file has no bytes.");
+    return this.answer.body as ReadableStream<Uint8Array>;
+  }
+
+  async bytes(): Promise<Uint8Array> {
+    return new Uint8Array(await this.answer.arrayBuffer());
+  }
+
+  blob(): Promise<Blob> {
+    return this.answer.blob();
+  }
+}

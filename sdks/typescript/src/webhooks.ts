@@ -1,0 +1,80 @@
+// Webhooks: the signature of a delivery (Standard Webhooks 1.0) and the typed event in it, with WebCrypto alone.
+
+import { InvalidSignature, WhabuzzError } from "./errors.js";
+import type { Event, Schemas } from "./schemas.js";
+
+const TOLERANCE_SECONDS = 300;
+const encoder = new TextEncoder();
+
+/** Headers as a `Headers` object or as Node gives them. */
+export type HeadersLike = Headers | Record<string, string | string[] | undefined>;
+
+/** Verifies deliveries with the secret of an endpoint, or with several while one is being rotated. */
+export class WebhookVerifier {
+  private readonly secrets: string[];
+  private keys: Promise<CryptoKey[]> | undefined;
+
+  constructor(secret: string | string[]) {
+    this.secrets = Array.isArray(secret) ? secret : [secret];
+    if (this.secrets.length === 0) throw new WhabuzzError("At least one secret (whsec_…) is needed.");
+  }
+
+  /**
+   * The event of a delivery, or the ping whose `challenge` is to be answered. Throws InvalidSignature.
+   *
+   * `body` is what arrived, before any parsing.
+   */
+  async verify(body: string | Uint8Array | ArrayBuffer, headers: HeadersLike): Promise<Event | Schemas["VerifyPing"]> {
+    const raw = typeof body === "string" ? encoder.encode(body) : new Uint8Array(body);
+    const id = header(headers, "webhook-id");
+    const timestamp = header(headers, "webhook-timestamp");
+    const signatures = header(headers, "webhook-signature");
+    if (!id || !/^\d+$/.test(timestamp) || !signatures) {
+      throw new InvalidSignature("The headers webhook-id, -timestamp and -signature are missing.");
+    }
+    if (Math.abs(Date.now() / 1000 - Number(timestamp)) > TOLERANCE_SECONDS) {
+      throw new InvalidSignature("The delivery was signed too long ago, or the clock is wrong.");
+    }
+    const prefix = encoder.encode(`${id}.${timestamp}.`);
+    const signed = new Uint8Array(prefix.length + raw.length);
+    signed.set(prefix);
+    signed.set(raw, prefix.length);
+    this.keys ??= Promise.all(this.secrets.map(keyOf));
+    for (const key of await this.keys) {
+      for (const given of signatures.split(" ")) {
+        const signature = given.startsWith("v1,") ? bytesOf(given.slice(3)) : undefined;
+        // crypto.subtle compares in constant time.
+        if (signature !== undefined && (await crypto.subtle.verify("HMAC", key, signature, signed))) return parsed(raw);
+      }
+    }
+    throw new InvalidSignature("No signature was made with this secret.");
+  }
+}
+
+function parsed(raw: Uint8Array): Event {
+  try {
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(raw)) as Event;
+  } catch {
+    throw new InvalidSignature("The body is not JSON.");
+  }
+}
+
+function header(headers: HeadersLike, name: string): string {
+  if (headers instanceof Headers) return headers.get(name) ?? "";
+  const entry = Object.entries(headers).find(([key]) => key.toLowerCase() === name)?.[1];
+  return (Array.isArray(entry) ? entry[0] : entry) ?? "";
+}
+
+function keyOf(secret: string): Promise<CryptoKey> {
+  const bytes = bytesOf(secret.replace(/^whsec_/, ""));
+  if (bytes === undefined || bytes.length === 0) throw new WhabuzzError("A secret is whsec_ and base64.");
+  return crypto.subtle.importKey("raw", bytes, { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
+}
+
+function bytesOf(base64: string): Uint8Array<ArrayBuffer> | undefined {
+  try {
+    return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  } catch {
+    return undefined;
+  }
+}

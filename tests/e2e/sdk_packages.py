@@ -1,0 +1,64 @@
+"""What the tests of both SDKs share: the bot of a README, and what became of its messages."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+
+from tests.e2e.conftest import Stack, free_port, until
+
+
+def settings(stack: Stack, base_url: str | None = None) -> dict[str, str]:
+    """What the READMEs tell to export."""
+    return {
+        "WHABUZZ_BASE_URL": base_url or stack.ready["base_url"],
+        "WHABUZZ_API_KEY": stack.ready["api_key"],
+        "FROM": stack.ready["phone_number_id"],
+    }
+
+
+@contextmanager
+def bot(command: list[str], directory: Path, environment: dict[str, str]) -> Iterator[int]:
+    """The bot of a README, started, registered and verified; gives its port."""
+    port = free_port()
+    printed = directory / "printed"
+    with printed.open("w") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env={**os.environ, **environment, "PORT": str(port)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            until(lambda: "active" in printed.read_text() or process.poll() is not None, "the bot")
+            assert process.poll() is None, printed.read_text()
+            yield port
+        finally:
+            os.killpg(process.pid, 9)
+            process.wait(10)
+
+
+def remove_endpoint(stack: Stack, port: int) -> None:
+    for endpoint in stack.api("GET", "/v1/webhooks?limit=200").json()["data"]:
+        if endpoint["url"].endswith(f":{port}/"):
+            assert stack.api("DELETE", f"/v1/webhooks/{endpoint['id']}").status_code == 200
+
+
+def sends_to(stack: Stack, customer: str) -> list[dict[str, object]]:
+    """The messages that went to a customer, as the event log has them."""
+    answer = stack.api("GET", f"/v1/events?type=message.outbound&wa_id={customer}")
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, object]] = answer.json()["data"]
+    return found
+
+
+def customer_writes(stack: Stack, customer: str) -> None:
+    """A customer sends a text to the demo's number."""
+    body = {"phone_number_id": stack.ready["phone_number_id"], "from": customer, "text": "Do you have it?"}
+    answer = requests.post(f"{stack.ready['simulator_url']}/sim/inbound", json=body, timeout=10)
+    assert answer.ok, answer.text

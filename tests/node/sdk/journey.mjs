@@ -1,0 +1,63 @@
+// Uses the installed TypeScript SDK against a running service; prints what it saw as JSON. Run by
+// tests/e2e/test_typescript_sdk.py, in Node and, bundled, in an edge runtime.
+
+import { APIError, NoAnswer, Whabuzz, WebhookVerifier, InvalidSignature, replyBody } from "whabuzz";
+
+export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) {
+  const client = new Whabuzz({ apiKey, baseUrl });
+  const seen = {};
+  const text = (to) => ({ from, to, type: "text", text: { body: "Hello" } });
+
+  for (const place of [1, 2, 3]) await client.messages.send(text(`+9170009${tag}10${place}`));
+  const ids = [];
+  for await (const event of client.events.list({ type: "message.outbound", limit: 2 })) {
+    ids.push(event.id);
+    if (ids.length === 3) break;
+  }
+  seen.pages = new Set(ids).size;
+  seen.firstPage = (await client.events.list({ limit: 2 }).firstPage()).length;
+
+  const file = new Blob([new Uint8Array([0xff, 0xd8, 0xff])], { type: "image/jpeg" });
+  const uploaded = await client.media.upload({ file: { name: "a.jpg", content: file }, from });
+  const download = await client.media.get(uploaded.id);
+  seen.contentType = download.contentType;
+  seen.bytes = [...(await download.bytes())];
+  const streamed = (await client.media.get(uploaded.id)).stream.getReader();
+  seen.streamed = (await streamed.read()).value.length;
+  seen.described = (await client.media.describe(uploaded.id)).mime_type;
+
+  async function* rows() {
+    for (const place of [1, 2, 3]) yield { to: `+9170009${tag}20${place}`, type: "text", text: { body: "Hi" } };
+  }
+  const options = { from, clientRef: `sdk-typescript-${tag}`, size: 2 };
+  const batches = await client.messages.sendBatch(rows(), options);
+  const again = await client.messages.sendBatch(rows(), options);
+  seen.batches = batches.map((batch) => batch.total);
+  seen.sameBatches = again.every((batch, place) => batch.id === batches[place].id);
+
+  const error = await client.messages.send({ to: "+917000900001", type: "text", text: { body: "x" } }).catch((e) => e);
+  seen.error = [error instanceof APIError, error.status, error.code, Object.keys(error.details.fields), !!error.hint];
+
+  const lossy = new Whabuzz({ apiKey, baseUrl: proxyUrl });
+  seen.lossy = (await lossy.messages.send(text(`+9170009${tag}301`))).messages[0].id;
+  seen.noAnswer = (await lossy.apiKeys.create({ name: `lost-${tag}` }).catch((e) => e)) instanceof NoAnswer;
+  const stopped = await client.tenant.get({ signal: AbortSignal.abort(new Error("enough")) }).catch((e) => e.message);
+  seen.stopped = stopped;
+
+  const verifier = new WebhookVerifier(signed.secrets);
+  seen.verified = (await verifier.verify(signed.body, signed.headers)).challenge;
+  const forged = [
+    [signed.body + " ", signed.headers],
+    [signed.body, {}],
+    [signed.body, { ...signed.headers, "webhook-id": "evt_2" }],
+    [signed.body, { ...signed.headers, "webhook-timestamp": "1" }],
+    [signed.body, { ...signed.headers, "webhook-signature": "v1,%%% v1" }],
+  ];
+  seen.forged = [];
+  for (const [body, headers] of forged) {
+    seen.forged.push((await verifier.verify(body, headers).catch((e) => e)) instanceof InvalidSignature);
+  }
+  const event = { id: "evt_1", phone_number_id: "2003", user_id: "IN.1", data: { message: { id: "wamid.1" } } };
+  seen.reply = replyBody(event, "Hi", true);
+  return seen;
+}

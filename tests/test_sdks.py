@@ -1,0 +1,48 @@
+"""The SDKs are what the contract makes of them, and their versions are the API's."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from django.conf import settings
+
+from tests.pages import ROOT, page
+
+GENERATED = [
+    "python/src/whabuzz/types.py",
+    "python/src/whabuzz/resources.py",
+    "python/src/whabuzz/async_resources.py",
+    "typescript/src/contract.ts",
+    "typescript/src/resources.ts",
+]
+
+
+def test_the_typed_parts_are_the_contracts(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "generator", str(tmp_path)],
+        cwd=ROOT / "sdks",
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    written = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*") if path.is_file()]
+    assert sorted(written) == sorted(GENERATED)
+    differ = [
+        name for name in GENERATED if (tmp_path / name).read_text() != (ROOT / "sdks" / name).read_text()
+    ]
+    assert differ == [], "run `make sdks`"
+
+
+def test_the_versions_are_the_apis() -> None:
+    year, month, day = settings.API_VERSION.split("-")
+    [python] = re.findall(r'^version = "(.*)"$', page("sdks/python/pyproject.toml"), re.MULTILINE)
+    typescript = json.loads(page("sdks/typescript/package.json"))["version"]
+    assert python == typescript
+    assert python.rpartition(".")[0] == f"{year}.{month}{day}"
+    assert f'API_VERSION = "{settings.API_VERSION}"' in page("sdks/python/src/whabuzz/calls.py")
+    assert f'API_VERSION = "{settings.API_VERSION}"' in page("sdks/typescript/src/calls.ts")
+    assert f"whabuzz-{typescript}.tgz" in page("sdks/typescript/README.md")
