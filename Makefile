@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides run reset logs test lint types contract checks pytest browser format openapi sdks lock bench fuzz faults mutants shell
+.PHONY: help install guides run reset logs test lint types contract checks pytest browser format openapi sdks clients lock bench fuzz faults mutants shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -76,6 +76,9 @@ openapi: $(BIN)/.for-development ## Write docs/openapi.json anew
 
 sdks: openapi tests/node/node_modules/.installed ## Write the typed parts of the SDKs anew, and their packages into sdks/dist
 	cd sdks && ../$(BIN)/python -m generator && ../$(BIN)/python -m generator.packages dist
+
+clients: $(BIN)/.for-development ## Compile the Go and Java clients that OpenAPI Generator makes (needs Go, Java and Maven)
+	cd sdks && ../$(BIN)/python -m generator.other_clients
 
 guides: site/.built ## Build the documentation that the service serves at /docs/
 

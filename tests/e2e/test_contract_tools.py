@@ -1,0 +1,119 @@
+"""The contract in the hands of others: linters find nothing, and clients that public generators make of it work."""
+
+import importlib
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import ROOT, Stack
+from tests.e2e.sdk_homes import node_command, run
+
+CONTRACT = ROOT / "docs/openapi.json"
+NODE = ROOT / "tests/node"
+NODE_MODULES = NODE / "node_modules"
+
+
+def test_redocly_finds_nothing() -> None:
+    command = node_command(
+        str(NODE_MODULES / "@redocly/cli/bin/cli.js"), "lint", "--config", str(NODE / "redocly.yaml")
+    )
+    found = json.loads(run([*command, "--format", "json", str(CONTRACT)], NODE, REDOCLY_TELEMETRY="off"))
+    assert found["problems"] == []
+    assert found["totals"]["ignored"] == 0
+
+
+def test_spectral_finds_nothing() -> None:
+    program = NODE_MODULES / "@stoplight/spectral-cli/dist/index.js"
+    command = node_command(
+        str(program), "lint", "--ruleset", str(NODE / "spectral.yaml"), "--fail-severity", "hint"
+    )
+    assert json.loads(run([*command, "--format", "json", "--quiet", str(CONTRACT)], NODE)) == []
+
+
+@pytest.fixture(scope="module")
+def python_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What openapi-python-client makes of the contract, importable as `generated_client`."""
+    home = tmp_path_factory.mktemp("generated")
+    config = home / "config.yaml"
+    config.write_text("post_hooks: []\ncontent_type_overrides: {application/pdf: application/octet-stream}\n")
+    command = [sys.executable, "-m", "openapi_python_client", "generate", "--path", str(CONTRACT)]
+    command += ["--meta", "none", "--config", str(config), "--output-path", str(home / "generated_client")]
+    said = run(command, home)
+    assert "WARNING" not in said, said
+    sys.path.insert(0, str(home))
+    yield home
+    sys.path.remove(str(home))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "generated_client"]:
+        del sys.modules[name]
+
+
+def test_the_generated_python_client_compiles(python_client: Path) -> None:
+    for path in (python_client / "generated_client").rglob("*.py"):
+        compile(path.read_text(), str(path), "exec")
+    for path in (python_client / "generated_client/api").rglob("*.py"):
+        importlib.import_module(".".join(path.relative_to(python_client).with_suffix("").parts))
+
+
+def part(name: str) -> ModuleType:
+    return importlib.import_module(f"generated_client.{name}")
+
+
+@pytest.mark.e2e
+def test_the_generated_python_client_works(python_client: Path, stack: Stack) -> None:
+    number = stack.ready["phone_number_id"]
+    client = part("client").AuthenticatedClient(stack.ready["base_url"], stack.ready["api_key"])
+    with client as opened:
+        models = part("models")
+        message = models.TextMessage.from_dict(
+            {"from": number, "to": "+917000900051", "type": "text", "text": {"body": "Hello"}}
+        )
+        sent = part("api.messages.send_message").sync(client=opened, body=message)
+        assert sent.messages[0].id.startswith("wamid.")
+        file = part("types").File(BytesIO(b"\xff\xd8\xff"), "photo.jpg", "image/jpeg")
+        form = models.MediaRequest(file=file, from_=number)
+        assert part("api.media.upload_media").sync(client=opened, body=form).id
+        listed = part("api.events.list_events")
+        pages, cursor = [], None
+        while len(pages) < 2:
+            asked: dict[str, Any] = {"limit": 1} | ({"cursor": cursor} if cursor else {})
+            page = listed.sync(client=opened, **asked)
+            pages.append(page.data[0].id)
+            cursor = page.next_cursor
+        assert len(set(pages)) == 2
+        refused = part("api.messages.send_message").sync(
+            client=opened, body=models.TextMessage.from_dict({**message.to_dict(), "from": "nobody"})
+        )
+        assert refused.error.code == "invalid_request"
+
+
+@pytest.mark.e2e
+def test_the_generated_typescript_client_works(stack: Stack, tmp_path: Path) -> None:
+    run(
+        node_command(str(NODE_MODULES / "openapi-typescript/bin/cli.js"), str(CONTRACT), "-o", "contract.ts"),
+        tmp_path,
+    )
+    shutil.copy(NODE / "generated_client.ts", tmp_path)
+    (tmp_path / "node_modules").symlink_to(NODE_MODULES)
+    (tmp_path / "package.json").write_text('{"private": true, "type": "module"}')
+    options = ["--strict", "--target", "ES2022", "--module", "NodeNext", "--lib", "ES2022,DOM,DOM.Iterable"]
+    options += ["--moduleResolution", "NodeNext", "--outDir", "out", "--types", "node"]
+    run(node_command(str(NODE_MODULES / "typescript/bin/tsc"), *options, "generated_client.ts"), tmp_path)
+    printed = run(
+        node_command("out/generated_client.js"),
+        tmp_path,
+        BASE_URL=stack.ready["base_url"],
+        API_KEY=stack.ready["api_key"],
+        FROM=stack.ready["phone_number_id"],
+    )
+    seen = json.loads(printed)
+    assert seen["wamid"].startswith("wamid.")
+    assert seen["media"]
+    assert seen["pages"] == 2
+    assert seen["refused"] == "invalid_request"
