@@ -235,3 +235,27 @@ def test_server_timing_adds_up(api: Api, tenant: Tenant) -> None:
     assert answer["Server-Timing"].endswith("meta;dur=0.0")
     assert answer["X-Service-Processing-Ms"] == str(round(own))
     assert orjson.loads(answer.content)["id"] == str(tenant.id)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/webhook-deliveries"])
+@pytest.mark.parametrize("name", ["from", "to"])
+@pytest.mark.parametrize(
+    ("moment", "status"),
+    [
+        ("1969-12-31T23:59:59Z", 400),
+        ("1970-01-01T00:00:00%2B05:30", 400),
+        ("1970-01-01T05:29:59%2B05:30", 400),
+        ("1970-01-01T05:30:00%2B05:30", 200),
+        ("1969-12-31T23:00:00-05:00", 200),
+        ("0001-01-01T00:00:00%2B14:00", 400),
+        ("9999-12-31T23:59:59-12:00", 400),
+    ],
+)
+def test_a_moment_before_1970_in_any_offset_is_400(
+    api: Api, path: str, name: str, moment: str, status: int
+) -> None:
+    answer = api.get(f"{path}?{name}={moment}")
+    assert answer.status_code == status, answer.content
+    if status == 400:
+        assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == [name]

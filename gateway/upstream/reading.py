@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gateway.upstream.calls import GraphAnswer
+from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.client import request
 
 PAGE_SIZE = 100
@@ -62,6 +62,8 @@ def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -
 
 
 def rows(answer: GraphAnswer) -> list[dict[str, Any]]:
-    """The objects of a list answer."""
+    """The objects of a list answer. Raises UpstreamUnreachable for what is no list: nobody's rows are gone by that."""
     data = answer.json().get("data")
-    return [row for row in (data if isinstance(data, list) else []) if isinstance(row, dict)]
+    if not isinstance(data, list):
+        raise UpstreamUnreachable("unreadable_answer", answer.ms, is_unsent=False)
+    return [row for row in data if isinstance(row, dict)]

@@ -21,6 +21,7 @@ from gateway.upstream.reading import PAGE_SIZE
 from messaging.message_templates.models import MessageTemplate, TemplateMirror
 from phone_numbers.models import BusinessAccount
 
+LONGEST_ID = 64
 SOON = timedelta(seconds=30)
 """How long a hint waits, so that many of them (a burst of events) are one read."""
 SOON_PER_PAGE = timedelta(seconds=7)
@@ -59,7 +60,7 @@ def store_list(
 
     What changed here after `read_at` stands; a list older than the one stored last changes nothing.
     """
-    listed = {id_: view for view in views if (id_ := text(view.get("id")))}
+    listed = {id_: view for view in views if (id_ := text(view.get("id"))) and _can_be_stored(id_, view)}
     with locked(account) as mirror:
         if mirror.read_at is not None and mirror.read_at >= read_at:
             return MirrorChanges(synced=len(listed))
@@ -130,6 +131,15 @@ def reread_soon(account: BusinessAccount) -> None:
 def language_of(value: object) -> str:
     """A language as the mirror writes it: events say `en-US` where the API says `en_US` (upstream fact 3.8)."""
     return (text(value) or "").replace("-", "_")[:32]
+
+
+def _can_be_stored(template_id: str, view: Mapping[str, Any]) -> bool:
+    """One template that no column takes must not keep the others of its account from being read."""
+    try:
+        _json(view)
+    except orjson.JSONEncodeError:
+        return False
+    return len(template_id) <= LONGEST_ID
 
 
 _DESCRIBED = ["name", "language", "status", "category", "document", "changed_at", "deleted_at"]

@@ -7,8 +7,11 @@ from typing import Any
 
 import orjson
 import pytest
+from django.db import connection as database
 
 from gateway.clock import now
+from gateway.upstream.calls import GraphAnswer
+from gateway.upstream.templates import TemplateGraph
 from messaging import tasks
 from messaging.message_templates import mirror, operations, sync
 from messaging.message_templates.mirror import MirrorChanges
@@ -110,6 +113,54 @@ def test_a_failing_account_is_put_off_and_the_others_go_on(
     make_due()
     sync_due()
     assert TemplateMirror.objects.get(account=number.account).failures == 0
+
+
+def test_an_account_whose_token_no_key_opens_is_put_off_and_the_others_go_on(
+    tenant: Tenant,
+    other_tenant: Tenant,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    sync_due: Callable[[], None],
+) -> None:
+    other = connected_number(other_tenant, simulator.account())
+    with database.cursor() as cursor:
+        cursor.execute(
+            "UPDATE numbers_businessaccount SET access_token = 'broken' WHERE id = %s", [number.account_id]
+        )
+    sync_due()
+    poisoned = TemplateMirror.objects.get(account=number.account_id)
+    assert (poisoned.failures, poisoned.read_at) == (1, None)
+    assert poisoned.next_sync_at > now()
+    assert TemplateMirror.objects.get(account=other.account).read_at is not None
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("poisoned", [view("7" * 65), view("7", components=nested(300))])
+def test_a_template_that_cannot_be_stored_costs_itself_alone(number: PhoneNumber, poisoned: Any) -> None:
+    views = [view("1"), poisoned, view("2\0", name="a\0b" * 300, language="\0", status="x" * 99)]
+    changes = mirror.store_list(number.account, views, read_at=now())
+    assert (changes.synced, changes.added) == (2, 2)
+    assert set(mirrored()) == {"1", "2\ufffd"}
+
+
+def test_an_answer_that_is_no_list_removes_nothing(
+    api: Api, number: PhoneNumber, sync_due: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.store_list(number.account, [view("1")], read_at=now())
+    for body in (b"<html>maintenance</html>", b'{"data":null}', b"{}", b'{"data":[{"id":"\\ud800"}]}'):
+        page = GraphAnswer(200, body, {}, 1.0)
+        monkeypatch.setattr(TemplateGraph, "pages", lambda *_, page=page: iter([page]))
+        make_due()
+        sync_due()
+        assert set(mirrored()) == {"1"}, body
+        assert api.post("/v1/templates/sync", {"waba_id": number.account.waba_id}).status_code == 502
+    assert TemplateMirror.objects.get().failures == 4
 
 
 def test_an_account_whose_token_does_not_work_waits_until_it_does(

@@ -135,6 +135,40 @@ def test_a_name_never_writes_a_line_or_a_button_of_its_own() -> None:
     assert f'href="{django_settings.APP_URL}/sign-up/confirm/x"' in row.html
 
 
+@pytest.mark.parametrize(
+    ("link", "is_button"),
+    [
+        ("https://evil.example/unlock", False),
+        ("https://app.example.evil.example/console", False),
+        ("https://app.example@evil.example/console", False),
+        ("https://app.example", False),
+        ("https://app.example/console", True),
+    ],
+)
+@pytest.mark.django_db
+def test_only_links_into_the_console_become_buttons(settings: Any, link: str, is_button: bool) -> None:
+    """What staff wrote has lines of its own: a link in a rejection's reason is text, wherever it leads to."""
+    settings.APP_URL = "https://app.example"
+    mail.queue(
+        to="a@b.example", subject="Your application", text=f"The reason:\n\nPlease look at:\n{link}\n\nBye"
+    )
+    row = OutboundMail.objects.get()
+    assert link in row.text
+    assert (f'href="{link}"' in row.html) is is_button
+    assert 'href="https://evil' not in row.html
+    assert link in row.html
+
+
+@pytest.mark.django_db
+def test_a_rejections_reason_of_several_lines_makes_no_button_of_a_strangers_link(tenant: Tenant) -> None:
+    tenant.contact_email, tenant.rejected_reason = (
+        "owner@b.example",
+        "Pay first:\n\nHere:\nhttps://evil.example/pay",
+    )
+    mail.send_to_tenant(tenant=tenant, template="rejected", context={"reason": tenant.rejected_reason})
+    assert 'href="https://evil.example' not in OutboundMail.objects.get().html
+
+
 @pytest.mark.django_db(transaction=True)
 def test_one_mail_that_cannot_be_built_stops_no_other(smtp: None, monkeypatch: pytest.MonkeyPatch) -> None:
     send()
