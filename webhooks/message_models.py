@@ -1,7 +1,8 @@
 """Rows of the message log: what is known of each message, without its content."""
 
 from collections.abc import Mapping
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
+from functools import lru_cache
 from typing import ClassVar
 from uuid import UUID
 
@@ -47,7 +48,7 @@ class Message(models.Model):
     pk = models.CompositePrimaryKey("tenant_id", "environment", "key", "month")
     tenant_id = models.UUIDField()
     environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
-    key = models.TextField()
+    key = models.TextField(db_collation="C")
     """The wamid; of a message that got none, the public id of its event."""
     month = models.DateField()
     """The month's first day in which the row was made."""
@@ -123,4 +124,9 @@ class Message(models.Model):
 
 def month_of(value: UUID) -> date:
     """The first day of the month in which an id was made."""
-    return ids.created_at(value).date().replace(day=1)
+    return _month_of_day(ids.milliseconds(value) // 86_400_000)
+
+
+@lru_cache(maxsize=64)
+def _month_of_day(day: int) -> date:
+    return (date(1970, 1, 1) + timedelta(days=day)).replace(day=1)

@@ -10,8 +10,8 @@ that comes later than that, or a message whose first two events are written at t
 of a month, makes a second row.
 """
 
-from dataclasses import fields
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -55,8 +55,10 @@ _FILLED = {
 """Columns that keep their first value."""
 _TIMES = tuple(dict.fromkeys(_TIME_COLUMN.values()))
 _VALUES = {**_FILLED, **dict.fromkeys(_TIMES, "timestamptz"), "error_code": "int"}
-_OF_FACTS = tuple(field.name for field in fields(MessageFacts) if field.name in _VALUES)
+_OF_FACTS = tuple(name for name in MessageFacts._fields if name in _VALUES)
 """Facts that go into the column of their name."""
+_OF_EVENT = ("waba_id", "phone_number_id", "wa_id", "user_id")
+_facts_of, _ids_of = attrgetter(*_OF_FACTS), attrgetter(*_OF_EVENT)
 
 _LIST = ", ".join(_VALUES)
 _DRAFT = ", ".join(f"{name} {kind}" for name, kind in _VALUES.items())
@@ -75,16 +77,9 @@ new_message AS (
     INSERT INTO messages AS m (tenant_id, environment, key, month, id, direction, {_LIST})
     SELECT d.tenant_id, d.environment, d.key,
         COALESCE(
-            CASE WHEN d.may_exist THEN (
-                SELECT month FROM messages o
-                WHERE o.tenant_id = d.tenant_id AND o.environment = d.environment AND o.key = d.key
-                  AND o.month = %(this_month)s
-            ) END,
-            CASE WHEN d.may_exist THEN (
-                SELECT max(month) FROM messages o
-                WHERE o.tenant_id = d.tenant_id AND o.environment = d.environment AND o.key = d.key
-                  AND o.month >= %(first_month)s AND o.month < %(this_month)s
-            ) END,
+            CASE WHEN d.may_exist THEN
+                message_month(d.tenant_id, d.environment, d.key, %(first_month)s, %(this_month)s)
+            END,
             d.month
         ),
         d.id, d.direction, {_LIST}
@@ -93,7 +88,7 @@ new_message AS (
         may_exist bool, {_DRAFT}
     )
     WHERE d.place IN (SELECT fresh.message FROM fresh)
-    ORDER BY d.tenant_id, d.environment, d.key
+    ORDER BY d.tenant_id, d.environment, d.key COLLATE "C"
     ON CONFLICT (tenant_id, environment, key, month) DO UPDATE SET
         {_MERGE}
 )
@@ -142,22 +137,20 @@ class MessageRows:
 
 
 def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(_VALUES)
-    row |= {name: getattr(facts, name) for name in _OF_FACTS}
-    row |= {
+    """What an event tells, without the members that it does not."""
+    row: dict[str, Any] = {
         "tenant_id": tenant_id,
         "environment": event.environment,
         "key": event.wamid or ids.encode(ids.EVENT, event_id),
         "month": month_of(event_id),
         "id": event_id,
         "direction": facts.direction,
-        "waba_id": event.waba_id,
-        "phone_number_id": event.phone_number_id,
-        "wa_id": event.wa_id,
-        "user_id": event.user_id,
-        "event_id": event_id if facts.is_message else None,
         "may_exist": not facts.is_message,
     }
+    if facts.is_message:
+        row["event_id"] = event_id
+    told = zip(_OF_EVENT + _OF_FACTS, _ids_of(event) + _facts_of(facts), strict=True)
+    row |= {name: value for name, value in told if value is not None}
     if column := _TIME_COLUMN.get(facts.status or ""):
         row[column] = isoformat_of(facts.at_ms or ids.milliseconds(event_id))
     return row
@@ -165,14 +158,10 @@ def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) 
 
 def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     """Two rows of a message as one, by the rules of `UPSERT`."""
-    merged = dict(first)
-    for name in _FILLED:
-        if merged[name] is None:
-            merged[name] = second[name]
+    merged = {**second, **first, "may_exist": first["may_exist"] or second["may_exist"]}
     for name in _TIMES:
-        merged[name] = min(filter(None, (first[name], second[name])), default=None)
-    is_earlier = merged["failed_at"] != first["failed_at"]
-    codes = (second, first) if is_earlier else (first, second)
-    merged["error_code"] = next((row["error_code"] for row in codes if row["error_code"] is not None), None)
-    merged["may_exist"] = first["may_exist"] or second["may_exist"]
+        if name in first and name in second:
+            merged[name] = min(first[name], second[name])
+    if "error_code" in second and merged.get("failed_at") != first.get("failed_at"):
+        merged["error_code"] = second["error_code"]
     return merged

@@ -13,9 +13,11 @@ from django.db import connection, transaction
 
 from gateway import ids
 from gateway.clock import now
+from gateway.database.statements import run
 from tenants.models import Tenant
 from webhooks.events import expunge
 from webhooks.events.members import NewEvent
+from webhooks.events.publish import Publication, publishing
 from webhooks.message_models import Message
 from webhooks.models import Event
 from webhooks.tests.messages import AT, SECOND, outbound, status, write
@@ -147,6 +149,27 @@ class TestExpunge:
         expunge.expunge(Event.objects.for_tenant(tenant.id))
         write(tenant, [FOUR[2]])
         assert [row.wamid for row in Message.objects.all()] == [None]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_plans_of_an_empty_month_do_not_scan_it_as_it_grows(tenant: Tenant) -> None:
+    def rows_scanned() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_stat_force_next_flush()")
+            cursor.execute(
+                "SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE relname LIKE 'messages%%'"
+            )
+            return int(cursor.fetchone()[0])
+
+    for number in range(10):
+        run(publishing([Publication(tenant.id, [status("sent", f"wamid.first{number}")])]), prepared=True)
+    before = rows_scanned()
+    wamids = [f"wamid.{number:03}" for number in range(300)]
+    for name in ("sent", "delivered"):
+        for start in range(0, 300, 30):
+            events = [status(name, wamid) for wamid in wamids[start : start + 30]]
+            run(publishing([Publication(tenant.id, events)]), prepared=True)
+    assert rows_scanned() - before < 300
 
 
 @pytest.mark.django_db(transaction=True)

@@ -5,11 +5,10 @@ left out, so that no message makes an event that the database refuses.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
-from gateway.upstream.notifications.lossless_json import member, text
+from gateway.upstream.notifications.lossless_json import JsonObject, text
 
 Direction = Literal["inbound", "outbound"]
 Status = Literal["accepted", "unknown", "received", "sent", "delivered", "read", "failed"]
@@ -29,9 +28,8 @@ LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageFacts:
-    """What one event tells about its message. What it does not tell is None."""
+class MessageFacts(NamedTuple):
+    """What one event tells about its message. What it does not tell is None. A tuple: one is made for every event."""
 
     direction: Direction
     status: Status | None = None
@@ -73,7 +71,7 @@ def of_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
 def of_status(item: Mapping[str, Any]) -> MessageFacts:
     """The facts of a status in a notification (upstream fact 3.5)."""
     word = _short(item.get("status"), LONGEST_WORD)
-    pricing = member(dict(item), "pricing")
+    pricing = _object(item.get("pricing"))
     billable = pricing.get("billable")
     return MessageFacts(
         direction="outbound",
@@ -89,12 +87,12 @@ def of_status(item: Mapping[str, Any]) -> MessageFacts:
 
 def content_of(message: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
     """Type, and the template's name and language, of a message as it is sent or received."""
-    template = member(dict(message), "template")
-    return (
-        _short(message.get("type"), LONGEST_TYPE),
-        _short(template.get("name"), LONGEST_NAME),
-        _short(member(template, "language").get("code"), LONGEST_LANGUAGE),
-    )
+    kind = _short(message.get("type"), LONGEST_TYPE)
+    template = message.get("template")
+    if not isinstance(template, dict):
+        return kind, None, None
+    language = _object(template.get("language")).get("code")
+    return kind, _short(template.get("name"), LONGEST_NAME), _short(language, LONGEST_LANGUAGE)
 
 
 def error_code_of(value: Mapping[str, Any]) -> int | None:
@@ -108,7 +106,11 @@ def error_code_of(value: Mapping[str, Any]) -> int | None:
 def _short(value: object, longest: int) -> str | None:
     """A word of the upstream or of a caller as a column holds it."""
     word = text(value)
-    return word[:longest].encode(errors="replace").decode() if word is not None else None
+    return word if word is None or len(word) <= longest else word[:longest]
+
+
+def _object(value: object) -> JsonObject:
+    return value if isinstance(value, dict) else {}
 
 
 def _milliseconds(timestamp: object) -> int | None:

@@ -23,7 +23,7 @@ def test_golden(name: str) -> None:
         assert draft.data == orjson.dumps(wanted.pop("data"))
         columns = dataclasses.asdict(draft)
         del columns["data"]
-        columns["message"] = told(columns["message"] or {}) or None
+        columns["message"] = told(draft.message._asdict()) if draft.message else None
         assert told(columns) == wanted
 
 
