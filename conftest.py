@@ -1,4 +1,4 @@
-"""What every test stands on: a Postgres and a Valkey of its own, and Django set up against them.
+"""Test session: a Postgres and a Valkey for the tests alone, and Django set up against them.
 
 The servers of `gateway/local_run/embedded_servers.py` start in a temporary directory before Django reads its
 settings: this file is imported before any other conftest and before any app, and therefore it, not pytest's
@@ -54,14 +54,14 @@ pytest_plugins = ["tests.fixtures", "tests.receiver"]
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes() -> None:
-    """Parallel runs: each process starts servers of its own, so none of ours is handed down."""
+    """Parallel runs: each process starts servers of its own, so this process's are not handed down."""
     for name in _STARTED_HERE:
         os.environ.pop(name, None)
 
 
 @pytest.fixture(scope="session")
 def _valkey_client() -> Iterator[redis.Redis]:
-    """The tests' own connection. A database that holds anything is somebody's: it is not flushed."""
+    """The tests' own connection. A database that is not empty has another user: it is not flushed."""
     client = redis.Redis.from_url(os.environ["REDIS_URL"])
     if client.dbsize():
         pytest.exit(

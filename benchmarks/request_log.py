@@ -1,4 +1,4 @@
-"""What the request log costs: the same sends at two edges in turns, one with the log and one without.
+"""Cost of the request log: the same sends at two edges in turns, one with the log and one without.
 
 Only CPU is compared: the rounds last about as long as the log gathers its lines.
 """

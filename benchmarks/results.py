@@ -1,4 +1,4 @@
-"""What a benchmark reports, and the one table that shows it.
+"""Results of benchmarks, and the one table that shows them.
 
 A rate says little by itself: it is read against the floor that the same run measured beside it.
 """

@@ -12,7 +12,7 @@ import structlog
 from billing import early_warnings, reminders, restriction, snapshots
 from billing.invoices import issuing, mailing
 from billing.isolation import SomeFailed
-from billing.payments import charging, mandates, notices, refunds
+from billing.payments import debits, mandates, notices, refreshing, refunds
 
 log = structlog.get_logger(__name__)
 
@@ -24,9 +24,9 @@ STEPS: dict[str, Callable[[datetime], int]] = {
     "credit_note_mails": mailing.send_credit_notes,
     "notices": notices.apply_waiting,
     "mandates": mandates.reconcile,
-    "looked_up": charging.reconcile,
+    "looked_up": refreshing.reconcile,
     "refunds": refunds.reconcile,
-    "debits": charging.charge_due,
+    "debits": debits.charge_due,
     "overdue": restriction.mark_overdue,
     "reminders": reminders.send_due,
     "receipts": early_warnings.send_receipts,

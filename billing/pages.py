@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods
 
 from billing import pay_links
 from billing.models import Invoice
-from billing.payments import charging
+from billing.payments import payment_links
 from billing.payments.provider import ProviderRefused, ProviderUnreachable
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
@@ -36,10 +36,15 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
     if request.method == "POST":
         try:
             with in_flight.upstream.held(invoice.tenant_id):
-                attempt = charging.pay_now(invoice=invoice, at=now())
+                attempt = payment_links.pay_now(invoice=invoice, at=now())
             response = HttpResponse(status=303)
             response["Location"] = attempt.payment_url or ""
-        except (TooManyInFlight, charging.InvoiceNotPayable, ProviderRefused, ProviderUnreachable) as error:
+        except (
+            TooManyInFlight,
+            payment_links.InvoiceNotPayable,
+            ProviderRefused,
+            ProviderUnreachable,
+        ) as error:
             problem = error.text
         else:
             return response

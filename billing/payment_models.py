@@ -80,7 +80,7 @@ class Mandate(models.Model):
 
 
 class PaymentAttempt(models.Model):
-    """One attempt to collect an invoice. Written by `charging.py` and `settlement.py`; an invoice has one in flight."""
+    """One attempt to collect an invoice. Written by `billing/payments/`; an invoice has one in flight."""
 
     class Kind(models.TextChoices):
         AUTOPAY = "autopay"

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from billing import overview, profiles
 from billing.invoices import invoice_page, pdf, printed_fields
 from billing.models import CREDIT_NOTE, INVOICE, CreditNote, Invoice
-from billing.payments import charging, mandates
+from billing.payments import mandates, payment_links
 from billing.serializers import (
     BillingOut,
     InvoiceOut,
@@ -154,7 +154,7 @@ class InvoicesView(BillingViewSet):
     def pay(self, request: Request, invoice_id: str) -> Response:
         invoice = _invoice(request, invoice_id)
         body = checked(ReturnUrlIn(data=request.data))
-        attempt = charging.pay_now(invoice=invoice, at=now(), **body)
+        attempt = payment_links.pay_now(invoice=invoice, at=now(), **body)
         return Response(PaymentOut(attempt).data)
 
 

@@ -1,4 +1,4 @@
-"""Who calls the edge: judged by the headers alone, before a byte of the body is read."""
+"""Authentication at the edge: a caller is judged by the headers alone, before a byte of the body is read."""
 
 from edge.blocking import ThreadPool
 from edge.request import Request

@@ -1,4 +1,4 @@
-"""Where the embedded Postgres and Valkey of a data directory listen. Nothing here starts a server.
+"""Addresses of the embedded Postgres and Valkey of a data directory. Nothing here starts a server.
 
 The settings compute the addresses, so a `manage.py` command run beside `make run` reaches the servers of the same
 `DATA_DIR`; `gateway/local_run/embedded_servers.py` starts and stops them.

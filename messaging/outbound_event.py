@@ -74,7 +74,7 @@ def outbound_event(
 
 
 def outcome_unknown(details: dict[str, Any]) -> bytes:
-    """What stands in the place of an answer that is not known (decision "Batches")."""
+    """The response recorded when the upstream's answer is unknown (decision "Batches")."""
     message = "The upstream's answer is not known: watch for a message.status event before sending again."
     error = {"code": OUTCOME_UNKNOWN, "message": message, "details": details}
     return orjson.dumps({"source": settings.SERVICE_NAME, "error": error})

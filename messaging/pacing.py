@@ -1,4 +1,4 @@
-"""Pacing: how fast a number's messages go out (specification 8; upstream fact 2.1).
+"""Pacing of a number's messages: how many a second (specification 8; upstream fact 2.1).
 
 A number has one token bucket in Valkey that every batch and every single send draws from. A single send never waits,
 it is only counted; a batch waits for its turns. A batch's runner also keeps the pace by its own clock, so it holds
@@ -25,7 +25,8 @@ COEXISTENCE_RATE = 20
 LONGEST_DEBT_SECONDS = 1.0
 """Single sends beyond the pace hold a batch up by no more than this: the upstream refuses them anyway."""
 AHEAD_SECONDS = 0.04
-"""Turns are taken for so long at a time, and once ahead: what a stalled runner sends late is under 2 % of 5 seconds."""
+"""Turns are taken for this many seconds at a time, and once ahead: what a stalled runner sends late is under 2 % of 5
+seconds."""
 ALONE_SECONDS = 5.0
 """How long a batch keeps its pace alone after Valkey failed: one that hangs must not slow every turn."""
 HALVED_SECONDS = 60.0

@@ -34,7 +34,7 @@ _END = bytes(_LENGTH_BYTES)
 
 
 class Begun(msgspec.Struct, array_like=True):
-    """A send as it stands before the upstream call."""
+    """A send before the upstream call."""
 
     event_id: UUID
     tenant_id: UUID

@@ -1,4 +1,4 @@
-"""Who acts on a number or an account, as the audit log names it: a person, an API key, or a hosted connect session."""
+"""Actors on a number or an account, as the audit log names them: a person, an API key, a hosted connect session."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self

@@ -1,8 +1,8 @@
-"""The connection state: one pure function of facts, and the one place that stores what it says.
+"""Connection state of a number: one pure function of facts, and the one place that stores its result.
 
 Every cause (onboarding, number operations, endpoints, upstream events, token health) changes its facts inside
 `facts_change`; at its end the tenant's numbers concerned are recomputed under lock, each change becomes one
-`number.connection` event, and all of it commits together. The states and details stand in docs/numbers.md.
+`number.connection` event, and all of it commits together. docs/numbers.md lists the states and details.
 """
 
 from collections.abc import Collection, Iterable, Iterator

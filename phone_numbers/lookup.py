@@ -156,7 +156,7 @@ def unknown_sender(*, tenant_id: UUID, environment: str) -> Statements[InvalidRe
 
 @dataclass(frozen=True, slots=True)
 class AccountRoute:
-    """Whose account it is."""
+    """The owner of an account."""
 
     tenant_id: UUID
     waba_id: str
@@ -165,7 +165,7 @@ class AccountRoute:
 
 @dataclass(frozen=True, slots=True)
 class NumberRoute:
-    """Whose number it is."""
+    """The owner of a number."""
 
     tenant_id: UUID
     waba_id: str

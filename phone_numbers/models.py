@@ -210,7 +210,7 @@ class ConnectSession(models.Model):
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.OPEN)
     expires_at = models.DateTimeField()
     finishing_until = models.DateTimeField(null=True, blank=True)
-    """While somebody's answer is being worked on; a second answer waits for the first."""
+    """Lease of the request that finishes the session; a second request waits for the first."""
     completed_at = models.DateTimeField(null=True, blank=True)
     waba_id = models.CharField(max_length=64, null=True, blank=True)
     phone_number_ids = ArrayField(models.CharField(max_length=64), default=list, blank=True)

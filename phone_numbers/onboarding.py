@@ -2,9 +2,9 @@
 
     exchange the code → check the token → subscribe the account → register the number → store the upstream's view
 
-Called by the API and by the hosted connect page. No step holds a transaction over its upstream call, each leaves
-what it achieved: a token that cost a code is kept with the code's hash, account and number exist from the moment
-that the token proved them, so that a second call, or `subscribe`, finishes what failed.
+Called by the API and by the hosted connect page. No step holds a transaction over its upstream call. Each step stores
+its result: the token of a code is kept with the code's hash, and account and number exist as soon as the token has
+proved them. So a second call, or `subscribe`, finishes what failed.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ def embedded_signup(
     actor: Actor,
     pin: str | None = None,
 ) -> PhoneNumber:
-    """Bring one number in with the code of an embedded sign-up (specification 4).
+    """Connect one number with the code of an embedded sign-up (specification 4).
 
     Raises InvalidRequest (connect rule), Conflict (another tenant's account), Refused and UpstreamUnreachable.
     """
@@ -83,10 +83,10 @@ def connect(
     access_token: str | None = None,
     code: str | None = None,
 ) -> tuple[list[PhoneNumber], list[str]]:
-    """Bring an account in with all its numbers, by a token or by a code. Numbers are not registered here.
+    """Connect an account with all its numbers, by a token or by a code. Numbers are not registered here.
 
-    Returns the account's numbers, and the ids of those that another tenant holds: they stay there, the rest comes in.
-    Raises as `embedded_signup` does.
+    Returns the account's numbers, and the ids of those that another tenant holds: they stay there, the rest is
+    connected. Raises as `embedded_signup` does.
     """
     token = access_token or exchange(tenant_id=tenant_id, environment=environment, code=code or "")
     grant = check(environment=environment, token=token, waba_id=waba_id)
@@ -112,7 +112,7 @@ def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
     try:
         answer = accepted(oauth.exchange_code(environment=environment, code=code))
     except Refused:
-        if known := redeemed.first():  # the same call, running beside this one, was faster
+        if known := redeemed.first():  # the same call, running at the same time, was faster
             return str(known.access_token)
         raise
     token = answer.json().get("access_token")
@@ -136,7 +136,7 @@ def forget_redeemed_codes() -> None:
 
 
 def check(*, environment: str, token: str, waba_id: str) -> Grant:
-    """The connect rule: valid, of our app, both scopes, and the account in its granular scopes.
+    """The connect rule: valid, of the service's app, both scopes, and the account in its granular scopes.
 
     Newer tokens carry `whatsapp_business_manage_events` in the place of the management scope: those count when
     the account's numbers can be read with them (upstream fact 0.8). Otherwise 400 with `details.granular_scopes`.
@@ -198,7 +198,7 @@ def adopt(
     """Store the account with its token, and its proven numbers, as the tenant's. Raises Conflict for the account.
 
     Numbers that another tenant holds are left out. New ones are `pending` with `not_subscribed`, until the next steps
-    say more.
+    set their facts.
     """
     leaving.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id, actor=actor)
     with connection.facts_change(tenant_id=tenant_id, waba_id=grant.waba_id):
@@ -290,7 +290,8 @@ def subscribe(account: BusinessAccount) -> None:
 
 
 def register(account: BusinessAccount, number: PhoneNumber, *, pin: str | None) -> None:
-    """Register the number with the Cloud API, unless it is a coexistence number or registered by us already."""
+    """Register the number with the Cloud API, unless it is a coexistence number or the service registered it
+    already."""
     if number.coexistence or (number.registered and pin in {None, number.pin}):
         return
     chosen = pin or keep_pin(number)
@@ -299,7 +300,7 @@ def register(account: BusinessAccount, number: PhoneNumber, *, pin: str | None) 
 
 
 def keep_pin(number: PhoneNumber) -> str:
-    """The number's stored PIN, or a new one, stored before its first use: nobody else would know it."""
+    """The number's stored PIN, or a new one, stored before its first use: only the service knows it."""
     with transaction.atomic():
         current = PhoneNumber.objects.select_for_update(of=("self",)).get(pk=number.pk)
         if current.pin is None:

@@ -1,4 +1,4 @@
-"""What goes over the wire for numbers: In shapes check, Out shapes show (specification 2 and 4)."""
+"""JSON bodies of numbers: In shapes check requests, Out shapes write answers (specification 2 and 4)."""
 
 from typing import Any
 

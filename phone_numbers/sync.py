@@ -1,8 +1,8 @@
 """Sync of accounts and numbers with the upstream: every six hours, after hints, with back-off (`sync_schedule.py`).
 
-Beat calls `start_due`, which claims accounts by lease and hands each to a task of its own, so a slow or failing
-account holds up nobody else. A lease belongs to one run: a task that finds another's lease does nothing, so an
-account and its numbers are read by one at a time. A crash lets the lease run out, and the account is due again.
+Beat calls `start_due`, which claims accounts by lease and hands each to a task of its own, so a slow or failing account
+delays no other. A lease belongs to one run: a task that finds another's lease does nothing, so an account and its
+numbers are read by one at a time. A crash lets the lease run out, and the account is due again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ def start_due() -> int:
 
 
 def hint(*, waba_id: str) -> None:
-    """Have an account re-read soon: after an upstream event about it, or an answer that contradicts our view.
+    """Have an account re-read soon: after an upstream event about it, or an answer that contradicts the stored view.
 
     Begins when the current transaction commits. While the account is being read, it is read once more.
     """
@@ -107,7 +107,7 @@ class _Run:
         self.account_id, self.lease = account_id, lease
 
     def renew(self) -> BusinessAccount:
-        """The account as it is now, while the lease is still ours. Raises SyncLeaseLost."""
+        """The account as it is now, while this run still holds the lease. Raises SyncLeaseLost."""
         lease = now() + LEASE
         mine = BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease)
         if not mine.update(sync_lease_until=lease):
@@ -164,7 +164,7 @@ class _Run:
                 ).update(taken_away=None)
 
     def finish(self) -> None:
-        """Release the lease; the claim set the next time, or a hint did meanwhile."""
+        """Release the lease; the claim, or a hint since, has set the next time."""
         BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease).update(
             sync_lease_until=None, sync_failures=0, synced_at=now()
         )

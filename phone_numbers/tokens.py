@@ -44,7 +44,7 @@ def check_is_due(account: BusinessAccount) -> bool:
 
 
 def question(*, waba_id: str, token: str) -> None:
-    """A call with this token was refused as if the token did not work: ask, and mark it only when that is confirmed.
+    """Ask about a token whose call was refused with a token error; mark it only when the answer confirms it.
 
     One refusal can be about its recipient alone. Asked once in QUESTION_INTERVAL for all processes; without an answer
     the token stays as it is, and the next refusal asks again. Makes network calls: not inside a transaction.

@@ -1,8 +1,8 @@
-"""What notifications about accounts and numbers change here (upstream facts 3.3, 3.9 and 3.10).
+"""Notifications about accounts and numbers: what each changes here (upstream facts 3.3, 3.9 and 3.10).
 
-Called by the incoming flow of `messaging`, inside its transaction and only for what was not seen before: a repeat
-that comes days later must not undo a repair. Whatever a notification only hints at is read from the upstream after
-the commit. The tenant's own event of it is the caller's business.
+Called by the incoming flow of `messaging`, inside its transaction and only for notifications that are new: a repetition
+days later must not undo a repair. What a notification only hints at is read from the upstream after the commit. The
+caller publishes the tenant's event.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ _TIERS = {250: "TIER_250", 1000: "TIER_1K", 2000: "TIER_2K", 10_000: "TIER_10K",
 def apply(*, field: str, value: Mapping[str, Any], waba_id: str, phone_number_id: str | None = None) -> None:
     """Apply one change of a notification to the account and the number that routing found.
 
-    Fields without a side effect, and accounts that are not ours, are passed over.
+    Fields without a side effect, and accounts of no tenant, are passed over.
     """
     handler = HANDLERS.get(field)
     account = BusinessAccount.objects.filter(waba_id=waba_id).first() if handler else None
@@ -85,7 +85,7 @@ def _give_back(account: BusinessAccount, why: TakenAway) -> None:
 
 
 def _quality(account: BusinessAccount, value: Mapping[str, Any], phone_number_id: str | None) -> None:
-    """The quality's colour is not in the event: the sync brings it; the new limit is, where it is said at all."""
+    """The event does not hold the quality's colour, which the sync reads. It holds the new limit in some cases."""
     limit = _tier(value.get("current_limit")) or _tier(value.get("max_daily_conversations_per_business"))
     if limit:
         _numbers(account, phone_number_id).update(messaging_limit_tier=limit)

@@ -16,7 +16,7 @@ from phone_numbers.models import PhoneNumber
 def store_view(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -> None:
     """Store what the upstream said of a number at `read_at`, and recompute its connection.
 
-    What a command or an event said later than `read_at` about the registration stands.
+    A command or an event later than `read_at` decides the registration.
     """
     with connection.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         current = (

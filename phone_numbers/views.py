@@ -1,6 +1,6 @@
 """`/v1/numbers*` and `/v1/connect-sessions*` (specification 4).
 
-What belongs to the caller's other environment is 404, as what belongs to somebody else.
+What belongs to the caller's other environment is 404, as what belongs to another tenant.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who a customer is to a business: by phone number, by business-scoped user id, or both (upstream facts 0.4 and 3.4).
+"""Customers of a business: known by phone number, by business-scoped user id, or both (upstream facts 0.4 and 3.4).
 
 A customer is kept under one key: the digits of the phone, or the user id when the phone is not known at all.
 """

@@ -1,4 +1,4 @@
-"""What the fake upstream knows: accounts, numbers, tokens, codes, media, templates, messages.
+"""The fake upstream's records: accounts, numbers, tokens, codes, media, templates, messages.
 
 Plain data with the few rules that belong to one record. `state.py` creates and finds them, `snapshot.py`
 keeps the ones that must survive a restart.

@@ -1,4 +1,4 @@
-"""What can be changed while the simulator runs, through `PUT /sim/settings`.
+"""Settings that can be changed while the simulator runs, through `PUT /sim/settings`.
 
 Every value has a default that behaves like the real upstream; the presets `benchmark` and `instant` are for
 measuring and for tests. Times are milliseconds unless the name says otherwise.
@@ -134,7 +134,7 @@ def _fits(current: Any, value: Any) -> bool:
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    # Nothing but the answer to the send: for measuring what stands in front of the simulator.
+    # Nothing but the answer to the send: for measuring what is in front of the simulator.
     "benchmark": {
         "statuses": {"enabled": False},
         "throttling": {"throughput": False, "pair": False, "management": False, "registrations": False},

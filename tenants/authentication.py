@@ -1,4 +1,4 @@
-"""Which caller stands behind a bearer token: an API key by the key cache, a console token by the database."""
+"""Callers behind bearer tokens: an API key is found by the key cache, a console token in the database."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""What a tenant may not do while its bills stay unpaid (docs/billing.md): set by billing, asked by the apps below."""
+"""Billing restriction: what a tenant may not do while its bills stay unpaid (docs/billing.md). Set by billing."""
 
 from uuid import UUID
 

@@ -1,7 +1,7 @@
 """The key mirror in Valkey: what the hot path knows of keys and tenants without the database.
 
 `key:<sha256>` and `tenant:<id>` hold facts with the moment they were read. A reader trusts an entry for
-`FRESH_SECONDS`, then reads the database again; in front stands a process cache of `PROCESS_SECONDS`. So a
+`FRESH_SECONDS`, then reads the database again; in front of it is a process cache of `PROCESS_SECONDS`. So a
 revocation, expiry, suspension or approval reaches every process within the sum of both, also when Valkey missed
 the write; a reconcile task repairs what differs and counts it (decision "Authentication").
 """
@@ -107,7 +107,7 @@ class _Mirror(Generic[Facts]):
         return self.parse(entry, max_age=FRESH_SECONDS)
 
     def parse(self, entry: bytes, *, max_age: float | None) -> Facts | None:
-        """The facts in an entry, unless it is older than `max_age` seconds or not ours."""
+        """The facts in an entry, unless it is older than `max_age` seconds or unreadable."""
         try:
             fields = orjson.loads(entry)
             age = time.time() - fields.pop("as_of")

@@ -154,7 +154,7 @@ class SignUp(models.Model):
 
 
 class EmailDomainRule(models.Model):
-    """Staff's own word on an e-mail domain: it stands above the lists of free and disposable mail."""
+    """Staff's decision about an e-mail domain: it takes precedence over the lists of free and disposable mail."""
 
     class Verdict(models.TextChoices):
         ALLOW = "allow"

@@ -13,7 +13,7 @@ _LINK = re.compile(r"://|\bwww\.", re.IGNORECASE)
 
 
 def check_name(text: str) -> None:
-    """Raise ValidationError for a name with control characters or a link: it stands in mails to others."""
+    """Raise ValidationError for a name with control characters or a link: it is shown in mails to others."""
     if _CONTROL.search(text):
         raise ValidationError("This must be one line of text without control characters.")
     if _LINK.search(text):

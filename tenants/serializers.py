@@ -1,4 +1,4 @@
-"""What goes over the wire for tenants, keys and apps: In shapes check, Out shapes show."""
+"""JSON bodies of tenants, keys and apps: In shapes check requests, Out shapes write answers."""
 
 from datetime import datetime
 from typing import Any

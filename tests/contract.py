@@ -1,4 +1,4 @@
-"""What the service answers in the tests, held against the committed OpenAPI document."""
+"""The contract: every answer in the tests is held against the committed OpenAPI document."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What docs/operations.md tells an operator about rotation, and the questions that it puts to the database."""
+"""docs/operations.md on key rotation, and the queries that it gives to operators."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,6 +1,6 @@
 """Signatures of everything sent to customers' endpoints: Standard Webhooks 1.0 (decision "Webhooks to customers").
 
-`webhook-signature` holds one `v1,<base64>` per secret in force; the key is what stands base64-encoded behind
+`webhook-signature` holds one `v1,<base64>` per secret in force; the key is the base64 text after
 `whsec_`, and the signed text is `<webhook-id>.<webhook-timestamp>.<body>`. Deliveries in the upstream's form also carry
 the upstream's own signature, whose key is the text of the secret.
 """

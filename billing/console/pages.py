@@ -17,7 +17,7 @@ from billing import overview, profiles
 from billing.console.forms import MandateForm, ProfileForm
 from billing.invoices import invoice_page, pdf, printed_fields
 from billing.models import CREDIT_NOTE, INVOICE, CreditNote, Invoice, Mandate
-from billing.payments import charging, mandates
+from billing.payments import mandates, payment_links
 from billing.payments.provider import ProviderRefused, ProviderUnreachable
 from billing.pricing import plan
 from gateway import ids
@@ -124,10 +124,10 @@ def pay(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse:
     _require_billing()
     found = _invoice(visit, invoice_id)
     try:
-        attempt = charging.pay_now(
+        attempt = payment_links.pay_now(
             invoice=found, at=now(), return_url=settings.APP_URL + reverse("console_billing")
         )
-    except (charging.InvoiceNotPayable, ProviderRefused, ProviderUnreachable) as error:
+    except (payment_links.InvoiceNotPayable, ProviderRefused, ProviderUnreachable) as error:
         messages.error(request, error.text)
         return redirect("console_billing")
     return HttpResponseRedirect(attempt.payment_url or reverse("console_billing"), status=303)

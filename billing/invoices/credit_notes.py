@@ -14,7 +14,7 @@ from django.db.models import Sum
 from billing import restriction
 from billing.invoices.invoice_numbers import take_number
 from billing.models import CreditNote, CreditNoteLine, Invoice, PaymentAttempt
-from billing.payments import charging, settlement
+from billing.payments import payment_links, settlement
 from billing.pricing import gst
 from billing.pricing.money import rupees
 from gateway.api.errors import Conflict, InvalidRequest
@@ -28,7 +28,7 @@ def issue(
 
     Raises InvalidRequest beyond what is not credited yet, Conflict while a payment is in flight.
     """
-    charging.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
+    payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
     with transaction.atomic():
         invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
         note = write(invoice, total_paise=total_paise, reason=reason, at=at, actor_user_id=actor_user_id)

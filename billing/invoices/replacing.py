@@ -11,7 +11,7 @@ from django.db import transaction
 from billing import profiles, restriction
 from billing.invoices import credit_notes, issuing
 from billing.models import BalanceTransfer, BillingSnapshot, Invoice
-from billing.payments import charging, settlement
+from billing.payments import payment_links, settlement
 from gateway.api.errors import Conflict
 from tenants import audit
 
@@ -21,7 +21,7 @@ def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int |
 
     Raises Conflict for one that was replaced or credited in full, or has a payment in flight.
     """
-    charging.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
+    payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
     with transaction.atomic():
         snapshot = BillingSnapshot.objects.select_for_update(of=("self",)).get(invoices=invoice_id)
         invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)

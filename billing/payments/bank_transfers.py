@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 from billing import restriction
 from billing.models import BankTransfer, Invoice, PaymentAttempt
 from billing.payment_models import ATTEMPT
-from billing.payments import charging, settlement
+from billing.payments import payment_links, settlement
 from billing.pricing.money import rounded_share, rupees
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest
@@ -28,7 +28,7 @@ def record(
     payment is in flight.
     """
     reference = " ".join(reference.split()).upper()
-    charging.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
+    payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
     with transaction.atomic():
         invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
         if not 0 < amount_paise <= invoice.amount_due_paise:
@@ -60,7 +60,7 @@ def record_tds(
 
     It counts as paid, once per invoice and at most 10 % of the taxable value. Raises InvalidRequest and Conflict.
     """
-    charging.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
+    payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
     with transaction.atomic():
         invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
         most = min(invoice.amount_due_paise, rounded_share(invoice.subtotal_paise, TDS_PERCENT, 100))

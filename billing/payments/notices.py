@@ -1,6 +1,6 @@
 """Notices: the provider's webhooks, stored before they are answered, applied by a task.
 
-A notice only says that something happened. The state is read from the provider (`charging.refresh`,
+A notice only says that something happened. The state is read from the provider (`refreshing.refresh`,
 `mandates.sync`), so the order of notices, a repeated notice and a lost one make no difference.
 Called by `webhook_views.py`, the task, `billing_run.py`.
 """
@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from billing.isolation import each
 from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund
-from billing.payments import charging, mandates, refunds
+from billing.payments import mandates, refreshing, refunds
 from billing.payments.provider import ProviderRefused, provider
 from gateway.api.errors import InvalidRequest, Unauthorized
 from gateway.task_queue import enqueue
@@ -79,7 +79,7 @@ def _read_state(event: ProviderEvent, at: datetime) -> None:
         provider=event.provider,
     )
     for attempt_id in list(attempts.values_list("id", flat=True)):
-        charging.refresh(attempt_id, at)
+        refreshing.refresh(attempt_id, at)
     in_flight = Refund.objects.filter(
         attempt__provider_payment_id__in=notice.payment_ids, status__in=Refund.IN_FLIGHT
     )

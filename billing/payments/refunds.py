@@ -15,7 +15,7 @@ from django.db.models import Sum
 from billing.isolation import each
 from billing.models import Invoice, PaymentAttempt, Refund
 from billing.payment_models import REFUND
-from billing.payments import charging
+from billing.payments import refreshing
 from billing.payments.provider import (
     ProviderRefused,
     ProviderRefusesService,
@@ -122,7 +122,7 @@ def refresh(refund_id: UUID, at: datetime) -> None:
         provider_refund_id=state.id, status=Status.PROCESSING
     )
     # First the invoice's amounts, then the end of the refund: until then its amount is not offered a second time.
-    charging.refresh(refund.attempt_id, at)
+    refreshing.refresh(refund.attempt_id, at)
     if state.status != "processing":
         _end(refund, Status(state.status), at)
 

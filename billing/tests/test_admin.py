@@ -12,7 +12,7 @@ from billing import accounting, profiles
 from billing.billing_run import run
 from billing.invoices import credit_notes
 from billing.models import BillingProfile, CreditNote, Invoice, ProviderEvent
-from billing.payments import bank_transfers, charging
+from billing.payments import bank_transfers, payment_links
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
 from billing.tests.test_payments import set_up_mandate
@@ -39,7 +39,7 @@ def credit_url(invoice: Invoice) -> str:
 
 def test_every_list_and_row_opens(browser: Client, provider: RunningSimulator, invoice: Invoice) -> None:
     set_up_mandate(provider, invoice.tenant)
-    charging.pay_now(invoice=invoice, at=FIRST_OF_DECEMBER)
+    payment_links.pay_now(invoice=invoice, at=FIRST_OF_DECEMBER)
     ProviderEvent.objects.create(provider="razorpay", event_id="1", type="x", body=b"{}")
     models = [model for model in admin.site._registry if model._meta.app_label == "billing"]
     assert len(models) == 8

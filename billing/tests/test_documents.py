@@ -17,7 +17,7 @@ from billing import profiles
 from billing.billing_run import run
 from billing.invoices import credit_notes, issuing, pdf, printed_fields, replacing
 from billing.models import BalanceTransfer, BillingMail, BillingProfile, CreditNote, Invoice
-from billing.payments import bank_transfers, charging
+from billing.payments import bank_transfers, payment_links
 from billing.pricing import gst
 from billing.pricing.periods import Period
 from billing.pricing.plan import charge_for
@@ -179,7 +179,7 @@ class TestKindsOfBuyers:
         invoice = only_invoice(payer)
         assert (invoice.place_of_supply, invoice.supply_type) == ("96-Other Country", "export")
         assert invoice.endorsement == "Supply meant for export on payment of integrated tax"
-        assert charging.pay_now(invoice=invoice, at=CHARGE).payment_url
+        assert payment_links.pay_now(invoice=invoice, at=CHARGE).payment_url
         assert_error(api.patch("/v1/billing/profile", {"country": "Germany"}), 400, "invalid_request")
 
 

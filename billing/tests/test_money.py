@@ -24,7 +24,17 @@ from billing.models import (
     ProviderTrouble,
     Refund,
 )
-from billing.payments import bank_transfers, charging, mandates, notices, provider, refunds, settlement
+from billing.payments import (
+    bank_transfers,
+    debits,
+    mandates,
+    notices,
+    payment_links,
+    provider,
+    refreshing,
+    refunds,
+    settlement,
+)
 from billing.payments.provider import Payment
 from billing.payments.razorpay import _ABOUT_THE_ACCOUNT, Razorpay
 from billing.tests.conftest import connected, ist, only_invoice
@@ -106,10 +116,10 @@ class TestRefunds:
         self, provider: RunningSimulator, payer: Tenant, paid: PaymentAttempt
     ) -> None:
         provider.control("POST", "refund", {"payment_id": paid.provider_payment_id, "amount": 9_000})
-        charging.refresh(paid.id, ist(2026, 12, 4))
+        refreshing.refresh(paid.id, ist(2026, 12, 4))
         before = Payment(id=str(paid.provider_payment_id), status="captured", amount_paise=59_000)
         settlement.apply_payments(attempt_id=paid.id, payments=[before], at=ist(2026, 12, 5))
-        charging.refresh(paid.id, ist(2026, 12, 4))
+        refreshing.refresh(paid.id, ist(2026, 12, 4))
         invoice = only_invoice(payer)
         assert (invoice.amount_paid_paise, invoice.amount_due_paise) == (50_000, 9_000)
 
@@ -123,7 +133,7 @@ class TestRefunds:
     def test_the_refund_of_a_link_payment_counts_too(
         self, provider: RunningSimulator, payer: Tenant, invoice: Invoice
     ) -> None:
-        attempt = charging.pay_now(invoice=invoice, at=CHARGE)
+        attempt = payment_links.pay_now(invoice=invoice, at=CHARGE)
         assert attempt.payment_url is not None
         answer(attempt.payment_url, "approve")
         deliver(provider, CHARGE + timedelta(hours=1))
@@ -286,7 +296,7 @@ class TestOneDebitPerMandate:
     ) -> None:
         mandate = Mandate.objects.get()
         works = [
-            lambda invoice=invoice: charging._begin_debit(invoice.id, mandate, CHARGE) for invoice in nine[:6]
+            lambda invoice=invoice: debits._begin_debit(invoice.id, mandate, CHARGE) for invoice in nine[:6]
         ]
         assert at_once(*works) == []
         assert PaymentAttempt.objects.count() == 1

@@ -13,7 +13,7 @@ from billing import profiles
 from billing.billing_run import run
 from billing.invoices import credit_notes
 from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt, ProviderEvent
-from billing.payments import charging, mandates, notices
+from billing.payments import debits, mandates, notices, payment_links
 from billing.tests.conftest import PROFILE, connected, ist, only_invoice
 from gateway.api.errors import Conflict, InvalidRequest
 from tenants.models import AuditEntry, OutboundMail, Tenant
@@ -155,7 +155,7 @@ def test_before_a_retry_a_failed_debit_is_looked_at_again(
     deliver(provider, ist(2026, 12, 2, 11))
     assert pay_state(payer) == ("failed", 0, "failed", "past_due")
     provider.control("POST", "clock/advance", {"hours": 24})
-    charging.charge_due(ist(2026, 12, 6, 10))
+    debits.charge_due(ist(2026, 12, 6, 10))
     assert pay_state(payer) == ("paid", 59_000, "captured", "active")
     assert PaymentAttempt.objects.count() == 1
 
@@ -208,7 +208,7 @@ def test_failed_debits_are_retried_reminded_of_and_restrict_in_the_end(
     assert payer.billing_restricted
     mails = OutboundMail.objects.filter(subject__contains="is not paid").count()
     assert mails == 5
-    attempt = charging.pay_now(invoice=only_invoice(payer), at=CHARGE + timedelta(days=30))
+    attempt = payment_links.pay_now(invoice=only_invoice(payer), at=CHARGE + timedelta(days=30))
     assert attempt.payment_url is not None
     answer(attempt.payment_url, "approve")
     deliver(provider, CHARGE + timedelta(days=30, hours=1))
@@ -229,8 +229,8 @@ def test_without_a_mandate_an_unpaid_invoice_becomes_overdue_on_its_due_date(
 def test_a_payment_link_is_the_same_while_it_lives_and_blocks_a_debit(
     provider: RunningSimulator, payer: Tenant, invoice: Invoice
 ) -> None:
-    first = charging.pay_now(invoice=invoice, at=CHARGE)
-    assert charging.pay_now(invoice=invoice, at=CHARGE).payment_url == first.payment_url
+    first = payment_links.pay_now(invoice=invoice, at=CHARGE)
+    assert payment_links.pay_now(invoice=invoice, at=CHARGE).payment_url == first.payment_url
     set_up_mandate(provider, payer)
     run(CHARGE + timedelta(hours=1))
     assert PaymentAttempt.objects.count() == 1
@@ -238,17 +238,17 @@ def test_a_payment_link_is_the_same_while_it_lives_and_blocks_a_debit(
     assert answer(first.payment_url, "approve").status_code == 303
     deliver(provider, CHARGE + timedelta(hours=2))
     assert pay_state(payer) == ("paid", 59_000, "captured", "active")
-    with pytest.raises(charging.InvoiceNotPayable):
-        charging.pay_now(invoice=invoice, at=CHARGE + timedelta(hours=3))
+    with pytest.raises(payment_links.InvoiceNotPayable):
+        payment_links.pay_now(invoice=invoice, at=CHARGE + timedelta(hours=3))
 
 
 def test_a_link_that_ran_out_makes_room_for_a_new_one(
     provider: RunningSimulator, payer: Tenant, invoice: Invoice
 ) -> None:
     real = datetime.now(tz=CHARGE.tzinfo)
-    first = charging.pay_now(invoice=invoice, at=real)
+    first = payment_links.pay_now(invoice=invoice, at=real)
     provider.control("POST", "clock/advance", {"hours": 25})
-    second = charging.pay_now(invoice=invoice, at=real + timedelta(hours=25))
+    second = payment_links.pay_now(invoice=invoice, at=real + timedelta(hours=25))
     assert second.payment_url not in {None, first.payment_url}
     assert only_invoice(payer).status == "open", "a link that ran out is no failed payment"
 
@@ -297,8 +297,8 @@ def test_paying_now_finds_that_a_failed_debit_was_paid_after_all(
     provider.control("POST", "clock/advance", {"hours": 26})
     deliver(provider, ist(2026, 12, 2, 11))
     provider.control("POST", "clock/advance", {"hours": 24})
-    with pytest.raises(charging.InvoiceNotPayable):
-        charging.pay_now(invoice=invoice, at=ist(2026, 12, 3, 11))
+    with pytest.raises(payment_links.InvoiceNotPayable):
+        payment_links.pay_now(invoice=invoice, at=ist(2026, 12, 3, 11))
     assert pay_state(payer) == ("paid", 59_000, "captured", "active")
 
 
@@ -318,7 +318,7 @@ def test_two_runs_at_once_debit_once(provider: RunningSimulator, payer: Tenant, 
     def work() -> None:
         try:
             barrier.wait()
-            charging.charge_due(CHARGE)
+            debits.charge_due(CHARGE)
         finally:
             connection.close()
 
@@ -327,8 +327,8 @@ def test_two_runs_at_once_debit_once(provider: RunningSimulator, payer: Tenant, 
         thread.start()
     for thread in threads:
         thread.join(30)
-    debits = [row for row in provider.control("GET", "payments")["payments"] if row["amount"] == 59_000]
-    assert len(debits) == PaymentAttempt.objects.count() == 1
+    made = [row for row in provider.control("GET", "payments")["payments"] if row["amount"] == 59_000]
+    assert len(made) == PaymentAttempt.objects.count() == 1
 
 
 def test_a_webhook_is_kept_once_and_only_when_signed(provider: RunningSimulator, payer: Tenant) -> None:
@@ -369,7 +369,7 @@ class TestCreditNotes:
     def test_not_while_a_debit_is_on_its_way_but_a_link_is_ended(
         self, provider: RunningSimulator, payer: Tenant, invoice: Invoice
     ) -> None:
-        charging.pay_now(invoice=invoice, at=CHARGE)
+        payment_links.pay_now(invoice=invoice, at=CHARGE)
         credit_notes.issue(invoice_id=invoice.id, total_paise=9_000, reason="Part", at=CHARGE)
         assert provider.control("GET", "payments")["payment_links"][0]["status"] == "cancelled"
         set_up_mandate(provider, payer)

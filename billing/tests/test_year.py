@@ -17,7 +17,7 @@ from billing import profiles
 from billing.billing_run import run
 from billing.invoices import credit_notes, replacing
 from billing.models import BillingProfile, BillingSnapshot, CreditNote, Invoice, PaymentAttempt, ProviderEvent
-from billing.payments import charging, notices
+from billing.payments import notices, payment_links, refreshing
 from billing.pricing.periods import Period, financial_year
 from billing.tests.conftest import connected, ist
 from billing.tests.test_payments import answer, post, set_up_mandate
@@ -171,7 +171,7 @@ def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
             settings.RAZORPAY_KEY_SECRET = right_key
         for invoice in Invoice.objects.unpaid().filter(tenant=tenants["late"]):
             if invoice.issued_at + timedelta(days=PAYERS["late"]["pays_after"]) <= at:
-                link = charging.pay_now(invoice=invoice, at=at + timedelta(hours=11))
+                link = payment_links.pay_now(invoice=invoice, at=at + timedelta(hours=11))
                 assert link.payment_url is not None
                 if rng.random() < 0.3:
                     answer(link.payment_url, "decline")
@@ -186,7 +186,7 @@ def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
                 invoice__tenant=tenants["steady"], status="captured"
             ).latest("id")
             provider.control("POST", "refund", {"payment_id": given_back.provider_payment_id})
-            charging.refresh(given_back.id, at)
+            refreshing.refresh(given_back.id, at)
             credit_notes.issue(
                 invoice_id=given_back.invoice_id,
                 total_paise=given_back.captured_paise,

@@ -1,4 +1,4 @@
-"""Strangers on a connection of the edge: drips, floods and broken protocol end in bounded time and space."""
+"""Strangers on a connection of the edge: drips, floods and broken protocol end in bounded time and memory."""
 
 import json
 import socket

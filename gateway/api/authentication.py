@@ -1,4 +1,4 @@
-"""Who calls, and what that caller may use: REST framework's side of authentication (specification 5).
+"""Authentication for REST framework: who calls, and what that caller may use (specification 5).
 
 `tenants.authentication` says which credentials stand behind a bearer token; here are the answer's shape and the
 permissions that views name. The order of refusals: 401, 403 of the kind of caller, 400 and 404 of the chosen

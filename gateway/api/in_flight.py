@@ -1,4 +1,4 @@
-"""Bulkheads: how many calls that wait for somebody else one tenant and one number may hold in a process at once.
+"""Bulkheads: how many calls that wait for the upstream or a receiver one tenant and one number may hold in a process.
 
 The upstream or a customer's endpoint may take seconds to answer. What waits for it holds a thread or memory, so it is
 bounded per number, per tenant and in all; a call beyond a bound is refused at once with `too_many_in_flight`, and

@@ -95,7 +95,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _is_nested_too_deep(data: dict[str, Any]) -> bool:
-    """Asks orjson's own limit, lowered to ours. Nearly every body has too few brackets to be asked about."""
+    """Asks orjson's own limit, lowered to MOST_NESTED. Nearly every body has too few brackets to be asked about."""
     value: Any = data
     for _ in range(_ENCODER_NESTS - MOST_NESTED):
         value = [value]

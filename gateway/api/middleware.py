@@ -52,7 +52,7 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
             wb_ms=own_ms,
             meta_ms=meta_ms,
         )
-        # A page's user is looked up when somebody asks for it: nobody does here.
+        # A page's user is looked up lazily, and nothing here reads it.
         caller = getattr(request, "user", None)
         if type(caller) is Caller:
             finished.tell(

@@ -60,7 +60,7 @@ def _readiness() -> dict[str, bool]:
 
 
 def _is_migrated() -> bool:
-    """Whether no migration of this build is missing; remembered once it is so, for it takes 50 ms to find out."""
+    """Whether no migration of this build is missing; remembered once it is true, because it takes 50 ms to find out."""
     global _migrated
     if not _migrated:
         executor = MigrationExecutor(connection)

@@ -82,7 +82,7 @@ class Allowance:
             if moment >= known.asked_at:
                 known.remaining, known.asked_at = verdict.remaining, moment
             else:
-                # Somebody who asked later may have been answered sooner: this is old news.
+                # A later question may have been answered sooner: this answer is outdated.
                 known.remaining = min(known.remaining, verdict.remaining)
             known.reset_after = verdict.reset_after
         return verdict

@@ -1,4 +1,4 @@
-"""How long the current request has waited for the upstream: the `meta` part of `Server-Timing`.
+"""Upstream time of the current request: the `meta` part of `Server-Timing`.
 
 The client adds what each call took; the outermost middleware starts the count and reads it.
 """

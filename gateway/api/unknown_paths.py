@@ -25,7 +25,7 @@ def answer(request: HttpRequest, exception: BaseException | None = None) -> Http
 
 
 class _AnyCaller(BasePermission):
-    """Whoever has valid credentials."""
+    """Any caller with valid credentials."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if not isinstance(request.user, Caller):

@@ -77,12 +77,12 @@ class HealthView(OpenView):
 
 
 class LiveView(OpenView):
-    """For whoever restarts processes that no longer answer."""
+    """For supervisors that restart processes which no longer answer."""
 
     @extend_schema(
         operation_id="health_live",
         summary="Check that the process is alive",
-        description="200 from every process that serves; asks nothing else. For whoever restarts processes.",
+        description="200 from every process that serves; asks nothing else. For supervisors that restart processes.",
         tags=["Health"],
         auth=[],
         responses=LiveOut,
@@ -93,7 +93,7 @@ class LiveView(OpenView):
 
 
 class ReadyView(OpenView):
-    """For whoever sends traffic to a new process."""
+    """For load balancers that send traffic to a new process."""
 
     @extend_schema(
         operation_id="health_ready",

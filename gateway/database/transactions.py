@@ -1,4 +1,4 @@
-"""No network call inside a database transaction.
+"""Guard of network calls: none is made inside a database transaction.
 
 A call to the outside can take many seconds; a transaction held open meanwhile keeps locks and a connection
 that everybody else waits for. Every synchronous door to the network (upstream client, pings, website checks)

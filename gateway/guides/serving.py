@@ -1,4 +1,4 @@
-"""How the built documentation is served: by WhiteNoise below `/docs/`, with a content security policy of its own."""
+"""Serving of the built documentation: WhiteNoise below `/docs/`, with a content security policy of its own."""
 
 import json
 from collections.abc import MutableMapping

@@ -223,7 +223,7 @@ def _servers_in(cluster: Path) -> set[int]:
     """The processes of Postgres that work in a cluster, on a system that tells (Linux)."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
-        # It may end meanwhile, or be somebody else's.
+        # It may have ended, or belong to another user.
         with contextlib.suppress(OSError):
             if (entry / "comm").read_text().strip() == "postgres" and (entry / "cwd").samefile(cluster):
                 found.add(int(entry.name))

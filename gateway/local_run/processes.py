@@ -2,7 +2,7 @@
 
 `gateway/local_run/supervisor.py` says which ones there are and `gateway/local_run/embedded_servers.py` starts the
 servers with it. A child that ends by itself again and again right after its start is a crash loop and ends the run;
-one that somebody killed is always restarted.
+one that was killed is always restarted.
 """
 
 import os

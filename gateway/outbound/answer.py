@@ -1,4 +1,4 @@
-"""What came of a request to a customer's address, in the terms that customers see.
+"""Outcome of a request to a customer's address, in the terms that customers see.
 
 `gateway.outbound.client` fills an `Attempt` while a request is under way and turns it into an `Answer`: the status,
 the beginning of the body, the wait that the receiver asked for, and one word of `last_error` for whatever
@@ -33,7 +33,7 @@ class StaleError(BrokenOffError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one request.
+    """Outcome of one request.
 
     `status` is the HTTP status, None when none came. `ms` is the time spent, in milliseconds. `body` is the
     body of the answer as it was sent, never decompressed, at most the read limit. `retry_after` is the wait
@@ -46,7 +46,7 @@ class Answer:
     - dns_error: the name has no address
     - blocked_address: every address of the name is not public, or the host is written in a form that is not
       followed, such as `2130706433`
-    - tls_error: no TLS, or a certificate that does not hold
+    - tls_error: no TLS, or a certificate that is not valid
     - response_too_large: headers beyond the bounds
     - connection_error: no connection, one that broke off, also in the middle of the body of a 2xx, or an
       answer that is no HTTP
@@ -67,7 +67,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Attempt:
-    """What is known of a request under way; also how far it got when it fails.
+    """Progress of a request under way, also of one that fails.
 
     `started`: by the clock of the event loop. `opened`: a public address was called for it. `blocked`: an address
     was refused.

@@ -1,9 +1,9 @@
 """Outbound HTTP client: every request to an address that a customer chose goes through it.
 
 Callers are webhook deliveries (thousands a second, from the dispatcher), verify pings, single replays and website
-checks. It connects to public addresses only. The address is judged when the socket is opened, so a name that changes
-its address gains nothing. One deadline covers everything from the DNS look-up to the last byte of the answer. Memory
-is bounded whatever the receiver sends. Whatever the receiver does, the result is an `Answer`, never an exception.
+checks. It connects to public addresses only. The address is judged when the socket is opened, so DNS rebinding fails.
+One deadline covers everything from the DNS look-up to the last byte of the answer. Memory is bounded whatever the
+receiver sends. Whatever the receiver does, the result is an `Answer`, never an exception.
 """
 
 import asyncio
@@ -212,7 +212,7 @@ class Outbound:
                 self._sweep = self._loop.call_later(self._keepalive, self._close_idle)
 
     def _close_idle(self) -> None:
-        """Close what nobody has used for as long as a connection is kept."""
+        """Close connections idle for longer than they are kept."""
         now = self._loop.time()
         for origin, kept in list(self._idle.items()):
             still = [(since, each) for since, each in kept if each.is_open and since + self._keepalive > now]

@@ -1,8 +1,7 @@
 """One HTTP/1.1 connection to a customer's address, for one exchange at a time.
 
-What a delivery needs of HTTP is little: a request in one piece and an answer read to a small limit; no redirect, no
-cookie, no decompression. A general client spends more on it than all the rest of a delivery takes, thousands of times
-a second.
+A delivery needs little of HTTP: a request in one piece and an answer read to a small limit; no redirect, no cookie, no
+decompression. A general client spends more CPU on it than all the rest of a delivery takes.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ class HttpConnection(asyncio.Protocol):
         return not (self._lost or self._transport.is_closing())
 
     def abort(self) -> None:
-        """Close at once. A transport that closes in peace lives until the receiver has read all: perhaps for ever."""
+        """Close at once. A graceful close waits until the receiver has read everything, which may never happen."""
         self._transport.abort()
 
     async def exchange(
@@ -73,7 +72,7 @@ class HttpConnection(asyncio.Protocol):
             raise self._failure
 
     async def _send_in_pieces(self, head: bytes, body: bytes, ended: asyncio.Future[None]) -> None:
-        """As fast as the receiver reads; what it has answered already is not sent to its end."""
+        """Write as fast as the receiver reads; stop when it has answered."""
         self._transport.write(head)
         whole = memoryview(body)
         for start in range(0, len(body), _PIECE):
@@ -89,7 +88,7 @@ class HttpConnection(asyncio.Protocol):
             self._failure = failure
             self._ended.set_result(None)
 
-    # --- What the transport tells (asyncio.Protocol)
+    # --- Callbacks of the transport (asyncio.Protocol)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open."""

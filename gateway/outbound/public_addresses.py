@@ -1,4 +1,4 @@
-"""Which IP addresses belong to the public Internet.
+"""Public IP addresses: the check that keeps outbound requests on the Internet.
 
 The guard of `gateway.outbound.client` asks before every connection to an address that a customer chose, so that a
 webhook can never reach the machine itself, its private network or a cloud's metadata service. The table is

@@ -1,4 +1,4 @@
-"""The form of a URL that a customer may choose, and how it is sent.
+"""URLs that customers choose: their allowed form, and how they are sent.
 
 Checked when a webhook endpoint or a website is saved, parsed again when `gateway.outbound.client` sends to it. Only
 the form is judged here; where the host leads is judged at every connection, since names change.

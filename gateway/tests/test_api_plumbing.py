@@ -1,4 +1,4 @@
-"""What every answer of the API has in common: error shape, headers, limits, version, rate limit, lists."""
+"""Every answer of the API: error shape, headers, limits, version, rate limit, lists."""
 
 import time
 from typing import Any

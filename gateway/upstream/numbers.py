@@ -176,7 +176,7 @@ def registered(view: Mapping[str, Any]) -> bool | None:
 
 
 def number_columns(view: Mapping[str, Any]) -> dict[str, Any]:
-    """The upstream's view of a number as columns of ours; fields that the view lacks are left out.
+    """The upstream's view of a number as columns of `PhoneNumber`; fields that the view lacks are left out.
 
     The messaging limit is the number's old field or the portfolio's new one (upstream fact 0.18).
     """

@@ -35,7 +35,8 @@ from phone_numbers.lookup import Sender
 log = structlog.get_logger(__name__)
 
 SAFE_PART = 0.75
-"""Of the lease: for so long after its last renewal it certainly holds, whatever this process was kept from."""
+"""Part of the lease during which, counted from its last renewal, it certainly holds, even if this process was
+stalled."""
 HEARTBEAT_PART = 0.25
 FACTS_SECONDS = 1.0
 """How old the number's token, connection and level may be."""
@@ -273,7 +274,7 @@ class BatchRun:
             try:
                 await self._renew()
             except BatchLeaseLost:
-                return  # whoever is about to send finds out for itself
+                return  # the next send finds out for itself
 
     async def _renew(self) -> None:
         asked_at = time.monotonic()

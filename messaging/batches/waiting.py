@@ -1,4 +1,4 @@
-"""Why an open batch waits: its number is not connected or left the tenant, or the tenant is suspended.
+"""Waiting batches: the reason is an unconnected or released number, or a suspended tenant.
 
 `note` writes the reason and the time since when the batch waits on every open batch that no runner holds. It runs
 before each claim of batches, so the reason is at most a few seconds old. A batch that waited for PATIENCE, or whose

@@ -1,4 +1,4 @@
-"""Which number a media belongs to: noted when an inbound message brings it, or when it was uploaded here.
+"""Owners of media: which number a media id belongs to, noted when a message brings it or it is uploaded.
 
 The upstream answers for a media only when it is asked with its number. Without this note a tenant's numbers would have
 to be asked one after the other.

@@ -1,4 +1,4 @@
-"""What the upstream's `message_template_*` and `template_*` notifications change in the mirror (upstream fact 3.8).
+"""Template notifications: what `message_template_*` and `template_*` change in the mirror (upstream fact 3.8).
 
 Called by the incoming flow inside its transaction. What an event says is stored at once, and the account's templates
 are read again soon after: an event can come late, out of order, or about a template that was made elsewhere.

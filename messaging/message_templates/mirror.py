@@ -1,7 +1,7 @@
-"""The only writer of the template mirror: what a list, a single read, a command or an event says is stored here.
+"""Template mirror, written only here: from lists, single reads, commands and events of the upstream.
 
-Every write first locks the account's mirror row. Whatever says something carries the moment at which it was so, and
-older news never undoes newer: two syncs at once, or a sync that began before a deletion, do no harm.
+Every write first locks the account's mirror row. Every update carries its time, so an older update never overwrites a
+newer one: two syncs at once, or a sync that began before a deletion, do no harm.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ def store_list(
 ) -> MirrorChanges:
     """Make the mirror equal to a complete list of the account's templates (newest first) read from `read_at` on.
 
-    What changed here after `read_at` stands; a list older than the one stored last changes nothing.
+    Changes stored after `read_at` are kept; a list older than the one stored last changes nothing.
     """
     listed = {id_: view for view in views if (id_ := text(view.get("id"))) and _can_be_stored(id_, view)}
     with locked(account) as mirror:
@@ -89,9 +89,9 @@ def store_list(
 def store_one(
     account: BusinessAccount, view: Mapping[str, Any], *, since: datetime, at: datetime | None = None
 ) -> None:
-    """Store what a call that began at `since` said of one template; what became known after that stands.
+    """Store one template from a call that began at `since`; updates since then are kept.
 
-    `at` is when it is known to be so: the beginning of a read (the default), the end of a command.
+    `at` is the update's time: the beginning of a read (the default), the end of a command.
     """
     template_id = text(view.get("id"))
     if template_id is None:
@@ -105,7 +105,7 @@ def store_one(
 def change(
     account: BusinessAccount, template_id: str, members: Mapping[str, Any], *, since: datetime | None = None
 ) -> None:
-    """Put members over a template's own, as an event or a command (begun at `since`) says; read it again soon."""
+    """Overwrite members of a template from an event or a command (begun at `since`); read it again soon."""
     with locked(account) as mirror:
         row = _row(account, template_id)
         if row is not None and row.deleted_at is None and (since is None or row.changed_at < since):
@@ -114,7 +114,7 @@ def change(
 
 
 def delete(account: BusinessAccount, *, name: str | None = None, template_id: str | None = None) -> None:
-    """Note that a template, or all languages of a name, are deleted; the next list has the last word."""
+    """Note that a template, or all languages of a name, are deleted; the next list decides."""
     chosen = MessageTemplate.objects.filter(account=account, deleted_at__isnull=True)
     chosen = chosen.filter(template_id=template_id) if template_id else chosen.filter(name=name)
     with locked(account) as mirror:
@@ -123,7 +123,8 @@ def delete(account: BusinessAccount, *, name: str | None = None, template_id: st
 
 
 def reread_soon(account: BusinessAccount) -> None:
-    """Have the account's templates read again soon: the outcome of a command is unknown, or news only hinted at."""
+    """Have the account's templates read again soon: the outcome of a command is unknown, or an event only hinted at a
+    change."""
     with locked(account) as mirror:
         hint(mirror)
 

@@ -1,7 +1,7 @@
 """The template operations (specification 4): a call upstream, what it changes in the mirror, its own answer.
 
-A template is the tenant's when the mirror has it, else it is 404; no id is ever tried upstream with somebody's token.
-Refusals of the upstream come as `Refused` with the answer to pass through. A command without an answer may have
+A template is the tenant's when the mirror has it, else it is 404; no id is ever tried upstream with another account's
+token. Refusals of the upstream come as `Refused` with the answer to pass through. A command without an answer may have
 worked, so the account's templates are read again soon.
 """
 
@@ -87,7 +87,8 @@ class Choice:
         return found[0]
 
     def any_account(self) -> BusinessAccount:
-        """An account for what is the same for all of them, one whose token works first. Raises InvalidRequest."""
+        """Any account of the tenant, for what is the same for all: first one whose token works. Raises
+        InvalidRequest."""
         found = list(self.accounts())
         working = [account for account in found if account.token_invalid_at is None]
         return (working or found or [self.account()])[0]
@@ -148,7 +149,7 @@ def delete(template: MessageTemplate, *, all_languages: bool) -> GraphAnswer:
 
 
 def sync_now(choice: Choice) -> dict[str, Any]:
-    """Read every template of the chosen account, or of all; what failed is listed, unless nothing else is there.
+    """Read every template of the chosen account, or of all; accounts that failed are listed.
 
     Raises the failure when no account could be read.
     """

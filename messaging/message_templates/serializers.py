@@ -1,4 +1,4 @@
-"""What goes over the wire for templates, where it is not the upstream's own (docs/templates.md)."""
+"""JSON bodies of the template routes, where they are not the upstream's own (docs/templates.md)."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """Sync of the template mirror: an account's templates are read when it is new, every six hours, and after hints.
 
-Beat calls `start_due`, which claims accounts and hands each to a task of its own, so a slow or failing account holds
-up nobody else. The claim is the row's own next time, moved ahead: after a crash the account is due again. The caller's
-`POST /v1/templates/sync` reads at once; another sync beside it does no harm (`mirror.py`).
+Beat calls `start_due`, which claims accounts and hands each to a task of its own, so a slow or failing account delays
+no other. The claim is the row's own next time, moved ahead: after a crash the account is due again. The caller's `POST
+/v1/templates/sync` reads at once; another sync beside it does no harm (`mirror.py`).
 """
 
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Whose a change of a notification is (upstream fact 3.2): first step of the incoming flow after normalising.
+"""Routing: the tenant of each change of a notification (upstream fact 3.2), after normalising.
 
 Each change is routed by itself, never by the first one of its notification. A process remembers the owner of a number
 for a second, as long as the notifications name the same account: a busy number costs one look-up a second. What is
@@ -86,7 +86,7 @@ def _remember(numbers: Collection[lookup.NumberRoute]) -> None:
         _numbers.clear()
     moment, until = now(), monotonic() + REMEMBERED_SECONDS
     for number in numbers:
-        # Whoever looked it up notes the time of its event, so the next ones need not.
+        # The look-up notes the time of its event, so the next ones need not.
         _numbers[number.environment, number.phone_number_id] = until, replace(number, last_event_at=moment)
 
 

@@ -1,4 +1,4 @@
-"""What a notification changes in the service itself, besides becoming events (upstream fact 3.3 rule 7).
+"""Side effects of notifications: numbers, accounts and templates that they change (upstream fact 3.3 rule 7).
 
 Called by the incoming flow inside its transaction, once for each change that brought something new: a repeat that
 comes days later must not undo a repair. To add an effect: a function, and its fields in `EFFECTS`.

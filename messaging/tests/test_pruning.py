@@ -1,4 +1,4 @@
-"""What the message flows forget, and what they keep a little longer."""
+"""Pruning of the message flows: what is forgotten, and what is kept a little longer."""
 
 from datetime import timedelta
 

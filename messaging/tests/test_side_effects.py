@@ -1,4 +1,4 @@
-"""What notifications change in the service: end to end, from the signed POST to the number and its events."""
+"""Side effects of notifications, end to end: from the signed POST to the number and its events."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What each connection detail means for the customer: the reason in a sentence, and what repairs it. Pure."""
+"""Connection details explained to the customer: the reason in a sentence, and what repairs it. Pure."""
 
 from typing import NamedTuple
 

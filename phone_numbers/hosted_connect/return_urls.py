@@ -1,4 +1,4 @@
-"""Where a connect session sends the customer back to: an address that the tenant named, checked when it is named."""
+"""Return URLs of connect sessions: the address that a tenant named, checked when it is named."""
 
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 

@@ -1,4 +1,4 @@
-"""What goes over the wire for connect sessions: In shapes check, Out shapes show."""
+"""JSON bodies of connect sessions: In shapes check requests, Out shapes write answers."""
 
 from typing import Any
 

@@ -58,7 +58,7 @@ def url_of(session: ConnectSession) -> str:
 
 
 def by_link(token: str) -> ConnectSession | None:
-    """The session behind a hosted link, or None when the link is not one of ours."""
+    """The session behind a hosted link, or None when no session has that link."""
     return _signed(_LINKS, token)
 
 

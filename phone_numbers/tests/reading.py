@@ -1,4 +1,4 @@
-"""What was published, as tests read it."""
+"""Published events, as tests read them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The door of the fake Graph API: every `/v25.0/…` call comes through `handle`, whatever its version.
+"""Dispatch of the fake Graph API: every `/v25.0/…` call comes through `handle`, whatever its version.
 
 It notes the request, plays faults, checks the token, finds the handler in one table and gives errors Meta's
 shape. Handlers live in `graph_*.py` and get a `Call`; what they return is answered as JSON.

@@ -1,4 +1,4 @@
-"""Whether a template send fits the stored template, and what the customer then reads (upstream fact 1.1.3).
+"""Checks of a template send against the stored template, and the text that the customer reads (upstream fact 1.1.3).
 
 Order and codes as upstream: unknown 132001, paused 132015, disabled 132016, wrong count 132000, wrong kind
 132012.

@@ -1,4 +1,4 @@
-"""What the payment provider knows: orders, payments, tokens, links; and what happens to a debit when its time comes.
+"""The payment provider's book: orders, payments, tokens, links; and what becomes of a debit when its time comes.
 
 A scenario, chosen by the payer's e-mail (`name+scenario@…`) or over the control API, decides how debits end. Time is
 the real one plus what `POST /sim/clock/advance` added; until that is called, 25 hours of a debit pass in five seconds.

@@ -1,4 +1,4 @@
-"""How notifications travel: bytes, signature, batches, retries, faults; and what customers send."""
+"""Notifications on their way: bytes, signature, batches, retries, faults; and messages from customers."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What the service changes in django-allauth: log-in, password reset and second factor of people.
+"""django-allauth as the service changes it: log-in, password reset and second factor of people.
 
 Sign-up is not allauth's (`signup/registration.py`); the console session API shares the failure limits with the
 log-in page through `AccountAdapter.authenticate`.

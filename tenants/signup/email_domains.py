@@ -1,4 +1,4 @@
-"""Whose e-mail addresses may sign up: businesses' own domains, not free or disposable mail.
+"""E-mail domains that may sign up: businesses' own, not free or disposable mail.
 
 Staff rules (`EmailDomainRule`) stand first, then two published lists and `email_domains_blocked.txt`, which holds
 what those miss. A rule or an entry covers its sub-domains too. Nothing here touches the network.
@@ -64,7 +64,7 @@ def ascii_host(text: str) -> str | None:
 
 
 def registrable(host: str) -> str:
-    """The domain that somebody registered: `mail.shop.co.in` → `shop.co.in`; empty when there is none."""
+    """The registrable domain: `mail.shop.co.in` → `shop.co.in`; empty when there is none."""
     return _extract()(host).top_domain_under_public_suffix
 
 

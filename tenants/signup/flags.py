@@ -1,4 +1,4 @@
-"""What a reviewer should notice about a sign-up: `[{code, severity, detail}]`, computed at confirmation.
+"""Flags for the reviewer of a sign-up: `[{code, severity, detail}]`, computed at confirmation.
 
 A flag never blocks. All of these are computed without the network; `website_check.py` may add `website_*` later.
 """

@@ -2,7 +2,7 @@
 
 Called by the console pages. A known address gets a mail that says so, and the same page: the form tells nobody who
 is a customer. The person and the tenant exist from the confirmation on, made from the very form that the confirmed
-link belongs to, so nobody can put a password or a business on somebody else's address.
+link belongs to, so nobody can put a password or a business on another person's address.
 """
 
 from dataclasses import asdict, dataclass

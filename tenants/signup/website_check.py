@@ -1,4 +1,4 @@
-"""Whether a new business's website answers: adds flags for the reviewer, never refuses (WEBSITE_CHECK, off by default).
+"""Website check of a new business: adds flags for the reviewer, never refuses (WEBSITE_CHECK, off by default).
 
 Runs as a task after the confirmation, through the guarded door to the outside.
 """

@@ -37,7 +37,7 @@ CHART_OPTIONS = json.dumps(
 
 
 class Card(NamedTuple):
-    """One figure: what it counts, where to look, and whether anything above nought is a worry."""
+    """One figure: what it counts, where to look, and whether anything above zero needs attention."""
 
     title: str
     value: int

@@ -1,4 +1,4 @@
-"""What the staff admin's pages share: history is looked at, never changed, and big tables are never counted.
+"""Base classes of the staff admin's pages: rows are looked at, never changed, and big tables are never counted.
 
 Every app's `admin.py` builds on these. The fields of a page are always named one by one, so a new secret column
 shows nowhere by itself.

@@ -1,4 +1,4 @@
-"""Two at the same moment: log-ins with one recovery code, and an approval that meets a corrected application."""
+"""Races of accounts: two log-ins with one recovery code, and an approval that meets a corrected application."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Who may sign up by domain, and what a website is."""
+"""E-mail domains that may sign up, and the form of a website."""
 
 import pytest
 from hypothesis import given

@@ -29,7 +29,7 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What an endpoint's row remembers of its attempts. `open_until` is None while the circuit is closed."""
+    """Counters of an endpoint's attempts, as its row keeps them. `open_until` is None while the circuit is closed."""
 
     consecutive_failures: int = 0
     failing_since: datetime | None = None
@@ -62,7 +62,7 @@ def after(figures: Figures, results: Iterable[AttemptResult], at: datetime) -> F
 
 def _succeeded(figures: Figures, at: datetime, *, attempts: int) -> Figures:
     if figures.open_until is not None:
-        # The one that closes the circuit begins a new window and is not of it.
+        # The probe that closes the circuit is not counted in the window that then begins.
         figures = replace(figures, window_started_at=None, window_attempts=0, window_failures=0)
         attempts -= 1
     if attempts:
@@ -79,7 +79,7 @@ def _failed(figures: Figures, at: datetime, *, probe: bool) -> Figures:
         failing_since=figures.failing_since or at,
     )
     if figures.open_until is not None:
-        # What was in flight when the circuit opened says nothing new; only the probe does.
+        # Attempts that were in flight when the circuit opened do not count; only the probe does.
         return _open(figures, at) if probe else figures
     half_failed = (
         figures.window_attempts >= WINDOW_ATTEMPTS and figures.window_failures * 2 >= figures.window_attempts

@@ -1,4 +1,4 @@
-"""Waits for wake-up signals on a thread, and tells the others that this dispatcher is alive."""
+"""Listener of wake-up signals: a thread that waits for them and tells the others that this dispatcher is alive."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What operators see of the delivery engine: its section of `/v1/admin/health` and its metrics.
+"""Monitoring of the delivery engine: its section of `/v1/admin/health` and its metrics.
 
 Both are asked of the partial indexes, so they are quick however many deliveries were ever made.
 """

@@ -1,4 +1,4 @@
-"""What a worker process of the deliveries needs from its machine: file descriptors and a calm garbage collector."""
+"""Process limits of a deliveries worker: file descriptors, and the garbage collector."""
 
 import gc
 import resource

@@ -69,7 +69,7 @@ class Allowance:
     at: float = field(default_factory=time.monotonic)
 
     def kept(self, answer: Answer, at: str) -> dict[str, Any] | None:
-        """`kept`, unless the endpoint has had too many kept of late."""
+        """`kept`, unless too many answers of the endpoint were kept recently."""
         found = kept(answer, at)
         return found if found and self._take() else None
 

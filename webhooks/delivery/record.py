@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an attempt came to; without an answer nothing was sent (`error` says why)."""
+    """Outcome of an attempt; without an answer nothing was sent (`error` says why)."""
 
     delivery_id: UUID
     endpoint_id: UUID
@@ -81,7 +81,7 @@ WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[]) AND d.id BETWEEN %(first)s AND
 RETURNING d.id
 """
 
-# In the order of their ids, so two workers never wait for each other in a circle.
+# In the order of their ids, so two workers never deadlock.
 _LOCK_ENDPOINTS = """
 SELECT id, consecutive_failures, failing_since, last_success_at, circuit_open_until, circuit_opened,
        window_started_at, window_attempts, window_failures, now()
@@ -111,7 +111,7 @@ def record(outcomes: Sequence[Outcome]) -> int:
 
 
 def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
-    """Disable the endpoints that outcomes gave up. Should it not come to that, the next dead delivery asks again."""
+    """Disable the endpoints that outcomes gave up. When this fails, the next dead delivery asks again."""
     for endpoint_id, reason in endpoints_to_disable.items():
         try:
             with transaction.atomic():

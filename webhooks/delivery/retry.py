@@ -1,4 +1,4 @@
-"""What follows from the outcome of an attempt: pure, without database or clock (decision "Webhooks to customers")."""
+"""Retry schedule: what follows an attempt. Pure, without database or clock (decision "Webhooks to customers")."""
 
 import random
 from collections.abc import Sequence

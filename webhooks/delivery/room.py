@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 RESERVE = 4
-"""The part (a quarter) of the room that no tenant gets beyond its cap: it is for whoever comes next."""
+"""The part (a quarter) of the room that no tenant gets beyond its cap: it is for the next tenant."""
 
 
 @dataclass(frozen=True, slots=True)

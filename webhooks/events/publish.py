@@ -142,7 +142,7 @@ def _write(publications: Sequence[Publication]) -> list[list[UUID]]:
 def publishing(publications: Sequence[Publication]) -> Statements[Published]:
     """One statement for all publications. Of equal keys the first counts.
 
-    Whoever runs it calls `wake_up.after_commit(published.deliveries)` when there are deliveries.
+    The caller of these statements calls `wake_up.after_commit(published.deliveries)` when there are deliveries.
     """
     hands_over = wake_up.may_hand_over() and sum(len(each.events) for each in publications) <= MOST_EVENTS
     rows: dict[tuple[UUID, str], dict[str, Any]] = {}

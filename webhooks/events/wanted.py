@@ -1,4 +1,4 @@
-"""Which events an endpoint wants: the one condition of publishing and of replays of missed events."""
+"""Filter of an endpoint: the events it wants; the one condition of publishing and of replays of missed events."""
 
 from webhooks.events.types import ALL
 

@@ -1,4 +1,4 @@
-"""What the API says of an endpoint that fails, how it is resumed, and how one is made without a ping."""
+"""Health of an endpoint in the API: why it fails, how it is resumed, and creation without a ping."""
 
 from base64 import b64encode
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What the engine holds on to when the world around it misbehaves: receivers, workers, servers, clocks."""
+"""The delivery engine when receivers, workers, servers and clocks misbehave."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""What operators see: the section of `/v1/admin/health`, the metrics page, the mail of a disabled endpoint."""
+"""Monitoring of deliveries: the section of `/v1/admin/health`, the metrics page, the mail of a disabled endpoint."""
 
 from datetime import timedelta
 from typing import Any

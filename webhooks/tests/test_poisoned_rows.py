@@ -1,4 +1,4 @@
-"""One bad row stops nothing but itself: secrets that no key opens, outcomes that Postgres refuses, broken chunks."""
+"""Poisoned rows stop nothing but themselves: secrets that no key opens, refused outcomes, broken chunks."""
 
 from typing import Any
 

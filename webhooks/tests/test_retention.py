@@ -1,4 +1,4 @@
-"""How long bodies and keys are kept: moves after a change of retention, the weekly drop."""
+"""Retention of bodies and keys: moves after a change, the weekly drop."""
 
 import threading
 from datetime import UTC, date, datetime, time, timedelta

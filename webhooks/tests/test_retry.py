@@ -1,4 +1,4 @@
-"""What follows an attempt: the schedule with its jitter, Retry-After, 410, the last step."""
+"""The retry schedule: its jitter, Retry-After, 410, the last step."""
 
 from django.conf import settings
 from hypothesis import given

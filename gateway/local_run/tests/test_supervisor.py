@@ -1,4 +1,4 @@
-"""What `make run` and `make reset` say when they cannot do their work: one line, and nothing was started."""
+"""Refusals of `make run` and `make reset`: one line says why, and nothing was started."""
 
 import os
 import socket

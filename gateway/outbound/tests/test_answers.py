@@ -1,4 +1,4 @@
-"""What outbound calls make of a receiver's answer, however odd."""
+"""Odd answers of receivers: what an outbound call makes of each."""
 
 import asyncio
 import gzip

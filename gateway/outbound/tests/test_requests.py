@@ -1,4 +1,4 @@
-"""What an outbound request sends, from asynchronous and from synchronous callers."""
+"""Outbound requests as they go out, from asynchronous and from synchronous callers."""
 
 import threading
 import time

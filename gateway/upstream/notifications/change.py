@@ -1,4 +1,4 @@
-"""One change in the normaliser's hands: where it stands, whom it concerns, and the making of its drafts.
+"""A change of a notification as the normaliser handles it: its place, the customer it concerns, its drafts.
 
 The functions of `message_events` and `management_events` get a `Source` and return its drafts. It promises
 that each dedupe key is bounded and that an item without the identifiers of its key is told apart by its

@@ -1,4 +1,4 @@
-"""What the normaliser makes of a notification: plain, frozen facts without a database behind them.
+"""Event drafts: the normaliser's results, plain frozen records without a database.
 
 The incoming flow takes each `Change`, finds its tenant by `route`, gives every `EventDraft` an id and the
 columns that only the database knows, and stores it. Text in these records is safe to store: no U+0000, no

@@ -1,4 +1,4 @@
-"""Splits a notification of the upstream into events: the start of the incoming flow.
+"""Normaliser: splits a notification of the upstream into event drafts, the first step of the incoming flow.
 
 Called with the raw body after its signature was checked. Pure: no database, no settings, no clock. It
 promises never to raise, whatever the bytes are; that each change of a well-formed notification yields at

@@ -1,4 +1,4 @@
-"""Cuts a notification down to the changes of one tenant without rewriting what stays.
+"""Split by tenant: a notification is cut down to the changes of one tenant; the bytes that stay are unchanged.
 
 Called by the incoming flow when one notification holds changes of several tenants: each tenant's `raw` may
 hold nothing of another one. It promises that each change and each other member that stays is copied byte for
@@ -60,7 +60,7 @@ class Splitter:
 
 
 def rebase(raw_path: str, place: Place) -> str:
-    """`raw_path` as it reads when its change stands at `place`, its new one."""
+    """The `raw_path` of a change after it moved to `place`."""
     return _PLACE.sub(f"entry[{place[0]}].changes[{place[1]}]", raw_path)
 
 

@@ -1,4 +1,4 @@
-"""Splits a change value that holds lists (messages, statuses, calls …) into one event per item.
+"""Split into items: a change value with lists (messages, statuses, calls …) becomes one event per item.
 
 Each list comes with a function that describes one of its items; this module puts around the item what
 belongs to it: `messaging_product`, `metadata`, the contacts of its customer, and every other member of the
@@ -104,7 +104,7 @@ class _Directory:
     """The contacts of a value, found by the person they describe.
 
     Contacts may be fewer than items, more (groups), or carry an id in another form than the item. So an
-    item that matches none gets all those that match no other item: never somebody else's profile.
+    item that matches none gets all those that match no other item: never another customer's profile.
     """
 
     def __init__(self, contacts: list[Any], persons: Iterable[Person]) -> None:

@@ -1,4 +1,4 @@
-"""What each notification of the upstream becomes: one file per kind and variant, none of them forgotten.
+"""Golden files of notifications: one per kind and variant, none of them forgotten.
 
 `golden/<field>__<variant>.json` is a notification, `….expected.json` the events that it yields.
 """

@@ -1,4 +1,4 @@
-"""Whatever arrives: the normaliser never raises, loses no change, and points at what it speaks of."""
+"""Fuzzing of the normaliser: it never raises, loses no change, and points at the place it names."""
 
 import copy
 import json

@@ -1,0 +1,102 @@
+"""Debits of autopay mandates: the billing run starts those that are due, one at a time for each mandate."""
+
+from datetime import datetime, time, timedelta
+from uuid import UUID
+
+from django.db import transaction
+
+from billing.isolation import each
+from billing.models import Invoice, Mandate, PaymentAttempt
+from billing.payments import attempts, refreshing
+from billing.payments.attempts import RESULT_AFTER
+from tenants.tenants import IST
+
+Kind, Method = PaymentAttempt.Kind, Mandate.Method
+
+FIRST_DEBIT = time(9)
+"""From when on debits are asked for, IST (NPCI's rule for AutoPay)."""
+RETRY_DAYS = (3, 7)
+"""Days after the first failure on which a debit is tried again; cards are not."""
+
+
+def charge_due(at: datetime) -> int:
+    """Start every debit that is due; returns how many began. Before 09:00 IST none does.
+
+    A mandate has one debit in flight, that of its oldest invoice; the next follows when it ended. The bank announces
+    each debit to the payer, and NPCI forbids a second one before the first ended.
+    """
+    if at.astimezone(IST).time() < FIRST_DEBIT:
+        return 0
+    active = list(Mandate.objects.filter(status=Mandate.Status.ACTIVE).order_by("id"))
+    return each(active, lambda mandate: _debit_oldest(mandate, at), step="debits")
+
+
+def _debit_oldest(mandate: Mandate, at: datetime) -> bool:
+    """Start the debit of the oldest invoice that one is due for, unless the mandate has one in flight."""
+    if _busy(mandate):
+        return False
+    unpaid = Invoice.objects.for_tenant(mandate.tenant_id).unpaid().exclude(status=Invoice.Status.PROCESSING)
+    for invoice in unpaid.order_by("id"):
+        if invoice.amount_due_paise > mandate.max_amount_paise or not _debit_is_due(invoice, mandate, at):
+            continue
+        refreshing.look_at_failed(invoice.pk, at)
+        attempt_id = _begin_debit(invoice.pk, mandate, at)
+        if attempt_id is not None:
+            refreshing.refresh_quietly(attempt_id, at)
+            return True
+    return False
+
+
+def _busy(mandate: Mandate) -> bool:
+    return PaymentAttempt.objects.filter(mandate=mandate, status__in=PaymentAttempt.IN_FLIGHT).exists()
+
+
+def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | None:
+    """Insert the attempt when one is due; None when not, or when the invoice or the mandate has one in flight.
+
+    The mandate's row is locked, so two runs cannot debit two invoices of it at once.
+    """
+    with transaction.atomic():
+        mandate = Mandate.objects.select_for_update(of=("self",), no_key=True).get(pk=mandate.pk)
+        invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
+        if mandate.status != Mandate.Status.ACTIVE or _busy(mandate):
+            return None
+        if invoice.status not in {Invoice.Status.OPEN, Invoice.Status.FAILED}:
+            return None
+        if not 0 < invoice.amount_due_paise <= mandate.max_amount_paise:
+            return None
+        if not _debit_is_due(invoice, mandate, at):
+            return None
+        invoice.retries_started = max(invoice.retries_started, _retries_due(invoice, mandate, at))
+        attempt = attempts.insert(
+            invoice,
+            Kind.AUTOPAY,
+            at,
+            provider=mandate.provider,
+            mandate=mandate,
+            result_after=RESULT_AFTER[Method(mandate.method)],
+        )
+        invoice.status = Invoice.Status.PROCESSING
+        invoice.save(update_fields=["status", "retries_started"])
+    return attempt.id
+
+
+def _debit_is_due(invoice: Invoice, mandate: Mandate, at: datetime) -> bool:
+    """Nothing in flight, and the first debit of this mandate or a retry that has not begun.
+
+    An invoice that a refund made due again is never debited by itself: a person gave that money back.
+    """
+    if invoice.reopened_at is not None:
+        return False
+    begun = PaymentAttempt.objects.filter(invoice=invoice)
+    if begun.filter(status__in=PaymentAttempt.IN_FLIGHT).exists():
+        return False
+    retry = _retries_due(invoice, mandate, at) > invoice.retries_started
+    return retry or not begun.filter(mandate=mandate).exists()
+
+
+def _retries_due(invoice: Invoice, mandate: Mandate, at: datetime) -> int:
+    since = invoice.overdue_since
+    if since is None or mandate.method == Method.CARD:
+        return 0
+    return sum(since + timedelta(days=days) <= at for days in RETRY_DAYS)
