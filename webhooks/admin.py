@@ -57,6 +57,8 @@ class EndpointAdmin(TenantRowsAdmin):
         "metadata",
         "header_names",
         "timeout_seconds",
+        "rate_per_second",
+        "ordered",
         "shown_status",
         "verified_at",
         "secret_prefix",

@@ -37,6 +37,8 @@ SETTABLE = (
     "metadata",
     "headers",
     "timeout_seconds",
+    "rate_per_second",
+    "ordered",
     "verify_token",
 )
 """Columns that a caller gives at creation and may change."""

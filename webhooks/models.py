@@ -76,6 +76,11 @@ class Endpoint(models.Model):
     """JSON of the caller's headers, sent with every request to it (`custom_headers.py`)."""
     timeout_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
     """For one delivery attempt in all; null is 15."""
+    rate_per_second = models.PositiveSmallIntegerField(null=True, blank=True)
+    paced_until = models.DateTimeField(null=True, blank=True)
+    """The next free slot of the rate (`delivery/pacing.py`)."""
+    ordered = models.BooleanField(default=False, db_default=False)
+    """Whether the events of one customer go out one after another (`delivery/ordering.py`)."""
     uid = models.CharField(max_length=255, null=True, blank=True)
     metadata = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
     """The caller's own id and notes; never sent."""
@@ -288,6 +293,8 @@ class Delivery(models.Model):
     attempt_log = models.JSONField(default=list)
     answers = models.JSONField(null=True)
     """What the receiver said to the newest failed attempts (`delivery/receiver_answers.py`); null past retention."""
+    customer_key = models.BigIntegerField(null=True)
+    """Hash of the customer while the delivery to an ordered endpoint is open."""
     is_replay = models.BooleanField(default=False)
     replay_of = models.UUIDField(null=True)
 
@@ -308,6 +315,11 @@ class Delivery(models.Model):
                 condition=Q(status__in=["pending", "failed"]),
             ),
             models.Index(fields=["dead_at"], name="delivery_dead", condition=Q(status="dead")),
+            models.Index(
+                fields=["endpoint_id", "customer_key", "event_id", "id"],
+                name="delivery_in_order",
+                condition=Q(status__in=["pending", "failed"], customer_key__isnull=False),
+            ),
             models.Index(
                 fields=["tenant_id", "id"], name="delivery_with_answers", condition=Q(answers__isnull=False)
             ),

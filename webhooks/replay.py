@@ -28,6 +28,7 @@ from webhooks.delivery.receiver_answers import kept
 from webhooks.delivery.record import Outcome, record
 from webhooks.delivery.retry import decide
 from webhooks.events import envelope
+from webhooks.events.customer_key import CUSTOMER_KEY
 from webhooks.events.wanted import WANTED
 from webhooks.models import Delivery, Endpoint, ReplayChunk
 
@@ -237,24 +238,28 @@ def replay_endpoint(
     return Queued(count, ids.created_at(oldest) if oldest else None)
 
 
-_RELEASE_DELIVERIES = """
+_RELEASE_DELIVERIES = f"""
 INSERT INTO webhook_deliveries (id, tenant_id, environment, endpoint_id, event_id, event_type, status, attempts,
-                                next_attempt_at, attempt_log, is_replay, replay_of)
+                                next_attempt_at, attempt_log, is_replay, replay_of, customer_key)
 SELECT new.id, s.tenant_id, s.environment, s.endpoint_id, s.event_id, s.event_type, 'pending', 0, now(), '[]',
-       true, s.id
+       true, s.id, {CUSTOMER_KEY.format(event="event")}
 FROM unnest(%(new_ids)s::uuid[], %(source_ids)s::uuid[]) AS new (id, source_id)
 JOIN webhook_deliveries s ON s.id = new.source_id
+JOIN webhooks_endpoint e ON e.id = s.endpoint_id
+LEFT JOIN events event ON event.id = s.event_id
 WHERE s.id = ANY(%(source_ids)s::uuid[])
-"""
+"""  # noqa: S608 - no value is formatted in
 
-_RELEASE_MISSED = """
+_RELEASE_MISSED = f"""
 INSERT INTO webhook_deliveries (id, tenant_id, environment, endpoint_id, event_id, event_type, status, attempts,
-                                next_attempt_at, attempt_log, is_replay)
-SELECT new.id, e.tenant_id, e.environment, %(endpoint_id)s, e.id, e.type, 'pending', 0, now(), '[]', true
+                                next_attempt_at, attempt_log, is_replay, customer_key)
+SELECT new.id, event.tenant_id, event.environment, e.id, event.id, event.type, 'pending', 0, now(), '[]', true,
+       {CUSTOMER_KEY.format(event="event")}
 FROM unnest(%(new_ids)s::uuid[], %(source_ids)s::uuid[]) AS new (id, source_id)
-JOIN events e ON e.id = new.source_id
-WHERE e.id = ANY(%(source_ids)s::uuid[])
-"""
+JOIN events event ON event.id = new.source_id
+JOIN webhooks_endpoint e ON e.id = %(endpoint_id)s
+WHERE event.id = ANY(%(source_ids)s::uuid[])
+"""  # noqa: S608 - no value is formatted in
 
 _WAITING = """
 SELECT count(*) FROM (SELECT FROM webhook_deliveries

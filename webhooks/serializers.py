@@ -20,6 +20,7 @@ from webhooks.signing import is_secret
 MOST_IDS = 500
 MOST_METADATA, LONGEST_NAME = 50, 40
 LONGEST_TIMEOUT = 30
+HIGHEST_RATE = 1_000
 
 
 class EachOnceField(serializers.ListField):
@@ -114,6 +115,10 @@ class EndpointSettings(serializers.Serializer[dict[str, Any]]):
     timeout_seconds = serializers.IntegerField(
         required=False, allow_null=True, min_value=1, max_value=LONGEST_TIMEOUT
     )
+    rate_per_second = serializers.IntegerField(
+        required=False, allow_null=True, min_value=1, max_value=HIGHEST_RATE
+    )
+    ordered = serializers.BooleanField(required=False)
     uid = serializers.CharField(required=False, allow_null=True, max_length=255)
     metadata = MetadataField(required=False)
     format = serializers.ChoiceField(required=False, choices=Endpoint.Format.choices)
@@ -207,6 +212,8 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
             "metadata",
             "headers",
             "timeout_seconds",
+            "rate_per_second",
+            "ordered",
             "status",
             "verified_at",
             "secret_prefix",

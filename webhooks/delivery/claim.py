@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 from uuid import UUID
 
@@ -19,8 +20,9 @@ from django.conf import settings
 from django.db import transaction
 
 from gateway.database.statements import Statements, id_range, run, uuids
-from webhooks.delivery import monitoring
+from webhooks.delivery import monitoring, ordering
 from webhooks.delivery.busy_endpoints import BUSY
+from webhooks.delivery.pacing import taking_slots
 from webhooks.delivery.room import Room
 from webhooks.events import envelope
 from webhooks.events.envelope import Envelope
@@ -39,7 +41,7 @@ PUT_OFF_SECONDS = 15 * 60
 _READY = f"""{BUSY}
 SELECT clock.at, ready.* FROM (SELECT now() AS at) AS clock LEFT JOIN (
     SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id,
-           e.secret_unreadable_since IS NOT NULL, {TARGET_COLUMNS}
+           e.secret_unreadable_since IS NOT NULL, e.rate_per_second IS NOT NULL, e.ordered, {TARGET_COLUMNS}
     FROM busy
     LEFT JOIN webhooks_endpoint e ON e.id = busy.endpoint_id
     LEFT JOIN tenants_tenant t ON t.id = e.tenant_id
@@ -68,7 +70,7 @@ UPDATE webhook_deliveries
 SET next_attempt_at = now() + make_interval(secs => %(lease)s),
     leased_until = now() + make_interval(secs => %(lease)s)
 WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
-RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, now()
+RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, customer_key IS NOT NULL, now()
 """
 
 _PROBE = """
@@ -117,6 +119,10 @@ class Claimed:
     target: Target
     probe: bool
     envelope: Envelope | None = field(repr=False)
+    send_at: float = 0.0
+    """When its slot begins, on the monotonic clock; long ago where the endpoint has no rate."""
+    is_ordered: bool = False
+    """Whether its customer's next event waits for it."""
 
     @property
     def size(self) -> int:
@@ -141,10 +147,14 @@ class DatabaseClock:
 
 
 class Claim(NamedTuple):
-    """What a claim brought. `has_more` says that more may be due for which there was no room."""
+    """What a claim brought. `has_more` says that more may be due for which there was no room.
+
+    `closed` has the endpoints whose rate allows nothing more, and for how many seconds.
+    """
 
     deliveries: list[Claimed]
     has_more: bool
+    closed: Mapping[UUID, float] = MappingProxyType({})
 
 
 class _Busy(NamedTuple):
@@ -156,7 +166,12 @@ class _Busy(NamedTuple):
     tenant_id: UUID
     is_unreadable: bool
     """Whether the secret could not be read the last time."""
+    is_paced: bool
+    is_ordered: bool
     stored: StoredTarget
+
+
+BUSY_COLUMNS = len(_Busy._fields) - 1
 
 
 class Ready(NamedTuple):
@@ -175,6 +190,7 @@ class _Leased(NamedTuple):
     tenant_id: UUID
     event_type: str
     attempts: int
+    is_ordered: bool
     at: datetime
 
 
@@ -188,9 +204,9 @@ def finding_ready() -> Statements[Ready]:
     """The statement that finds the endpoints which have something to claim."""
     rows = yield _READY, None
     endpoints = [
-        _Busy(endpoint_id, is_deleted, is_half_open, tenant_id, is_unreadable, StoredTarget(*stored))
-        for _, endpoint_id, is_deleted, is_half_open, tenant_id, is_unreadable, *stored in rows
-        if endpoint_id is not None
+        _Busy(*columns[:BUSY_COLUMNS], StoredTarget(*columns[BUSY_COLUMNS:]))
+        for _, *columns in rows
+        if columns[0] is not None
     ]
     return Ready(rows[0][0], endpoints)
 
@@ -205,12 +221,15 @@ def claiming(found: Ready, room: Room) -> Statements[Claim]:
     # In another order each time, so that no endpoint of a tenant at its cap is always the last.
     random.shuffle(ready)
     shares = room.shares([(each.endpoint_id, each.tenant_id, each.is_half_open) for each in ready])
-    locked = yield from _locking(shares)
+    ordered = {each.endpoint_id for each in ready if each.is_ordered}
+    paced = {each.endpoint_id for each in ready if each.is_paced}
+    locked = yield from _locking({each: rows for each, rows in shares.items() if each not in ordered})
+    locked += yield from ordering.locking({each: rows for each, rows in shares.items() if each in ordered})
     rows_of = Counter(endpoint_id for _, endpoint_id, _ in locked)
     has_more = any(
         rows_of[each.endpoint_id] >= shares.get(each.endpoint_id, 0)
         for each in ready
-        if not each.is_half_open
+        if not each.is_half_open and not each.is_paced
     )
     probes = [endpoint_id for endpoint_id in rows_of if endpoint_id in probing]
     if probes:
@@ -219,9 +238,10 @@ def claiming(found: Ready, room: Room) -> Statements[Claim]:
             endpoint_id for (endpoint_id,) in (yield _PROBE, [settings.DELIVERY_LEASE_SECONDS, uuids(probes)])
         }
         locked = [row for row in locked if row[1] not in probing or row[1] in won]
-    if not locked:
-        return Claim([], has_more)
-    delivery_ids = [delivery_id for delivery_id, _, _ in locked]
+    slots = yield from taking_slots(locked, paced)
+    if not slots.rows:
+        return Claim([], has_more, slots.closed)
+    delivery_ids = [delivery_id for delivery_id, _, _ in slots.rows]
     rows = yield (
         _LEASE,
         {
@@ -230,13 +250,14 @@ def claiming(found: Ready, room: Room) -> Statements[Claim]:
             **id_range(delivery_ids),
         },
     )
-    if rescued := sum(1 for _, _, lease_ran_out in locked if lease_ran_out):
+    if rescued := sum(1 for _, _, lease_ran_out in slots.rows if lease_ran_out):
         monitoring.RESCUED.add(rescued)
     leased = [_Leased(*row) for row in rows]
     claimed_of = {row.endpoint_id for row in leased}
     targets = yield from _targets([each for each in ready if each.endpoint_id in claimed_of], found.at)
     envelopes = yield from envelope.loading(list({row.event_id for row in leased}))
-    return Claim((yield from _completing(leased, targets, envelopes, probing)), has_more)
+    deliveries = yield from _completing(leased, targets, envelopes, probing, slots.waits)
+    return Claim(deliveries, has_more, slots.closed)
 
 
 def _completing(
@@ -244,8 +265,9 @@ def _completing(
     targets: Mapping[UUID, Target],
     envelopes: Mapping[UUID, Envelope | None],
     probing: AbstractSet[UUID],
+    waits: Mapping[UUID, float],
 ) -> Statements[list[Claimed]]:
-    """Leased deliveries with their targets and bodies; those that nothing can sign are put off."""
+    """Leased deliveries with their targets, bodies and slots; those that nothing can sign are put off."""
     moment = time.monotonic()
     monitoring.CLAIMED.add(len(leased))
     if unsigned := [row.id for row in leased if row.endpoint_id not in targets]:
@@ -263,6 +285,8 @@ def _completing(
             target=targets[row.endpoint_id],
             probe=row.endpoint_id in probing,
             envelope=envelopes.get(row.event_id),
+            send_at=moment + waits[row.id] if row.id in waits else 0.0,
+            is_ordered=row.is_ordered,
         )
         for row in leased
         if row.endpoint_id in targets

@@ -91,6 +91,8 @@ class _Share:
     taken: int = 0
     cap: int = FIRST_CAP
     answers: Allowance = field(default_factory=Allowance)
+    closed_until: float = 0.0
+    """Until when its rate allows nothing more, on the monotonic clock."""
 
 
 class _Pace:
@@ -117,11 +119,14 @@ class _Dispatcher:
         self.schedule: Sequence[float] = settings.WEBHOOK_RETRY_SCHEDULE
         self.longest_wait: float = settings.DELIVERY_LEASE_SECONDS / 2
         self.claimed: asyncio.Queue[tuple[Claimed, _Share, _Share]] = asyncio.Queue()
+        self.paced: dict[UUID, Claimed] = {}
+        """Deliveries that wait for their slots; they take no sender."""
         self.open = 0
         self.held_bytes = 0
         self.endpoints: defaultdict[UUID, _Share] = defaultdict(_Share)
         self.tenants: defaultdict[UUID, _Share] = defaultdict(_Share)
         self.freed = asyncio.Event()
+        self.recorded = asyncio.Event()
         self.pace = _Pace()
         self.body_bytes = 0
         self.body_freed = asyncio.Event()
@@ -129,7 +134,7 @@ class _Dispatcher:
         """Whether more may be due than was handed over: then it looks as soon as there is room."""
         self.looked_at = 0.0
         self.clock: DatabaseClock | None = None
-        self.recorder = Recorder()
+        self.recorder = Recorder(on_awaited=self._look_soon)
         # A lease that a crash of Postgres forgets is claimed again: at least once.
         self.claiming = LoopConnection(durable=False)
         self.listener = Listener(
@@ -145,7 +150,7 @@ class _Dispatcher:
             async with Outbound(allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS) as self.outbound:
                 senders = [asyncio.create_task(self._send_in_turn()) for _ in range(self.capacity)]
                 await self._claim_until_idle()
-                if _stopping.is_set():
+                if _stopping.is_set() or self.paced:
                     await self._give_back()
                 await self.claimed.join()
                 for sender in senders:
@@ -164,7 +169,7 @@ class _Dispatcher:
             handed_over, looks = self.listener.heard()
             self.must_look |= looks
             self.freed.clear()
-            was_idle = not self.open
+            was_idle = not (self.open or self.paced)
             deliveries = await self._claim(handed_over)
             if deliveries is None:
                 await self.freed.wait()
@@ -173,9 +178,12 @@ class _Dispatcher:
                 endpoint, tenant = self.endpoints[delivery.endpoint_id], self.tenants[delivery.tenant_id]
                 endpoint.taken += 1
                 tenant.taken += 1
-                self.open += 1
                 self.held_bytes += delivery.size
-                self.claimed.put_nowait((delivery, endpoint, tenant))
+                if (wait := delivery.send_at - time.monotonic()) > 0:
+                    self.paced[delivery.id] = delivery
+                    asyncio.get_running_loop().call_later(wait, self._begin_slot, delivery.id)
+                else:
+                    self._put(delivery)
             if deliveries:
                 idle_since = time.monotonic()
                 if not _stopping.is_set():
@@ -207,6 +215,23 @@ class _Dispatcher:
             deliveries = found.deliveries
         return deliveries
 
+    def _begin_slot(self, delivery_id: UUID) -> None:
+        if (delivery := self.paced.pop(delivery_id, None)) is not None:
+            self._put(delivery)
+
+    def _put(self, delivery: Claimed) -> None:
+        """Let the next free sender have a delivery."""
+        self.open += 1
+        self.claimed.put_nowait(
+            (delivery, self.endpoints[delivery.endpoint_id], self.tenants[delivery.tenant_id])
+        )
+
+    def _look_soon(self) -> None:
+        """Customers' next events may go out."""
+        self.must_look = True
+        self.recorded.set()
+        self.freed.set()
+
     async def _take_over(self, handed_over: list[HandedOver], room: int) -> list[Claimed]:
         """The deliveries that can be sent now; the leases of the others end, so that a look finds them."""
         fitting = self._fitting(handed_over[: max(0, room)])
@@ -228,17 +253,24 @@ class _Dispatcher:
         self.clock = DatabaseClock.at(ready.at)
         if not ready.endpoints:
             return Claim([], False)
-        return await self._run(self.claiming.run, claiming(ready, self._room(room))) or Claim([], True)
+        found = await self._run(self.claiming.run, claiming(ready, self._room(room))) or Claim([], True)
+        for endpoint_id, seconds in found.closed.items():
+            self.endpoints[endpoint_id].closed_until = time.monotonic() + seconds
+        return found
 
     def _has_room(self) -> bool:
         return not self.must_look and self.open * 2 < self.capacity and self.held_bytes < MOST_BODY_BYTES
 
     def _room(self, total: int) -> Room:
+        moment = time.monotonic()
         return Room(
             total,
             FIRST_CAP,
             {endpoint_id: share.taken for endpoint_id, share in self.endpoints.items()},
-            {endpoint_id: share.cap for endpoint_id, share in self.endpoints.items()},
+            {
+                endpoint_id: 0 if share.closed_until > moment else share.cap
+                for endpoint_id, share in self.endpoints.items()
+            },
             self.of_tenant,
             {tenant_id: share.taken for tenant_id, share in self.tenants.items()},
         )
@@ -277,21 +309,25 @@ class _Dispatcher:
         return None
 
     async def _until_woken(self) -> None:
-        """Until a signal comes or, when more may be due than there was room for, a request ends."""
+        """Until a signal comes or, when more may be due than there was room for, a request ends; otherwise until the
+        next look is due, or a customer's next event may go out."""
         waiting = self.listener.waiting
-        if not self.must_look:
-            await asyncio.wait({waiting}, timeout=POLL_SECONDS)
-            return
-        freed = asyncio.ensure_future(self.freed.wait())
+        is_full = self.must_look
+        freed = asyncio.ensure_future((self.freed if is_full else self.recorded).wait())
         either: set[asyncio.Future[Any]] = {freed, waiting}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        timeout = None if is_full else POLL_SECONDS
+        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         freed.cancel()
+        self.recorded.clear()
+        if not is_full:
+            return
         if not waiting.done():
             await asyncio.sleep(SWARM_SECONDS)
 
     async def _give_back(self) -> None:
         """End the leases of what waits for a sender; if that fails, they run out."""
-        waiting = []
+        waiting = list(self.paced.values())
+        self.paced.clear()
         while not self.claimed.empty():
             delivery, _, _ = self.claimed.get_nowait()
             self.claimed.task_done()
@@ -379,4 +415,5 @@ class _Dispatcher:
             log_entry(answer, at),
             endpoint.answers.kept(answer, at),
             probe=delivery.probe,
+            is_awaited=delivery.is_ordered,
         )

@@ -40,6 +40,8 @@ class Outcome:
     """What is kept of the receiver's answer."""
     error: str | None = None
     probe: bool = False
+    is_awaited: bool = False
+    """Whether its customer's next event waits until this is recorded."""
 
     @property
     def is_success(self) -> bool:
@@ -60,6 +62,7 @@ SET status = r.status,
     attempts = d.attempts + r.spent,
     next_attempt_at = now() + make_interval(secs => r.delay),
     leased_until = NULL,
+    customer_key = CASE WHEN r.status = 'failed' THEN d.customer_key END,
     dead_at = CASE WHEN r.status = 'dead' THEN now() END,
     last_http_status = CASE WHEN r.spent = 1 THEN r.http_status ELSE d.last_http_status END,
     last_error = r.error,

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -29,9 +29,10 @@ PATIENCE_SECONDS = 15.0
 
 
 class Recorder:
-    """The outcomes of one dispatcher. `run` until `finish`."""
+    """The outcomes of one dispatcher. `run` until `finish`. `on_awaited`: an awaited one was recorded."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_awaited: Callable[[], None]) -> None:
+        self._on_awaited = on_awaited
         self._outcomes: list[Outcome] = []
         self._ages: list[float] = []
         self._unjudged: list[Outcome] = []
@@ -46,7 +47,7 @@ class Recorder:
         """Have an outcome recorded soon."""
         self._outcomes.append(outcome)
         self._has_work.set()
-        if len(self._outcomes) >= FLUSH_ROWS:
+        if outcome.is_awaited or len(self._outcomes) >= FLUSH_ROWS:
             self._is_enough.set()
 
     def observe_age(self, seconds: float) -> None:
@@ -74,6 +75,8 @@ class Recorder:
                 self._is_enough.clear()
             if batch:
                 await self._record(batch)
+                if any(outcome.is_awaited for outcome in batch):
+                    self._on_awaited()
             if self._must_judge():
                 await self._judge()
         if self._unjudged:

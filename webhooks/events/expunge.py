@@ -43,8 +43,9 @@ WHERE m.tenant_id = locked.tenant_id AND m.environment = locked.environment AND 
 """
 # An endpoint's answer may quote the event.
 _FORGET_ANSWERS = """
-UPDATE webhook_deliveries SET attempt_log = '[]', answers = NULL
-WHERE event_id = ANY(%s) AND id >= %s AND (attempt_log <> '[]' OR answers IS NOT NULL)
+UPDATE webhook_deliveries SET attempt_log = '[]', answers = NULL, customer_key = NULL
+WHERE event_id = ANY(%s) AND id >= %s
+  AND (attempt_log <> '[]' OR answers IS NOT NULL OR customer_key IS NOT NULL)
 """
 
 

@@ -21,6 +21,7 @@ from gateway.database.transactions import leave_database
 from gateway.threads.group_commit import GroupCommit
 from webhooks import wake_up
 from webhooks.events import envelope
+from webhooks.events.customer_key import CUSTOMER_KEY
 from webhooks.events.hand_over import MOST_BODY_BYTES, MOST_EVENTS, HandedOver
 from webhooks.events.members import COLUMNS, NewEvent
 from webhooks.events.message_log import UPSERT, MessageRows
@@ -81,14 +82,14 @@ WITH draft AS (
     CROSS JOIN LATERAL (SELECT expires_on, tenant_id FROM fresh WHERE raw_id = raw.id LIMIT 1) first
 ), new_delivery AS (
     INSERT INTO webhook_deliveries (id, tenant_id, environment, endpoint_id, event_id, event_type, status,
-                                    attempts, next_attempt_at, leased_until, attempt_log, is_replay)
+                                    attempts, next_attempt_at, leased_until, attempt_log, is_replay, customer_key)
     SELECT (substr(fresh.id::text, 1, 13) || '-7' || substr(gen_random_uuid()::text, 16))::uuid,
            fresh.tenant_id, fresh.environment, e.id, fresh.id, fresh.type, 'pending', 0,
-           coalesce(lease.until, now()), lease.until, '[]', false
+           coalesce(lease.until, now()), lease.until, '[]', false, {CUSTOMER_KEY.format(event="fresh")}
     FROM fresh JOIN webhooks_endpoint e ON e.tenant_id = fresh.tenant_id AND e.environment = fresh.environment
     CROSS JOIN LATERAL (
         SELECT CASE WHEN %(lease)s::float8 > 0 AND fresh.tenant_status = 'active' AND e.circuit_open_until IS NULL
-                         AND e.secret_unreadable_since IS NULL
+                         AND e.secret_unreadable_since IS NULL AND e.rate_per_second IS NULL AND NOT e.ordered
                THEN now() + make_interval(secs => %(lease)s::float8) END
     ) AS lease (until)
     WHERE e.status = 'active' AND {WANTED.format(event="fresh")}

@@ -97,6 +97,7 @@ def test_settings_are_shown_and_changed(api: Api, receiver: Receiver) -> None:
         "phone_number_ids": ["10", "20"],
         "statuses": ["read", "failed"],
         "timeout_seconds": 30,
+        "rate_per_second": 1000,
         "uid": "shop-17",
         "metadata": {"team": "orders", "note": ""},
     }
@@ -121,6 +122,10 @@ def test_settings_are_shown_and_changed(api: Api, receiver: Receiver) -> None:
         ({"timeout_seconds": 0}, "timeout_seconds"),
         ({"timeout_seconds": 31}, "timeout_seconds"),
         ({"timeout_seconds": 1.5}, "timeout_seconds"),
+        ({"rate_per_second": 0}, "rate_per_second"),
+        ({"rate_per_second": 1001}, "rate_per_second"),
+        ({"ordered": None}, "ordered"),
+        ({"ordered": "perhaps"}, "ordered"),
         ({"uid": ""}, "uid"),
         ({"uid": "x" * 256}, "uid"),
         ({"metadata": []}, "metadata"),

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 FIELDS = [
     "id", "environment", "url", "format", "description", "event_types", "waba_ids", "phone_number_ids", "statuses",
-    "uid", "metadata", "headers", "timeout_seconds", "status", "verified_at", "secret_prefix",
-    "previous_secret_expires_at", "last_success_at", "consecutive_failures",
+    "uid", "metadata", "headers", "timeout_seconds", "rate_per_second", "ordered", "status", "verified_at",
+    "secret_prefix", "previous_secret_expires_at", "last_success_at", "consecutive_failures",
 ]  # fmt: skip
 
 

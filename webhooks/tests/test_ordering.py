@@ -1,0 +1,230 @@
+"""Ordered endpoints: one event of a customer after another, and a retry holds back its customer alone."""
+
+import threading
+from collections import defaultdict
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from django.db import connection, transaction
+
+from gateway import ids
+from gateway.clock import isoformat, now
+from gateway.database.statements import run
+from tenants.models import Tenant
+from tests.fixtures import Api
+from tests.receiver import Received, Receiver
+from webhooks import replay, wake_up
+from webhooks.delivery import dispatcher, ordering
+from webhooks.delivery.claim import Claimed, claim, claiming, finding_ready
+from webhooks.delivery.room import Room
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import publish
+from webhooks.models import Delivery, Endpoint
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ROOM = Room(100, 100)
+
+
+@pytest.fixture
+def ordered(api: Api, receiver: Receiver) -> Endpoint:
+    answer = api.post("/v1/webhooks", {"url": receiver.url, "ordered": True})
+    assert answer.status_code == 201, answer.content
+    assert answer.json()["ordered"] is True
+    return Endpoint.objects.get()
+
+
+def say(tenant: Tenant, customer: str, *texts: str, **members: Any) -> None:
+    """Publish events of a customer in one transaction, as one notification would."""
+    with transaction.atomic():
+        publish(
+            tenant_id=tenant.id,
+            events=[
+                NewEvent(
+                    **{
+                        "type": "message.inbound",
+                        "environment": "live",
+                        "phone_number_id": "10",
+                        "wa_id": customer,
+                        "dedupe_key": f"{customer}:{text}",
+                        "data": b"{}",
+                        "raw_path": "x",
+                        **members,
+                    }
+                )
+                for text in texts
+            ],
+        )
+
+
+def claimed() -> list[str]:
+    """The dedupe keys of what a worker claims now."""
+    return sorted(map(key_of, claim(ROOM)))
+
+
+def key_of(delivery: Claimed) -> str:
+    assert delivery.envelope is not None
+    key: str = orjson.loads(delivery.envelope.body())["dedupe_key"]
+    return key
+
+
+def settle(status: str = "delivered", *, key: str, minutes: int = 10) -> None:
+    """Let the attempt at an event have ended."""
+    event_id = ids_of()[key]
+    later = now() + timedelta(minutes=minutes) if status == "failed" else None
+    Delivery.objects.filter(event_id=event_id).update(status=status, next_attempt_at=later, leased_until=None)
+
+
+def ids_of() -> dict[str, Any]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT dedupe_key, id FROM events")
+        return dict(cursor.fetchall())
+
+
+def test_one_event_of_a_customer_is_under_way(tenant: Tenant, ordered: Endpoint) -> None:
+    say(tenant, "91", "a", "b", "c")
+    say(tenant, "92", "a", "b")
+    say(tenant, "91", "other number", phone_number_id="20")
+    say(tenant, "91", "no number", phone_number_id=None)
+    assert claimed() == ["91:a", "91:no number", "91:other number", "92:a"]
+    assert claimed() == []
+    settle(key="91:a")
+    assert claimed() == ["91:b"]
+
+
+@pytest.mark.parametrize(("status", "then"), [("failed", []), ("dead", ["91:b"]), ("delivered", ["91:b"])])
+def test_a_retry_holds_back_its_customer_and_nobody_else(
+    tenant: Tenant, ordered: Endpoint, status: str, then: list[str]
+) -> None:
+    say(tenant, "91", "a", "b", "c")
+    assert claimed() == ["91:a"]
+    settle(status, key="91:a")
+    say(tenant, "92", "a")
+    assert claimed() == sorted([*then, "92:a"])
+
+
+def test_what_a_retry_holds_back_is_put_off_until_that_retry(tenant: Tenant, ordered: Endpoint) -> None:
+    say(tenant, "91", "a", "b")
+    assert claimed() == ["91:a"]
+    settle("failed", key="91:a")
+    assert claimed() == []
+    due = set(Delivery.objects.values_list("next_attempt_at", flat=True))
+    assert len(due) == 1
+    Delivery.objects.update(next_attempt_at=now())
+    assert claimed() == ["91:a"]
+
+
+def test_held_back_events_hide_nobody_behind_them(
+    tenant: Tenant, ordered: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordering, "SCANNED_ROWS", 3)
+    say(tenant, "91", *"abcdefgh")
+    assert claimed() == ["91:a"]
+    settle("failed", key="91:a")
+    say(tenant, "92", "a")
+    looks = [claimed() for _ in range(4)]
+    assert ["92:a"] in looks
+
+
+def test_an_event_that_was_committed_late_waits_for_the_newer_one_that_is_under_way(
+    tenant: Tenant, ordered: Endpoint
+) -> None:
+    older = ids.uuid7()
+    say(tenant, "91", "newer")
+    claim(ROOM)
+    say(tenant, "91", "older", id=older)
+    assert claimed() == []
+    settle(key="91:newer")
+    assert claimed() == ["91:older"]
+
+
+def test_two_workers_never_have_two_events_of_a_customer(tenant: Tenant, ordered: Endpoint) -> None:
+    older = ids.uuid7()
+    say(tenant, "91", "newer")
+    has_claimed, may_commit = threading.Event(), threading.Event()
+    first: list[list[Claimed]] = []
+
+    def claim_and_wait() -> None:
+        with transaction.atomic():
+            first.append(run(claiming(run(finding_ready()), ROOM)).deliveries)
+            has_claimed.set()
+            assert may_commit.wait(10)
+        connection.close()
+
+    worker = threading.Thread(target=claim_and_wait)
+    worker.start()
+    assert has_claimed.wait(10)
+    say(tenant, "91", "older", id=older)
+    try:
+        assert claimed() == [], "the first worker's claim is not committed yet"
+    finally:
+        may_commit.set()
+        worker.join()
+    assert [key_of(each) for each in first[0]] == ["91:newer"]
+    assert claimed() == []
+
+
+def test_events_arrive_in_their_order_through_the_dispatcher(
+    tenant: Tenant, ordered: Endpoint, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.WEBHOOK_RETRY_SCHEDULE = [600.0]
+    # Who waits for the next look instead of the record of the event before would come too late.
+    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.5)
+    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 5.0)
+    texts = [f"{number:02}" for number in range(12)]
+    failures = iter([True, False])
+
+    def answer(request: Received) -> web.Response:
+        fails = request.json["dedupe_key"] == "92:03" and next(failures, False)
+        return web.Response(status=500 if fails else 200)
+
+    receiver.answer = answer
+    for customer in ("91", "92", "93"):
+        say(tenant, customer, *texts)
+    dispatcher.run()
+    assert Delivery.objects.filter(status="delivered").count() == 27, "one customer waits for a retry"
+    Delivery.objects.exclude(next_attempt_at=None).update(next_attempt_at=now())
+    dispatcher.run()
+    arrived: defaultdict[str, list[str]] = defaultdict(list)
+    for got in receiver.received:
+        customer, _, text = got.json["dedupe_key"].partition(":")
+        arrived[customer].append(text)
+    assert arrived["91"] == arrived["93"] == texts
+    assert arrived["92"] == [*texts[:4], *texts[3:]]
+    assert set(Delivery.objects.values_list("customer_key", flat=True)) == {None}, "it names nobody when done"
+
+
+def test_missed_events_are_replayed_in_their_order(
+    api: Api, tenant: Tenant, ordered: Endpoint, receiver: Receiver
+) -> None:
+    Endpoint.objects.update(status="paused")
+    say(tenant, "91", "a", "b", "c")
+    Endpoint.objects.update(status="active")
+    range_ = {"from": isoformat(now() - timedelta(hours=1)), "to": isoformat(now() + timedelta(hours=1))}
+    api.post(f"/v1/webhooks/{ordered.id}/replay", {**range_, "status": ["missed"]})
+    replay.release_due()
+    assert claimed() == ["91:a"]
+    assert claimed() == []
+
+
+def test_an_endpoint_that_is_not_ordered_takes_all_at_once(
+    api: Api, tenant: Tenant, ordered: Endpoint, receiver: Receiver
+) -> None:
+    assert api.patch(f"/v1/webhooks/{ordered.id}", {"ordered": False}).json()["ordered"] is False
+    say(tenant, "91", "a", "b")
+    assert set(Delivery.objects.values_list("customer_key", flat=True)) == {None}
+    assert claimed() == ["91:a", "91:b"]
+
+
+def test_a_delivery_in_order_or_at_a_rate_is_not_claimed_at_publish(
+    api: Api, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wake_up, "may_hand_over", lambda: True)
+    settings: tuple[dict[str, Any], ...] = ({}, {"ordered": True}, {"rate_per_second": 5})
+    endpoints = [api.post("/v1/webhooks", {"url": receiver.url, **given}).json()["id"] for given in settings]
+    say(tenant, "91", "a")
+    leased = {str(row.endpoint_id): row.leased_until is not None for row in Delivery.objects.all()}
+    assert [leased[endpoint] for endpoint in endpoints] == [True, False, False]
