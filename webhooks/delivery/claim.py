@@ -204,7 +204,7 @@ def finding_ready() -> Statements[Ready]:
     """The statement that finds the endpoints which have something to claim."""
     rows = yield _READY, None
     endpoints = [
-        _Busy(*columns[:BUSY_COLUMNS], StoredTarget(*columns[BUSY_COLUMNS:]))
+        _Busy._make((*columns[:BUSY_COLUMNS], StoredTarget(*columns[BUSY_COLUMNS:])))
         for _, *columns in rows
         if columns[0] is not None
     ]

@@ -42,7 +42,7 @@ def recording(work: Callable[[Recorder], Awaitable[None]]) -> None:
     """Run a recorder around a piece of work, and let it finish."""
 
     async def run() -> None:
-        recorder = Recorder()
+        recorder = Recorder(on_awaited=lambda: None)
         task = asyncio.create_task(recorder.run())
         try:
             await work(recorder)

@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
     atomic = False
 
     dependencies = [
-        ('webhooks', '0016_preferences_by_customer'),
+        ('webhooks', '0017_find_message_by_index'),
     ]
 
     operations = [
