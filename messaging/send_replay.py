@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidTag
 from django.db import close_old_connections, connection, transaction
 
 from gateway.api.reply import Reply
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import is_outage
 from gateway.database.statements import run
 from messaging import send_journal
 from messaging.idempotency import KeyUse
@@ -48,12 +48,12 @@ def replay() -> bool:
         try:
             _replay(slot)
             is_done = True
-        except DATABASE_UNAVAILABLE:
-            return False
         except InvalidTag:
             log.error("send_journal_unreadable", file=slot.path.name)
             slot.set_aside()
-        except Exception:
+        except Exception as error:
+            if is_outage(error):
+                return False
             log.exception("send_not_replayed", file=slot.path.name)
             slot.set_aside()
         finally:

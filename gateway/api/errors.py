@@ -16,7 +16,7 @@ from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from rest_framework import exceptions as drf
 
 from gateway.api.reply import Reply
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import is_outage
 
 log = structlog.get_logger(__name__)
 
@@ -293,7 +293,7 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
             return InvalidRequest("The body could not be read to its end.")
         case SuspiciousOperation():
             return InvalidRequest()
-        case _ if isinstance(exception, DATABASE_UNAVAILABLE):
+        case _ if is_outage(exception):
             log.warning("database_unreachable", error=type(exception).__name__)
             return ServiceUnavailable()
     log.error("unhandled_exception", exc_info=exception)
@@ -357,5 +357,5 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
 def server_error(request: HttpRequest, exception: BaseException | None = None) -> HttpResponse:
     """Django's handler500 for the API paths: a crash outside of a REST framework view."""
     return error_response(
-        ServiceUnavailable() if isinstance(exception, DATABASE_UNAVAILABLE) else ServiceError(), request
+        ServiceUnavailable() if exception is not None and is_outage(exception) else ServiceError(), request
     )

@@ -118,6 +118,8 @@ def _known(tenant_id: UUID, environment: str, client_ref: str) -> Batch | None:
 
 def _store_items(batch: Batch, items: Iterable[bytes]) -> None:
     with (
+        # psycopg's own errors otherwise: Django wraps those of its cursors, not those of a copy.
+        connection.wrap_database_errors,
         connection.cursor() as cursor,
         cursor.copy(
             "COPY messaging_batchitem (batch_id, idx, status, body) FROM STDIN (FORMAT BINARY)"
