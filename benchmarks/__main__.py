@@ -20,6 +20,7 @@ NAMES = (
     "bulkhead",
     "hostile",
     "delivery",
+    "lone",
     "latency",
     "steady",
     "isolation",
@@ -30,6 +31,7 @@ NAMES = (
     "media",
     "parse",
     "transport",
+    "idle",
 )
 """Modules of this package, in the order in which they run."""
 

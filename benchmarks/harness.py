@@ -196,12 +196,12 @@ class Harness:
 
     def memory(self, name: str) -> float:
         """Megabytes of a process and its children: shared pages count in proportion."""
-        return _memory_of(self.running[name].pid, _children())
+        return memory_of(self.running[name].pid, children_by_parent())
 
     def process_ids(self, name: str) -> list[int]:
         """A process and its children."""
         own = self.running[name].pid
-        return [own, *_children().get(own, [])]
+        return [own, *children_by_parent().get(own, [])]
 
     @contextlib.contextmanager
     def measure(self) -> Iterator[Measured]:
@@ -248,9 +248,9 @@ class Harness:
             time.sleep(0.02)
 
     def _cpu(self) -> dict[str, float]:
-        children = _children()
+        children = children_by_parent()
         spent = {
-            name: _cpu_of(process.pid, children)
+            name: cpu_of(process.pid, children)
             for name, process in self.running.items()
             if process.poll() is None
         }
@@ -352,7 +352,7 @@ def _set_up_django() -> None:
     call_command("migrate", verbosity=0, interactive=False)
 
 
-def _children() -> dict[int, list[int]]:
+def children_by_parent() -> dict[int, list[int]]:
     """Process ids by that of their parent."""
     by_parent: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
@@ -362,22 +362,22 @@ def _children() -> dict[int, list[int]]:
     return by_parent
 
 
-def _cpu_of(process_id: int, children: Mapping[int, list[int]]) -> float:
+def cpu_of(process_id: int, children: Mapping[int, list[int]]) -> float:
     """CPU seconds of a process, its living children, and the ended ones it waited for."""
     with contextlib.suppress(OSError):
         own = sum(int(ticks) for ticks in _stat(process_id)[11:15]) / _TICKS
-        return own + sum(_cpu_of(child, children) for child in children.get(process_id, []))
+        return own + sum(cpu_of(child, children) for child in children.get(process_id, []))
     return 0.0
 
 
-def _memory_of(process_id: int, children: Mapping[int, list[int]]) -> float:
+def memory_of(process_id: int, children: Mapping[int, list[int]]) -> float:
     """The proportional set size of a process and its living children, in megabytes."""
     own = 0.0
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{process_id}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 own = int(line.split()[1]) / 1024
-    return own + sum(_memory_of(child, children) for child in children.get(process_id, []))
+    return own + sum(memory_of(child, children) for child in children.get(process_id, []))
 
 
 def _stat(process_id: int) -> list[str]:
