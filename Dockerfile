@@ -20,4 +20,4 @@ USER gateway
 EXPOSE 8000 8050
 STOPSIGNAL SIGTERM
 CMD ["gunicorn", "gateway.wsgi", "--bind=0.0.0.0:8000", "--worker-class=gateway.web_worker.Worker", "--workers=2", "--threads=40", \
-     "--graceful-timeout=20", "--no-control-socket"]
+     "--graceful-timeout=20", "--no-control-socket", "--preload"]

@@ -24,6 +24,7 @@ def main() -> None:
     from webhooks.delivery import process_limits
 
     process_limits.prepare()
+    web_start.calm_collector()
     web_start.begin()
     uvicorn.Server(server.config(host=options.host, port=options.port)).run()
 

@@ -418,7 +418,7 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 5, "retry_on_timeout": True}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = {
-    "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 1.0, "options": {"expires": 5}},
+    "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 5.0, "options": {"expires": 5}},
     "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 5.0, "options": {"expires": 5}},
     "release-replays": {
         "task": "webhooks.tasks.release_replays",

@@ -18,6 +18,8 @@ from gunicorn.http.body import ChunkedReader
 from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseException
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
+from gateway import web_start
+
 HEADER_SECONDS = 10.0
 """How long a connection may take to send the headers of a request."""
 MOST_HEADER_BYTES = 32 * 1024
@@ -100,6 +102,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._unfinished: list[Connection] = []
         self._lingering: dict[PacedSocket, float] = {}
+
+    def load_wsgi(self) -> None:
+        super().load_wsgi()
+        web_start.begin()
 
     def accept(self, listener: socket.socket) -> None:
         try:

@@ -13,6 +13,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 os.environ.setdefault("DATABASE_POOL_SIZE", "4")
 
 application = with_chunked_bodies(get_wsgi_application())
-# Every view is imported before the process listens, not while its first caller waits.
+# Every view is imported before the process listens, not while its first caller waits. With --preload that happens once,
+# in the parent of the worker processes: they share its memory, and `gateway.web_worker.Worker` begins their own work.
 import_module(settings.ROOT_URLCONF)
-web_start.begin()
+web_start.calm_collector()

@@ -3,8 +3,9 @@
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_init, worker_shutting_down
+from celery.signals import worker_init, worker_ready, worker_shutting_down
 
+from gateway.task_queue import enqueue
 from webhooks import endpoint_notices, replay
 from webhooks.delivery import dispatcher, process_limits, receiver_answers
 from webhooks.events import retention
@@ -13,7 +14,7 @@ from webhooks.events import retention
 # Acknowledged at its start: with a message that is not, a Celery worker ends when Valkey goes away under it.
 @shared_task(acks_late=False)
 def deliver_due(**_: Any) -> None:
-    """Deliver what is due; ends when idle. Called by wake-ups, and every second by beat as the safety net."""
+    """Deliver what is due; ends when idle. Called by wake-ups, at a worker's start, and by beat as the safety net."""
     dispatcher.run()
 
 
@@ -27,6 +28,12 @@ def release_replays(**_: Any) -> None:
 def _prepare_worker(**_: Any) -> None:
     """Before the pool starts, so that forked processes inherit it."""
     process_limits.prepare()
+
+
+@worker_ready.connect
+def _look_at_once(**_: Any) -> None:
+    """A worker that starts looks for what became due meanwhile."""
+    enqueue("webhooks.tasks.deliver_due", expires=5)
 
 
 @worker_shutting_down.connect

@@ -41,12 +41,37 @@ def web_command(*, port: int, workers: int = WEB_PROCESSES) -> list[str]:
         f"--threads={WEB_THREADS}",
         "--graceful-timeout=10",
         "--no-control-socket",
+        "--preload",
     ]
 
 
 def edge_command(*, port: int) -> list[str]:
     """The edge process, on a port of loopback."""
     return [sys.executable, "-m", "edge", f"--port={port}"]
+
+
+def worker_command(queue: str, *, threads: int = 2) -> list[str]:
+    """A Celery worker of one queue: one process with threads. Deliveries, batches and all other work have one each,
+    so nothing can hold them up."""
+    name = "worker" if queue == "default" else queue
+    return [
+        sys.executable,
+        "-m",
+        "celery",
+        "--app=gateway",
+        "worker",
+        "--without-gossip",
+        "--without-mingle",
+        f"--hostname={name}@%h",
+        f"--queues={queue}",
+        "--pool=threads",
+        f"--concurrency={threads}",
+    ]
+
+
+def beat_command(schedule: Path) -> list[str]:
+    """The process that wakes the periodic tasks; `schedule` is where it notes when each ran."""
+    return [sys.executable, "-m", "celery", "--app=gateway", "beat", f"--schedule={schedule}", "--pidfile="]
 
 
 def start(

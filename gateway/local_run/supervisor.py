@@ -29,8 +29,6 @@ from gateway.local_run.run_lock import LOCK, locked
 
 READY_SECONDS = 90.0
 """How long web, edge and simulator may take to answer."""
-WORKER_PROCESSES = 2
-"""Of the queue `default`. Deliveries and batches have a worker each of their own, so nothing can hold them up."""
 _STOP_ORDER = ["edge", "web", "beat", "worker", "batches", "deliveries", "simulator", "valkey", "postgres"]
 """First what takes new work in, last what keeps it."""
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -119,33 +117,22 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
         "META_APP_SECRET": settings.SANDBOX_APP_SECRET,
     }
     python = [sys.executable, "-m"]
-    celery = [*python, "celery", "--app", "gateway"]
-    worker = [*celery, "worker", "--without-gossip", "--without-mingle"]
     commands = {
         "simulator": [*python, "simulator"],
         "web": processes.web_command(port=settings.PORT),
         "edge": processes.edge_command(port=settings.EDGE_PORT),
-        "deliveries": [
-            *worker,
-            "--hostname=deliveries@%h",
-            "--queues=deliveries",
-            "--pool=threads",
-            "--concurrency=2",
+        "deliveries": processes.worker_command("deliveries"),
+        "batches": processes.worker_command("batches"),
+        "worker": processes.worker_command("default"),
+        "beat": [
+            *python,
+            "celery",
+            "--app",
+            "gateway",
+            "beat",
+            f"--schedule={data_dir / 'beat-schedule'}",
+            "--pidfile=",
         ],
-        "batches": [
-            *worker,
-            "--hostname=batches@%h",
-            "--queues=batches",
-            "--pool=threads",
-            "--concurrency=2",
-        ],
-        "worker": [
-            *worker,
-            "--hostname=worker@%h",
-            "--queues=default",
-            f"--concurrency={WORKER_PROCESSES}",
-        ],
-        "beat": [*celery, "beat", f"--schedule={data_dir / 'beat-schedule'}", "--pidfile="],
     }
     children = {}
     if "REDIS_URL" not in os.environ:

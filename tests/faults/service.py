@@ -80,6 +80,7 @@ class Service:
             f"--workers={workers}",
             "--threads=16",
             "--no-control-socket",
+            "--preload",
             **environment,
         )
         local_ports.wait_for_answer(port, "/v1/health", seconds=60, check_alive=lambda: None)
