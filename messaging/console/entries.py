@@ -5,6 +5,7 @@ from tenants.console.frame import FirstStep, Page, register
 register(
     pages=[
         Page("Send a test", "console_send", "/console/send", 10),
+        Page("Messages", "console_messages", "/console/messages", 15),
         Page("Batches", "console_batches", "/console/batches", 20),
         Page("Templates", "console_templates", "/console/templates", 30),
     ],

@@ -2,11 +2,13 @@
 
 from django.urls import path
 
-from messaging.console import pages, send_pages
+from messaging.console import message_pages, pages, send_pages
 
 urlpatterns = [
     path("console/send", send_pages.send, name="console_send"),
     path("console/send/events", send_pages.events, name="console_send_events"),
+    path("console/messages", message_pages.message_list, name="console_messages"),
+    path("console/messages/<path:message_id>", message_pages.message, name="console_message"),
     path("console/batches", pages.batch_list, name="console_batches"),
     path("console/batches/<str:batch_id>", pages.batch, name="console_batch"),
     path("console/batches/<str:batch_id>/cancel", pages.cancel, name="console_batch_cancel"),

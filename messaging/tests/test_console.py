@@ -10,6 +10,7 @@ from django.test import Client
 from messaging.batches import lifecycle
 from messaging.message_templates import operations
 from messaging.models import Batch, BatchItem
+from messaging.tests.incoming import notification, post
 from messaging.tests.test_send import sent_bodies
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant, User
@@ -154,3 +155,53 @@ def test_another_tenant_and_the_other_environment_see_no_batch(
             assert client.post(f"/console/batches/{batch.public_id}/{action}").status_code == 404
     batch.refresh_from_db()
     assert batch.status == "queued"
+
+
+def test_a_message_shows_why_it_failed_and_everything_that_happened(
+    browser: Client, number: PhoneNumber, tenant: Tenant
+) -> None:
+    browser.post("/console/send", form(number))
+    wamid = Event.objects.get(type="message.outbound").wamid
+    assert wamid is not None
+    assert "The platform accepted it." in text(browser, f"/console/messages/{wamid}")
+    change = {
+        "field": "messages",
+        "value": {
+            "messaging_product": "whatsapp",
+            "metadata": {"display_phone_number": "919800000001", "phone_number_id": number.phone_number_id},
+            "statuses": [
+                {
+                    "id": wamid,
+                    "status": "failed",
+                    "timestamp": "1795322873",
+                    "recipient_id": "919812345678",
+                    "errors": [{"code": 131047, "title": "Re-engagement <message>"}],
+                }
+            ],
+        },
+    }
+    assert post(notification((number.account.waba_id, [change]))).status_code == 200
+    page = text(browser, f"/console/messages/{wamid}")
+    for words in (
+        "only a template can be sent",
+        "Send a template",
+        "Re-engagement <message>",
+        "ms at the platform",
+    ):
+        assert words in page
+    for query in ("", "?status=failed", "?wa_id=%2B91 98123 45678", "?direction=outbound"):
+        assert wamid in text(browser, f"/console/messages{query}")
+    assert wamid not in text(browser, "/console/messages?direction=inbound")
+
+
+def test_another_tenant_and_the_other_environment_see_no_message(
+    browser: Client, number: PhoneNumber, other_tenant: Tenant
+) -> None:
+    browser.post("/console/send", form(number))
+    wamid = Event.objects.get(type="message.outbound").wamid
+    assert wamid is not None
+    stranger = browser_of(other_tenant)
+    browser.post("/console/preferences", {"environment": "test"})
+    for client in (stranger, browser):
+        assert wamid not in text(client, "/console/messages")
+        assert client.get(f"/console/messages/{wamid}").status_code == 404

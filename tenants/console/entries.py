@@ -5,6 +5,7 @@ from tenants.console.frame import FirstStep, Page, register
 register(
     pages=[
         Page("Home", "console", "/console", 0),
+        Page("Request log", "console_requests", "/console/requests", 60),
         Page("API keys", "console_api_keys", "/console/api-keys", 80),
         Page("Security", "mfa_index", "/second-factor", 95),
     ],

@@ -3,7 +3,7 @@
 from allauth.account import views as account
 from django.urls import include, path, re_path
 
-from tenants.console import key_pages, pages
+from tenants.console import key_pages, pages, request_pages
 
 urlpatterns = [
     path("", pages.root, name="root"),
@@ -32,6 +32,8 @@ urlpatterns = [
     path("console/first-steps", pages.first_steps, name="console_first_steps"),
     path("console/preferences", pages.preferences, name="console_preferences"),
     path("console/application", pages.application, name="console_application"),
+    path("console/requests", request_pages.request_list, name="console_requests"),
+    path("console/requests/<str:request_id>", request_pages.one_request, name="console_request"),
     path("console/api-keys", key_pages.key_list, name="console_api_keys"),
     path("console/api-keys/<uuid:key_id>/rotate", key_pages.rotate_key, name="console_rotate_key"),
     path("console/api-keys/<uuid:key_id>/revoke", key_pages.revoke_key, name="console_revoke_key"),

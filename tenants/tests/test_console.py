@@ -1,7 +1,7 @@
 """The console's pages: who sees what, keys shown once, security headers, log-in and password reset."""
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +9,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from gateway import ids
 from gateway.clock import now
+from gateway.request_log.models import ApiRequest
 from tenants import api_keys, console_sessions, mail
 from tenants.models import ApiKey, OutboundMail, Tenant, User
 from tests.fixtures import Api, assert_error
@@ -204,4 +206,78 @@ def test_pages_that_fail_are_pages(browser: Client) -> None:
 def test_an_expired_key_is_shown_as_expired(browser: Client, tenant: Tenant) -> None:
     key = api_keys.create(name="old", environment="test", tenant=tenant)
     ApiKey.objects.filter(pk=key.row.pk).update(expires_at=now() - timedelta(minutes=1))
-    assert "Expired" in browser.get("/console/api-keys").content.decode()
+    assert "Expired" in browser.get("/console/api-keys?ended=yes").content.decode()
+
+
+def test_the_request_log_shows_the_tenants_own_calls(
+    browser: Client, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    made = {
+        owner: ApiRequest.objects.create(
+            id=ids.uuid7(),
+            tenant_id=owner.id,
+            environment="live",
+            method="POST",
+            route="/v1/messages",
+            status=409,
+            error_code="number_not_connected",
+            key_prefix="wb_live_abcdefgh",
+            own_ms=3.2,
+            upstream_ms=0,
+        )
+        for owner in (tenant, other_tenant)
+    }
+    own, foreign = made[tenant].public_id, made[other_tenant].public_id
+    for query in ("", "?status_class=4", "?method=POST", "?error_code=number_not_connected"):
+        page = browser.get(f"/console/requests{query}").content.decode()
+        assert own in page
+        assert foreign not in page
+    assert own not in browser.get("/console/requests?status_class=2").content.decode()
+    page = browser.get(f"/console/requests/{own}").content.decode()
+    assert "curl -X POST" in page
+    assert browser.get(f"/console/requests/{foreign}").status_code == 404
+    browser.post("/console/preferences", {"environment": "test"})
+    assert own not in browser.get("/console/requests").content.decode()
+    assert browser.get(f"/console/requests/{own}").status_code == 404
+
+
+def test_a_form_that_is_sent_twice_makes_one_key(browser: Client, tenant: Tenant) -> None:
+    form = {"name": "shop", "environment": "test", "form_id": "f1"}
+    assert b"wb_test_" in browser.post("/console/api-keys", form).content
+    answer = browser.post("/console/api-keys", form, follow=True)
+    assert "was sent already" in answer.content.decode()
+    assert ApiKey.objects.filter(tenant=tenant).count() == 1
+
+
+def test_keys_are_paged_and_ended_ones_are_hidden(browser: Client, tenant: Tenant) -> None:
+    for number in range(60):
+        api_keys.create(name=f"key {number}", environment="test", tenant=tenant)
+    ApiKey.objects.filter(name="key 59").update(revoked_at=now())
+    page = browser.get("/console/api-keys").content.decode()
+    assert "Page 1 of 2" in page
+    assert "key 58" in page
+    assert "key 59" not in page
+    assert "key 59" in browser.get("/console/api-keys?ended=yes").content.decode()
+
+
+def test_times_are_read_in_the_zone_that_was_chosen(browser: Client, tenant: Tenant) -> None:
+    key = api_keys.create(name="till", environment="test", tenant=tenant)
+    ApiKey.objects.filter(pk=key.row.pk).update(created_at=datetime(2026, 12, 31, 18, 30, tzinfo=UTC))
+    assert "1 Jan 2027, 00:00 IST" in browser.get("/console/api-keys").content.decode()
+    browser.post("/console/preferences", {"time_zone": "UTC"})
+    assert "31 Dec 2026, 18:30 UTC" in browser.get("/console/api-keys").content.decode()
+    browser.post("/console/preferences", {"time_zone": "Mars"})
+    assert "18:30 UTC" in browser.get("/console/api-keys").content.decode()
+
+
+@pytest.mark.parametrize("back", ["https://evil.example/", "//evil.example", "javascript:alert(1)"])
+def test_preferences_lead_back_to_our_own_pages_alone(browser: Client, back: str) -> None:
+    assert browser.post("/console/preferences", {"next": back})["Location"] == "/console"
+
+
+def test_a_sandbox_tenant_is_always_in_the_test_environment(browser: Client, tenant: Tenant) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(sandbox=True)
+    browser.post("/console/preferences", {"environment": "live"})
+    page = browser.get("/console").content.decode()
+    assert 'name="environment"' not in page
+    assert "Sandbox" in page

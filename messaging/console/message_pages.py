@@ -1,0 +1,178 @@
+"""Console pages of messages: the list, and one message with everything that happened to it on one time axis."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from gateway import ids
+from gateway.upstream.notifications.message_facts import STATUSES
+from messaging.console.explanation import explained
+from messaging.message_log import detail
+from messaging.message_log.detail import Detail
+from tenants.console import keyset
+from tenants.console.frame import Visit, console_page, told
+from webhooks.events import message_search
+from webhooks.models import Delivery, Endpoint
+
+_WORDS = {
+    "accepted": "Accepted by the platform",
+    "sent": "Sent to the phone",
+    "delivered": "Delivered",
+    "read": "Read",
+    "failed": "Failed",
+    "received": "Received",
+}
+
+
+class MessageFilter(forms.Form):
+    """The filter above the list of messages."""
+
+    direction = forms.ChoiceField(
+        label="Direction",
+        required=False,
+        choices=[("", "Both"), ("outbound", "Sent by you"), ("inbound", "From customers")],
+    )
+    status = forms.ChoiceField(
+        label="Status",
+        required=False,
+        choices=[("", "Any"), *((status, _WORDS.get(status, status.capitalize())) for status in STATUSES)],
+    )
+    wa_id = forms.RegexField(
+        r"^\+?[\d\s().-]{5,24}$", label="Customer's number", required=False, max_length=24
+    )
+    template = forms.CharField(label="Template", required=False, max_length=512)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Something that happened to a message."""
+
+    at: datetime
+    title: str
+    level: str
+    text: str = ""
+    url: str | None = None
+
+
+@require_safe
+@console_page
+def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Messages, newest first, with a filter."""
+    form = MessageFilter(request.GET)
+    wanted = form.cleaned_data if form.is_valid() else {}
+    equal = {name: wanted[name] for name in ("direction", "template") if wanted.get(name)}
+    if wanted.get("wa_id"):
+        equal["wa_id"] = "".join(filter(str.isdigit, wanted["wa_id"]))
+    page = message_search.search(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        equal=equal,
+        status=wanted.get("status") or None,
+        before=keyset.before(request),
+        limit=keyset.ROWS_PER_PAGE,
+    )
+    return render(
+        request,
+        "console/messaging/messages.html",
+        {
+            "form": form,
+            "rows": [(row, row.wamid or ids.encode(ids.EVENT, row.id)) for row in page.messages],
+            "page": keyset.KeysetPage(page.messages, page.before),
+            "filtered": any(wanted.values()),
+        },
+    )
+
+
+@require_safe
+@console_page
+def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse:
+    """One message: why it was or was not delivered, and its time axis."""
+    with told(request):
+        row = message_search.find(tenant_id=visit.tenant.id, environment=visit.environment, key=message_id)
+    found = detail.load(row)
+    return render(
+        request,
+        "console/messaging/message.html",
+        {
+            "message": found,
+            "row": row,
+            "explained": explained(found),
+            "moments": sorted(_moments(visit, found), key=lambda each: each.at),
+            "parts": [
+                (title, _indented(body))
+                for title, body in (
+                    ("The request", found.request),
+                    ("The platform's answer", found.response),
+                    ("The message", found.message),
+                )
+                if body is not None
+            ],
+            "batch": ids.encode(ids.BATCH, row.batch_id) if row.batch_id else None,
+        },
+    )
+
+
+def _moments(visit: Visit, found: Detail) -> Iterator[Moment]:
+    row = found.row
+    own = next((event for event in found.events if event.type != "message.status"), None)
+    if own is not None:
+        if row.direction == "inbound":
+            yield Moment(own.created_at, "Received", "ok", url=reverse("console_event", args=[own.id]))
+        else:
+            yield Moment(
+                own.created_at,
+                "Accepted by the platform" if row.accepted_at else "Refused by the platform",
+                "ok" if row.accepted_at else "bad",
+                f"{row.service_ms} ms in the gateway, {row.upstream_ms} ms at the platform"
+                if row.upstream_ms is not None
+                else "",
+                reverse("console_event", args=[own.id]),
+            )
+    for report in found.statuses:
+        said = " ".join(filter(None, (report.error.title, report.error.details))) if report.error else ""
+        yield Moment(
+            report.at,
+            _WORDS.get(report.status or "", report.status or "A status"),
+            "bad" if report.status == "failed" else "ok",
+            said,
+            reverse("console_event", args=[report.event_id]),
+        )
+    yield from _attempts(visit, found)
+
+
+def _attempts(visit: Visit, found: Detail) -> Iterator[Moment]:
+    """The attempts of every delivery of the message's events."""
+    deliveries = {row.id: row for event in found.events for row in event.deliveries}
+    if not deliveries:
+        return
+    urls: dict[UUID, str] = dict(
+        Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url")
+    )
+    logs: Any = Delivery.objects.filter(
+        pk__in=list(deliveries), id__gte=min(deliveries), id__lte=max(deliveries)
+    ).values_list("id", "attempt_log")
+    for delivery_id, log in logs:
+        row = deliveries[delivery_id]
+        for attempt in log:
+            worked = attempt["error"] is None and 200 <= (attempt["http_status"] or 0) < 300
+            answered = f"HTTP {attempt['http_status']}" if attempt["http_status"] else attempt["error"]
+            yield Moment(
+                datetime.fromisoformat(attempt["at"]),
+                f"{row.event_type} to your server: {answered}",
+                "ok" if worked else "bad",
+                f"{urls.get(row.endpoint_id, 'a deleted endpoint')}, {attempt['ms']} ms",
+                reverse("console_delivery", args=[row.public_id]),
+            )
+
+
+def _indented(body: bytes) -> str:
+    return orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2).decode()

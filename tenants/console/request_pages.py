@@ -1,0 +1,83 @@
+"""Console page of the request log: the calls of the last days, and the same call as curl."""
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from gateway.api.errors import ServiceError
+from gateway.request_log import search
+from gateway.request_log.models import ApiRequest
+from tenants.console import keyset
+from tenants.console.frame import Visit, console_page, told
+
+
+class RequestFilter(forms.Form):
+    """The filter above the request log."""
+
+    status_class = forms.TypedChoiceField(
+        label="Answer",
+        required=False,
+        coerce=int,
+        empty_value=None,
+        choices=[("", "Any"), ("2", "2xx: done"), ("4", "4xx: refused"), ("5", "5xx: failed")],
+    )
+    method = forms.ChoiceField(
+        label="Method",
+        required=False,
+        choices=[("", "Any"), *((name, name) for name in ("GET", "POST", "PATCH", "DELETE"))],
+    )
+    error_code = forms.CharField(label="Error code", required=False, max_length=64)
+    key_prefix = forms.CharField(label="Key begins with", required=False, max_length=16)
+
+
+@require_safe
+@console_page
+def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Calls of the API, newest first, with a filter."""
+    form = RequestFilter(request.GET)
+    wanted = {name: value for name, value in form.cleaned_data.items() if value} if form.is_valid() else {}
+    page = search.search(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        equal=wanted,
+        before=keyset.before(request),
+        limit=keyset.ROWS_PER_PAGE,
+    )
+    return render(
+        request,
+        "console/requests.html",
+        {
+            "form": form,
+            "rows": page.rows,
+            "page": keyset.KeysetPage(page.rows, page.after),
+            "filtered": bool(wanted),
+            "days": settings.REQUEST_LOG_DAYS,
+        },
+    )
+
+
+@require_safe
+@console_page
+def one_request(request: HttpRequest, visit: Visit, request_id: str) -> HttpResponse:
+    """One call: where its time went, what its error means, and the call as curl."""
+    with told(request):
+        found = search.find(tenant_id=visit.tenant.id, environment=visit.environment, request_id=request_id)
+    return render(
+        request,
+        "console/request.html",
+        {"call": found, "meaning": _meaning(found), "url": f"{settings.BASE_URL}{found.route or ''}"},
+    )
+
+
+def _meaning(call: ApiRequest) -> Any:
+    """The service's own error of a call: its sentence and what to do; None for the upstream's codes."""
+    own = {error.code: error for error in _all_errors(ServiceError)}
+    return own.get(call.error_code or "")
+
+
+def _all_errors(kind: type[ServiceError]) -> list[type[ServiceError]]:
+    return [each for child in kind.__subclasses__() for each in (child, *_all_errors(child))]
