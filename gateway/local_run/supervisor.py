@@ -230,6 +230,7 @@ Ready after {seconds:.1f} s. Ctrl-C stops it; `make logs` shows what it does; th
   Documentation  {base}/docs
   Console        {base}/console
   Admin          {base}/admin/
+  Outbox         {base}/outbox
   Phone page     {simulator}/phone?phone_number_id={ready["phone_number_id"]}
   Inbox          {simulator}/inbox/demo
 

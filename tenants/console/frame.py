@@ -18,6 +18,7 @@ from django.views.decorators.cache import never_cache
 
 from gateway.api.errors import NotFound, ServiceError
 from tenants.checklist import Step
+from tenants.console import outbox
 from tenants.models import ApiKey, Tenant, User
 
 LIVE, TEST = ApiKey.Environment.LIVE, ApiKey.Environment.TEST
@@ -129,6 +130,7 @@ def console_context(request: HttpRequest) -> dict[str, Any]:
         "base_url": settings.BASE_URL,
         "support_email": settings.SUPPORT_EMAIL,
         "console": visit,
+        "has_outbox": outbox.is_open(),
         "console_pages": [{"page": page, "current": _below(request.path, page.prefix)} for page in _pages]
         if visit
         else [],

@@ -3,7 +3,7 @@
 from allauth.account import views as account
 from django.urls import include, path, re_path
 
-from tenants.console import key_pages, pages, request_pages
+from tenants.console import key_pages, outbox, pages, request_pages, settings_pages
 
 urlpatterns = [
     path("", pages.root, name="root"),
@@ -34,6 +34,10 @@ urlpatterns = [
     path("console/application", pages.application, name="console_application"),
     path("console/requests", request_pages.request_list, name="console_requests"),
     path("console/requests/<str:request_id>", request_pages.one_request, name="console_request"),
+    path("console/settings", settings_pages.settings_page, name="console_settings"),
+    path("console/settings/audit", settings_pages.audit_log, name="console_audit"),
+    path("outbox", outbox.mail_list, name="outbox"),
+    path("outbox/<int:mail_id>", outbox.one_mail, name="outbox_mail"),
     path("console/api-keys", key_pages.key_list, name="console_api_keys"),
     path("console/api-keys/<uuid:key_id>/rotate", key_pages.rotate_key, name="console_rotate_key"),
     path("console/api-keys/<uuid:key_id>/revoke", key_pages.revoke_key, name="console_revoke_key"),

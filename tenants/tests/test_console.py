@@ -8,11 +8,12 @@ from uuid import UUID
 import pytest
 from django.test import Client
 from django.urls import reverse
+from pytest_django import Settings
 
 from gateway import ids
 from gateway.clock import now
 from gateway.request_log.models import ApiRequest
-from tenants import api_keys, console_sessions, mail
+from tenants import api_keys, audit, console_sessions, mail
 from tenants.models import ApiKey, OutboundMail, Tenant, User
 from tests.fixtures import Api, assert_error
 
@@ -281,3 +282,45 @@ def test_a_sandbox_tenant_is_always_in_the_test_environment(browser: Client, ten
     page = browser.get("/console").content.decode()
     assert 'name="environment"' not in page
     assert "Sandbox" in page
+
+
+def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(
+    browser: Client, tenant: Tenant, person: User, other_tenant: Tenant
+) -> None:
+    audit.record(
+        action="tenant.suspend", target_type="tenant", target_id=other_tenant.id, tenant_id=other_tenant.id
+    )
+    audit.record(
+        action="api_key.revoke", target_type="api_key", target_id="1", tenant_id=tenant.id, actor_user_id=0
+    )
+    sent = {"retention_days": "30", "billing_email": "bills@traders.example"}
+    assert browser.post("/console/settings", sent).status_code == 302
+    tenant.refresh_from_db()
+    assert (tenant.retention_days, tenant.billing_email) == (30, "bills@traders.example")
+    assert browser.post("/console/settings", {"retention_days": "31"}).status_code == 400
+    page = browser.get("/console/settings/audit").content.decode()
+    assert "retention_days: 90 → 30" in page
+    assert person.email in page
+    assert "Our team" in page
+    assert "tenant.suspend" not in page
+
+
+def test_a_suspended_business_changes_no_settings(browser: Client, tenant: Tenant) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    assert browser.post("/console/settings", {"retention_days": "30"}).status_code == 403
+
+
+def test_the_outbox_shows_mails_in_development_alone(tenant: Tenant, settings: Settings) -> None:
+    settings.EMAIL_MODE, settings.PRODUCTION = "log", False
+    mail.queue(to="asha@traders.example", subject="Confirm <it>", text="https://x.example/confirm/1")
+    row = OutboundMail.objects.get()
+    stranger = Client()
+    assert "Confirm &lt;it&gt;" in stranger.get("/outbox").content.decode()
+    assert 'href="https://x.example/confirm/1"' in stranger.get(f"/outbox/{row.pk}").content.decode()
+    assert "default-src 'none'" in stranger.get(f"/outbox/{row.pk}?as=html")["Content-Security-Policy"]
+    assert "outbox" in stranger.get("/sign-up/sent").content.decode()
+    for mode, production in (("log", True), ("smtp", False)):
+        settings.EMAIL_MODE, settings.PRODUCTION = mode, production
+        assert stranger.get("/outbox").status_code == 404
+        assert stranger.get(f"/outbox/{row.pk}").status_code == 404
+        assert "outbox" not in stranger.get("/sign-up/sent").content.decode()
