@@ -1,4 +1,4 @@
-"""Server-sent events for the pages: who listens gets every change, and nobody listening costs nothing."""
+"""Server-sent events of the pages: every listener gets every change; without listeners nothing is built."""
 
 import asyncio
 import contextlib

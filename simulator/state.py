@@ -1,4 +1,4 @@
-"""Creating and finding what the fake upstream knows. The only writer of the records' indexes.
+"""State of the fake upstream: records are created and found here. The only writer of the records' indexes.
 
 Everything that must survive a restart calls `changed()`, which lets the snapshot be written a moment later.
 """

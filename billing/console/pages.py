@@ -21,7 +21,8 @@ from billing.payments import mandates, payment_links
 from billing.payments.provider import ProviderRefused, ProviderUnreachable
 from billing.pricing import plan
 from gateway import ids
-from gateway.api.errors import InvalidRequest
+from gateway.api import in_flight
+from gateway.api.errors import InvalidRequest, TooManyInFlight
 from gateway.clock import now
 from tenants.console.frame import Visit, console_page, require_active
 
@@ -54,14 +55,15 @@ def set_up_autopay(request: HttpRequest, visit: Visit) -> HttpResponse:
     if not form.is_valid():
         return _billing(request, visit, form, status=400)
     try:
-        mandate = mandates.ask_for(
-            tenant_id=visit.tenant.id,
-            method=form.cleaned_data["method"],
-            max_amount_paise=form.max_amount_paise,
-            return_url=settings.APP_URL + reverse("console_billing"),
-            at=now(),
-        )
-    except (InvalidRequest, ProviderRefused, ProviderUnreachable) as error:
+        with in_flight.upstream.held(visit.tenant.id):
+            mandate = mandates.ask_for(
+                tenant_id=visit.tenant.id,
+                method=form.cleaned_data["method"],
+                max_amount_paise=form.max_amount_paise,
+                return_url=settings.APP_URL + reverse("console_billing"),
+                at=now(),
+            )
+    except (InvalidRequest, TooManyInFlight, ProviderRefused, ProviderUnreachable) as error:
         messages.error(request, error.text)
         return redirect("console_billing")
     return HttpResponseRedirect(mandate.authorization_url or reverse("console_billing"), status=303)
@@ -124,10 +126,11 @@ def pay(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse:
     _require_billing()
     found = _invoice(visit, invoice_id)
     try:
-        attempt = payment_links.pay_now(
-            invoice=found, at=now(), return_url=settings.APP_URL + reverse("console_billing")
-        )
-    except (payment_links.InvoiceNotPayable, ProviderRefused, ProviderUnreachable) as error:
+        with in_flight.upstream.held(visit.tenant.id):
+            attempt = payment_links.pay_now(
+                invoice=found, at=now(), return_url=settings.APP_URL + reverse("console_billing")
+            )
+    except (payment_links.InvoiceNotPayable, TooManyInFlight, ProviderRefused, ProviderUnreachable) as error:
         messages.error(request, error.text)
         return redirect("console_billing")
     return HttpResponseRedirect(attempt.payment_url or reverse("console_billing"), status=303)

@@ -1,8 +1,7 @@
 """Authentication for REST framework: who calls, and what that caller may use (specification 5).
 
-`tenants.authentication` says which credentials stand behind a bearer token; here are the answer's shape and the
-permissions that views name. The order of refusals: 401, 403 of the kind of caller, 400 and 404 of the chosen
-tenant, 403 of the tenant's status.
+`tenants.authentication` finds the caller of a bearer token; here are its shape and the permissions that views name. The
+order of refusals: 401, 403 of the kind of caller, 400 and 404 of the chosen tenant, 403 of the tenant's status.
 """
 
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ Environment = Literal["live", "test"]
 
 @dataclass(frozen=True, slots=True)
 class TenantFacts:
-    """What the hot path knows of a tenant without a look into the database."""
+    """Facts of a tenant that the hot path needs, without a query."""
 
     id: UUID
     status: str
@@ -54,12 +53,12 @@ class Caller:
 
     @property
     def rate_key(self) -> str:
-        """Whose token bucket a call is taken from: the tenant's, else the app's or the person's."""
+        """The owner of the token bucket that a call is taken from: the tenant's, else the app's or the person's."""
         return str(self.tenant.id if self.tenant else self.app_id or f"user:{self.user_id}")
 
     @property
     def effective_environment(self) -> Environment:
-        """Where calls go: a sandbox tenant lives wholly on the simulator, whatever its keys."""
+        """Where calls go: a sandbox tenant is wholly on the simulator, whatever its keys."""
         return "test" if self.tenant is not None and self.tenant.sandbox else self.environment
 
 
@@ -128,7 +127,7 @@ class BearerTokens(BaseAuthentication):
         return "Bearer"
 
     def refusal(self, token: str) -> Unauthorized:
-        """Why no caller is behind a token."""
+        """The reason why a token has no caller."""
         return Unauthorized()
 
     def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
@@ -175,7 +174,8 @@ def check_tenant_caller(caller: Caller, chosen: str | None, *, open_to_any_statu
 
 
 class TenantCaller(BasePermission):
-    """A caller that acts on one tenant in good standing. A view with `open_to_any_status` skips the standing."""
+    """A caller that acts on one tenant in good standing. A view with `open_to_any_status` skips the check of the
+    status."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         check_tenant_caller(

@@ -46,7 +46,7 @@ def bound(request: HttpRequest, view: Callable[..., Any]) -> None:
     chunked: _Chunked | None = request.META.get(CHUNKED)
     if chunked is not None:
         chunked.limit = limit
-        # Some readers look whether there is a body at all.
+        # Some readers check whether there is a body at all.
         request.META["CONTENT_LENGTH"] = str(limit)
         request._stream = chunked  # type: ignore[assignment]
         return
@@ -81,7 +81,7 @@ LARGE_BODIES_BYTES = 128 * 1024 * 1024
 
 
 class BodyMemory:
-    """The memory that large bodies share, from any thread: a stranger's megabytes must not end the process."""
+    """The memory that large bodies share, from any thread: a stranger's megabytes must not exhaust the process."""
 
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
@@ -102,7 +102,7 @@ class BodyMemory:
     @contextmanager
     def held_for(self, request: HttpRequest) -> Iterator[None]:
         """Hold what the body of a request may take, for the time of the block. Raises ServiceUnavailable."""
-        # `bound` has seen to it that this is a number within the view's limit.
+        # `bound` has checked that this is a number within the view's limit.
         size = max(0, int(request.META.get("CONTENT_LENGTH") or 0) - SMALL_BODY_BYTES)
         self.take(size)
         try:

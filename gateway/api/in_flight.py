@@ -1,8 +1,8 @@
 """Bulkheads: how many calls that wait for the upstream or a receiver one tenant and one number may hold in a process.
 
 The upstream or a customer's endpoint may take seconds to answer. What waits for it holds a thread or memory, so it is
-bounded per number, per tenant and in all; a call beyond a bound is refused at once with `too_many_in_flight`, and
-everybody else is served.
+bounded per number, per tenant and in all; a call beyond a bound is refused at once with `too_many_in_flight`, and all
+other callers are served.
 """
 
 import threading
@@ -25,7 +25,7 @@ class Bulkhead:
     """Counts the waiting calls of a process, from any thread.
 
     While fewer than `crowded` wait, a tenant may hold `per_tenant`; beyond that only `FEW`, up to `in_all`. So a lone
-    tenant uses what nobody else wants, and a few that hang leave room for all others.
+    tenant uses the room that is free, and a few tenants whose calls hang leave room for all others.
     """
 
     FEW = 2

@@ -112,7 +112,7 @@ def object_of(request: Request) -> dict[str, Any]:
 
 
 class AlwaysJSON(DefaultContentNegotiation):
-    """The one renderer serves whatever `Accept` says: a client's odd header is no reason to refuse."""
+    """The one renderer serves whatever `Accept` says: a client's odd header is not refused."""
 
     def select_renderer(
         self, request: Request, renderers: Any, format_suffix: str | None = None

@@ -92,7 +92,7 @@ def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> Http
 
 
 def service_headers(request_id: str, *, own_ms: float, meta_ms: float) -> dict[str, str]:
-    """The headers of every answer (specification 1 and 9): who waited for what, the request's id, the version."""
+    """The headers of every answer (specification 1 and 9): times, request id, version."""
     return {
         "Server-Timing": f"wb;dur={own_ms:.1f}, meta;dur={meta_ms:.1f}",
         "X-Service-Processing-Ms": str(round(own_ms)),

@@ -125,7 +125,7 @@ class ServiceSchema(AutoSchema):
         return parameters
 
     def _map_serializer_field(self, field: Any, direction: Any, bypass_extensions: bool = False) -> Any:
-        """A file is its bytes: the service takes no address in its place."""
+        """A file is sent as its bytes: the service takes no URL instead."""
         if isinstance(field, FileField):
             return {"type": "string", "format": "binary"}
         return super()._map_serializer_field(field, direction, bypass_extensions)  # type: ignore[no-untyped-call]
@@ -238,7 +238,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
 
 
 def shared_parts(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Postprocessing: error answers and headers stand in the components once, and operations refer to them."""
+    """Postprocessing: error answers and headers are in the components once, and operations refer to them."""
     components = result["components"]
     components["headers"] = _HEADERS
     errors: dict[str, Any] = components.setdefault("responses", {})

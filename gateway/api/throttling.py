@@ -23,13 +23,13 @@ log = structlog.get_logger(__name__)
 MOST_OWED = 10
 """Calls that a process allows without asking Valkey, at most; each asking would cost a tenth of a send."""
 OWED_SECONDS = 0.05
-"""How old what Valkey said may be for that."""
+"""How old an answer of Valkey may be for that."""
 MOST_KNOWN = 10_000
 
 
 @dataclass(slots=True)
 class _Known:
-    """What Valkey said of a bucket, and what this process has allowed from it since."""
+    """Valkey's last answer about a bucket, and what this process has allowed from it since."""
 
     remaining: int
     reset_after: float
@@ -40,9 +40,8 @@ class _Known:
 class Allowance:
     """A process's view of the buckets, for any number of threads.
 
-    While more than half of a bucket is left, a few calls are allowed and owed to it; each time it is asked, what is
-    owed goes first. So nobody is refused who should not be, and all processes together allow at most what they may owe
-    too much.
+    While more than half of a bucket is left, a few calls are allowed without asking and booked at the next question. So
+    no caller is refused wrongly, and all processes together exceed the limit by at most their unbooked calls.
     """
 
     def __init__(self) -> None:
@@ -50,7 +49,7 @@ class Allowance:
         self._known: dict[str, _Known] = {}
 
     def recall(self, key: str, *, burst: int) -> BucketAnswer | None:
-        """What needs no question to Valkey: a call allowed and owed; None when the bucket must be asked."""
+        """A call allowed without asking Valkey, to be booked later; None when Valkey must be asked."""
         with self._lock:
             known = self._known.get(key)
             if known is None:

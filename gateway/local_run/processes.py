@@ -16,7 +16,7 @@ from pathlib import Path
 
 MAX_LOG_BYTES = 10 * 1024 * 1024
 LONG_ENOUGH_SECONDS = 10.0
-"""A child that lived this long was well: what comes next is not part of a crash loop."""
+"""A child that ran this long was healthy: its end is not part of a crash loop."""
 MAX_CRASHES = 5
 MAX_BACK_OFF_SECONDS = 10.0
 WEB_PROCESSES = 2
@@ -29,7 +29,7 @@ class StartError(Exception):
 
 
 def web_command(*, port: int, workers: int = WEB_PROCESSES) -> list[str]:
-    """The web processes, on a port of loopback: what runs is what is measured."""
+    """The web processes, on a port of loopback: benchmarks start the same command."""
     return [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""The body of a batch, read item by item: what one body makes of memory and time is bounded, whatever it holds.
+"""The body of a batch, read item by item: memory and time are bounded, whatever the body holds.
 
 A body of 32 MiB can hold eleven million empty objects: as Python objects they took 16 seconds and 1.3 GB. So msgspec
 passes over what nothing here asks for, and reading ends at the first item beyond the limit.

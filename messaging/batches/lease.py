@@ -67,7 +67,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class ItemResult:
-    """What became of an item. `retryable`: it was certainly not sent, and may succeed later."""
+    """Outcome of an item. `retryable`: it was certainly not sent, and may succeed later."""
 
     item: ClaimedItem
     accepted: bool
@@ -169,7 +169,7 @@ def claim_batches(limit: int) -> list[Held]:
             )
             return [Held(*row) for row in cursor.fetchall()]
     except IntegrityError:
-        return []  # another runner was quicker with a batch of the same number
+        return []  # another runner leased a batch of the same number first
 
 
 def renew(held: Held) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Batches as callers see them: create, find, cancel, retry (send rule 8).
 
 A batch is stored with its items in one transaction, each item as the bytes that the upstream will receive. The
-runner (`runner.py`) is woken after the commit; should that be lost, beat finds the batch within seconds.
+runner (`runner.py`) is woken after the commit; when that signal is lost, beat finds the batch within seconds.
 """
 
 from collections.abc import Iterable

@@ -62,7 +62,7 @@ def stop() -> None:
 
 
 def _leave(runner: "Runner") -> bool:
-    """Whether the runner may end: nobody has asked it to look again meanwhile."""
+    """Whether the runner may end: it has not been asked to look again."""
     global _current
     with _lock:
         if runner.asked:
