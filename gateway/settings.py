@@ -395,6 +395,7 @@ SPECTACULAR_SETTINGS = {
         "webhooks.events.contract.typed_events",
         "gateway.api.openapi.shared_parts",
         "gateway.api.openapi_names.good_names",
+        "gateway.api.openapi_examples.examples",
     ],
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,

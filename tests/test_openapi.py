@@ -187,3 +187,18 @@ def test_no_schema_has_the_name_of_a_constructor_and_no_enumeration_is_there_twi
     assert not [name for name in named if name.endswith(("Out", "In"))]
     constants = [value for schema in named.values() for value in schema.get("enum", [])]
     assert len(constants) == len(set(constants))
+
+
+def test_every_body_and_answer_has_an_example_of_its_schema() -> None:
+    document = generated()
+    for name, operation in operations().items():
+        answers = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
+        for part in [operation.get("requestBody", {}), *answers]:
+            body = part.get("content", {}).get("application/json")
+            if body is None:
+                continue
+            shown = [example["value"] for example in body.get("examples", {}).values()] or [body["example"]]
+            schema = {**body["schema"], "components": document["components"]}
+            judge = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+            problems = [str(error) for value in shown for error in judge.iter_errors(value)]
+            assert problems == [], name

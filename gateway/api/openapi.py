@@ -1,9 +1,9 @@
 """The OpenAPI document: what drf-spectacular cannot see in the views, added in one place.
 
 Every operation gets the bearer scheme, X-Service-Tenant for platform keys, the service's headers and the error
-answers of (specification 7); operations that call the upstream get its errors as well. Other hooks of the document:
-`openapi_names.py`, `gateway/upstream/contract/bodies.py`, `webhooks/events/contract.py`. Served at `/v1/openapi.json`,
-committed as `docs/openapi.json`, compared by a test.
+answers of (specification 7); operations that call the upstream get its errors as well. The other hooks of the document
+are `openapi_names.py`, `openapi_examples.py`, `gateway/upstream/contract/bodies.py` and `webhooks/events/contract.py`.
+Served at `/v1/openapi.json`, committed as `docs/openapi.json`, compared by a test.
 """
 
 from typing import Any, Literal

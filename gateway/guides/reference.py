@@ -1,6 +1,6 @@
 """The API reference as Markdown pages, made from the committed OpenAPI document: a page for each tag.
 
-Called by the MkDocs hooks. Examples are those of the document where it has one, otherwise made from the schema.
+Called by the MkDocs hooks. Examples are those of the document.
 """
 
 import json
@@ -31,7 +31,6 @@ STAFF_TAGS = frozenset({"Admin"})
 DEPTH = 2
 """How deep the members of an object are listed; deeper ones are left to the contract."""
 _BASE = "https://gateway.example"
-_SAMPLES = {"string": "string", "integer": 1, "number": 1.5, "boolean": True, "null": None}
 
 
 @cache
@@ -109,6 +108,8 @@ class _Reader:
     def _object(self, schema: Json) -> Json:
         """A schema with its references followed and its `allOf` parts joined."""
         schema = self._resolved(schema)
+        if "discriminator" in schema:
+            return self._union(schema)
         if "allOf" not in schema:
             return schema
         joined: Json = {"properties": {}, "required": []}
@@ -116,6 +117,17 @@ class _Reader:
             joined["properties"] |= part.get("properties", {})
             joined["required"] += part.get("required", [])
         return joined
+
+    def _union(self, schema: Json) -> Json:
+        """A union as one object: the members of all its kinds, required where every kind requires them."""
+        kinds = [self._object(part) for part in schema["oneOf"]]
+        members: Json = {}
+        for kind in kinds:
+            members |= kind["properties"]
+        mapping = schema["discriminator"]["mapping"]
+        members["type"] = {"enum": list(mapping), "description": "The member of this name holds the content."}
+        required = set.intersection(*(set(kind["required"]) for kind in kinds))
+        return {"properties": members, "required": sorted(required)}
 
     def _type(self, schema: Json) -> str:
         schema = self._resolved(schema)
@@ -137,58 +149,39 @@ class _Reader:
 
     def _samples(self, method: str, path: str, operation: Json, kind: str, schema: Json | None) -> list[str]:
         url = _BASE + path
-        body = None if schema is None else self._example(operation, schema)
         upload = kind == "multipart/form-data"
-        text = None if body is None or upload else json.dumps(body, indent=2, ensure_ascii=False)
+        text = None
+        if schema is not None and not upload:
+            text = json.dumps(self._example(operation), indent=2, ensure_ascii=False)
         return [
             *_tab("curl", "sh", _curl(method, url, text, upload=upload)),
             *_tab("Python", "python", _python(method, url, text, upload=upload)),
             *_tab("TypeScript", "ts", _typescript(method, url, text, upload=upload)),
         ]
 
-    def _example(self, operation: Json, schema: Json) -> Any:
+    def _example(self, operation: Json) -> Any:
         content = next(iter(operation["requestBody"]["content"].values()))
         for example in content.get("examples", {}).values():
-            return self._resolved(example).get("value")
-        return content["example"] if "example" in content else self._made(schema, 0)
-
-    def _made(self, schema: Json, depth: int) -> Any:
-        """An example from the schema alone: its required members, or all when none is required."""
-        schema = self._object(schema)
-        for known in ("example", "default", "const"):
-            if known in schema:
-                return schema[known]
-        if schema.get("examples"):
-            return schema["examples"][0]
-        if "enum" in schema:
-            return schema["enum"][0]
-        for union in ("oneOf", "anyOf"):
-            if union in schema:
-                return self._made(schema[union][0], depth)
-        kind = schema.get("type", "object")
-        kind = kind[0] if isinstance(kind, list) else kind
-        if kind == "array":
-            return [self._made(schema.get("items", {}), depth + 1)]
-        if kind == "object":
-            members = schema.get("properties", {})
-            wanted = schema.get("required") or list(members)
-            return {n: self._made(members[n], depth + 1) for n in wanted if n in members} if depth < 4 else {}
-        formats = {"uuid": "01998f6e-0000-7000-8000-000000000000", "date-time": "2026-11-01T00:00:00.000Z"}
-        formats |= {"uri": "https://example.com/hook", "email": "owner@example.com"}
-        return formats.get(schema.get("format", ""), _SAMPLES.get(kind))
+            return example["value"]
+        return content["example"]
 
     def _answers(self, operation: Json) -> list[str]:
         lines = ["| answer | meaning |", "|---|---|"]
         members: list[str] = []
+        shown: list[str] = []
         for status, answer in sorted(operation["responses"].items()):
             full = self._resolved(answer)
-            schema = full.get("content", {}).get("application/json", {}).get("schema")
+            body = full.get("content", {}).get("application/json", {})
+            schema = body.get("schema")
+            if status.startswith("2") and "example" in body and not shown:
+                example = json.dumps(body["example"], indent=2, ensure_ascii=False)
+                shown = [f"An answer ({status}):", "", "```json", example, "```", ""]
             if status.startswith("2") and schema is not None and not members:
                 members = self._members(schema)
             lines.append(f"| {status} | {_cell(full.get('description') or 'Done.')} |")
         if members:
             lines = ["| member of the answer | type | meaning |", "|---|---|---|", *members, "", *lines]
-        return [*lines, ""]
+        return [*lines, "", *shown]
 
 
 def _slug(tag: str) -> str:

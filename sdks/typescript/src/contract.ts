@@ -6680,6 +6680,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "waba_id": "100200300400500",
+                     *       "phone_number_ids": [
+                     *         "200300400500600"
+                     *       ],
+                     *       "released": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["ReleasedAccount"];
                 };
             };
@@ -6725,6 +6734,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "name": "Asha Traders",
+                     *           "environment": "live",
+                     *           "prefix": "wb_live_AbCdEfGh",
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "last_used_at": "2026-11-01T07:06:41.120Z",
+                     *           "expires_at": null,
+                     *           "revoked_at": null,
+                     *           "tenant_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "app_id": "019a3e5c-6f00-7a11-8c22-0123456789ab"
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["AnyApiKey"][];
                         next_cursor: string | null;
@@ -6762,6 +6790,12 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "revoked_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["RevokedKey"];
                 };
             };
@@ -6801,6 +6835,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "name": "Asha Traders",
+                     *           "tenants": 1
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["AppWithTenants"][];
                         next_cursor: string | null;
@@ -6826,6 +6872,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "Asha Traders"
+                 *     }
+                 */
                 "application/json": components["schemas"]["AppRequest"];
             };
         };
@@ -6840,6 +6891,12 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "name": "Asha Traders"
+                     *     }
+                     */
                     "application/json": components["schemas"]["App"];
                 };
             };
@@ -6881,6 +6938,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "name": "Asha Traders",
+                     *           "environment": "live",
+                     *           "prefix": "wb_live_AbCdEfGh",
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "last_used_at": "2026-11-01T07:06:41.120Z",
+                     *           "expires_at": null,
+                     *           "revoked_at": null
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["ApiKey"][];
                         next_cursor: string | null;
@@ -6908,6 +6982,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "Asha Traders"
+                 *     }
+                 */
                 "application/json": components["schemas"]["ApiKeyRequest"];
             };
         };
@@ -6922,6 +7001,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "app_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "prefix": "wb_live_AbCdEfGh",
+                     *       "key": "wb_live_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789abcd"
+                     *     }
+                     */
                     "application/json": components["schemas"]["AppKey"];
                 };
             };
@@ -6960,6 +7047,12 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "revoked_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["RevokedKey"];
                 };
             };
@@ -6998,6 +7091,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "name": "Asha Traders",
+                     *       "environment": "live",
+                     *       "prefix": "wb_live_AbCdEfGh",
+                     *       "key": "wb_live_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789abcd",
+                     *       "replaces": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "old_key_expires_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["RotatedKey"];
                 };
             };
@@ -7039,6 +7143,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": 1,
+                     *           "tenant_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "actor_user_id": 1,
+                     *           "action": "text",
+                     *           "target_type": "text",
+                     *           "target_id": "text",
+                     *           "details": {},
+                     *           "created_at": "2026-11-01T07:06:41.120Z"
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["AuditEntry"][];
                         next_cursor: string | null;
@@ -7074,6 +7195,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "billing_enabled": true,
+                     *       "tenants": [
+                     *         {
+                     *           "tenant_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "name": "Asha Traders",
+                     *           "billing_status": "text",
+                     *           "past_due_since": "2026-11-01T07:06:41.120Z",
+                     *           "last_snapshot": {
+                     *             "period": "text",
+                     *             "active_numbers": 1,
+                     *             "total_paise": 1
+                     *           },
+                     *           "open_invoices": 1
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["AdminBilling"];
                 };
             };
@@ -7106,6 +7246,35 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "kv_reconcile": {
+                     *         "last_run_at": "2026-11-01T07:06:41.120Z",
+                     *         "keys_rewritten": 1
+                     *       },
+                     *       "partitions_through": {
+                     *         "api_requests": "2026-11-01T07:06:41.120Z",
+                     *         "events": "2026-11-01T07:06:41.120Z",
+                     *         "event_payloads": "2026-11-01T07:06:41.120Z",
+                     *         "webhook_deliveries": "2026-11-01T07:06:41.120Z",
+                     *         "messages": "2026-11-01T07:06:41.120Z"
+                     *       },
+                     *       "retries_due": 1,
+                     *       "oldest_due_retry_at": "2026-11-01T07:06:41.120Z",
+                     *       "dead_24h": 1,
+                     *       "endpoints_circuit_open": 1,
+                     *       "endpoints_secret_unreadable": 1,
+                     *       "tokens": {
+                     *         "expiring": 1,
+                     *         "invalid": 1
+                     *       },
+                     *       "billing": {
+                     *         "provider_refuses_since": "2026-11-01T07:06:41.120Z",
+                     *         "notices_waiting": 1,
+                     *         "payments_unknown": 1
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["HealthReport"];
                 };
             };
@@ -7140,6 +7309,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "to": "owner@shop.example",
+                     *       "subject": "text",
+                     *       "links": [
+                     *         "https://shop.example/"
+                     *       ],
+                     *       "sent_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["LastMail"];
                 };
             };
@@ -7179,6 +7358,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "tenant_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "tenant_name": "text",
+                     *           "phone_number_id": "200300400500600",
+                     *           "display_phone_number": "919800000001",
+                     *           "connection_state": "pending",
+                     *           "quality_rating": "GREEN",
+                     *           "messaging_limit_tier": "TIER_2K",
+                     *           "last_event_at": "2026-11-01T07:06:41.120Z"
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["AdminNumber"][];
                     };
@@ -7224,6 +7419,41 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "name": "Asha Traders",
+                     *           "external_ref": "text",
+                     *           "status": "pending_approval",
+                     *           "sandbox": true,
+                     *           "retention_days": 30,
+                     *           "billing_status": "trialing",
+                     *           "trial_ends_at": "2026-11-01T07:06:41.120Z",
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "checklist": {
+                     *             "number_connected": true,
+                     *             "api_key_created": true,
+                     *             "webhook_verified": true,
+                     *             "test_message_sent": true
+                     *           },
+                     *           "billing_email": "accounts@shop.example",
+                     *           "created_via": "text",
+                     *           "contact_email": "owner@shop.example",
+                     *           "website": "text",
+                     *           "tax_id": "text",
+                     *           "tax_id_type": "text",
+                     *           "email_domain": "text",
+                     *           "flags": {},
+                     *           "approved_at": "2026-11-01T07:06:41.120Z",
+                     *           "rejected_reason": "text",
+                     *           "suspended_reason": "text"
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["AdminTenant"][];
                         next_cursor: string | null;
@@ -7261,6 +7491,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "status": "pending_approval",
+                     *       "approved_at": "2026-11-01T07:06:41.120Z",
+                     *       "billing_status": "trialing",
+                     *       "trial_ends_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Approved"];
                 };
             };
@@ -7298,6 +7537,12 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "status": "pending_approval"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Reinstated"];
                 };
             };
@@ -7325,6 +7570,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "reason": "text"
+                 *     }
+                 */
                 "application/json": components["schemas"]["RejectRequest"];
             };
         };
@@ -7339,6 +7589,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "status": "pending_approval",
+                     *       "rejected_reason": "text"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Rejected"];
                 };
             };
@@ -7366,6 +7623,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "reason": "abuse"
+                 *     }
+                 */
                 "application/json": components["schemas"]["SuspendRequest"];
             };
         };
@@ -7380,6 +7642,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "status": "pending_approval",
+                     *       "suspended_reason": "text"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Suspended"];
                 };
             };
@@ -7422,6 +7691,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "name": "Asha Traders",
+                     *           "environment": "live",
+                     *           "prefix": "wb_live_AbCdEfGh",
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "last_used_at": "2026-11-01T07:06:41.120Z",
+                     *           "expires_at": null,
+                     *           "revoked_at": null
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["ApiKey"][];
                         next_cursor: string | null;
@@ -7450,6 +7736,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "Asha Traders"
+                 *     }
+                 */
                 "application/json": components["schemas"]["ApiKeyRequest"];
             };
         };
@@ -7464,6 +7755,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "name": "Asha Traders",
+                     *       "environment": "live",
+                     *       "prefix": "wb_live_AbCdEfGh",
+                     *       "key": "wb_live_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789abcd",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_used_at": "2026-11-01T07:06:41.120Z",
+                     *       "expires_at": null,
+                     *       "revoked_at": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["CreatedApiKey"];
                 };
             };
@@ -7504,6 +7808,12 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "revoked_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["RevokedKey"];
                 };
             };
@@ -7544,6 +7854,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "name": "Asha Traders",
+                     *       "environment": "live",
+                     *       "prefix": "wb_live_AbCdEfGh",
+                     *       "key": "wb_live_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789abcd",
+                     *       "replaces": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "old_key_expires_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["RotatedKey"];
                 };
             };
@@ -7582,6 +7903,79 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "billing_status": "text",
+                     *       "trial_ends_at": "2026-11-01T07:06:41.120Z",
+                     *       "past_due_since": "2026-11-01T07:06:41.120Z",
+                     *       "restricted": true,
+                     *       "plan": {
+                     *         "code": "482913",
+                     *         "currency": "INR",
+                     *         "first_number_paise": 1,
+                     *         "additional_number_paise": 1,
+                     *         "gst_percent": 1,
+                     *         "tax_inclusive": true
+                     *       },
+                     *       "active_numbers": 1,
+                     *       "numbers": [
+                     *         {
+                     *           "phone_number_id": "200300400500600",
+                     *           "display_phone_number": "919800000001",
+                     *           "active_since": "2026-11-01T07:06:41.120Z"
+                     *         }
+                     *       ],
+                     *       "next_charge": {
+                     *         "period": "text",
+                     *         "invoice_on": "2026-11-01",
+                     *         "numbers": 1,
+                     *         "lines": [
+                     *           {
+                     *             "description": "text",
+                     *             "quantity": 1,
+                     *             "unit_paise": 1,
+                     *             "amount_paise": 1
+                     *           }
+                     *         ],
+                     *         "taxes": [
+                     *           {
+                     *             "type": "text",
+                     *             "percent": 1.5,
+                     *             "amount_paise": 1
+                     *           }
+                     *         ],
+                     *         "subtotal_paise": 1,
+                     *         "tax_paise": 1,
+                     *         "total_paise": 1,
+                     *         "estimate": true
+                     *       },
+                     *       "mandate": {
+                     *         "id": "text",
+                     *         "status": "text",
+                     *         "method": "upi",
+                     *         "instrument": "text",
+                     *         "max_amount_paise": 1,
+                     *         "expires_at": null
+                     *       },
+                     *       "amount_due_paise": 1,
+                     *       "open_invoices": 1,
+                     *       "billing_profile": {
+                     *         "legal_name": "text",
+                     *         "tax_id_type": "text",
+                     *         "tax_id": "text",
+                     *         "state_code": "text",
+                     *         "address": "text",
+                     *         "city": "text",
+                     *         "pin": "482913",
+                     *         "phone": "+919812345678",
+                     *         "country": "IN",
+                     *         "complete": true,
+                     *         "missing": [
+                     *           "text"
+                     *         ]
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["Billing"];
                 };
             };
@@ -7660,6 +8054,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "text",
+                     *           "number": "text",
+                     *           "period": "text",
+                     *           "status": "text",
+                     *           "issued_at": "2026-11-01T07:06:41.120Z",
+                     *           "due_at": "2026-11-01T07:06:41.120Z",
+                     *           "paid_at": "2026-11-01T07:06:41.120Z",
+                     *           "currency": "INR",
+                     *           "active_numbers": 1,
+                     *           "total_paise": 1,
+                     *           "amount_due_paise": 1
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["InvoiceSummary"][];
                         next_cursor: string | null;
@@ -7702,6 +8116,99 @@ export interface operations {
                 };
                 content: {
                     "text/html": string;
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "number": "text",
+                     *       "period": "text",
+                     *       "status": "text",
+                     *       "issued_at": "2026-11-01T07:06:41.120Z",
+                     *       "due_at": "2026-11-01T07:06:41.120Z",
+                     *       "paid_at": "2026-11-01T07:06:41.120Z",
+                     *       "currency": "INR",
+                     *       "active_numbers": 1,
+                     *       "total_paise": 1,
+                     *       "amount_due_paise": 1,
+                     *       "seller": {
+                     *         "name": "Asha Traders",
+                     *         "gstin": "text",
+                     *         "address": "text",
+                     *         "state_code": "text"
+                     *       },
+                     *       "buyer": {
+                     *         "name": "Asha Traders",
+                     *         "gstin": "text",
+                     *         "pan": "text",
+                     *         "address": "text",
+                     *         "state_code": "text",
+                     *         "state": "text",
+                     *         "country": "IN"
+                     *       },
+                     *       "place_of_supply": "text",
+                     *       "supply_type": "text",
+                     *       "endorsement": "text",
+                     *       "replaces": "text",
+                     *       "reverse_charge": false,
+                     *       "numbers": [
+                     *         {
+                     *           "phone_number_id": "200300400500600",
+                     *           "display_phone_number": "919800000001",
+                     *           "connected_seconds": 1,
+                     *           "intervals": [
+                     *             {
+                     *               "from": "2026-11-01T07:06:41.120Z",
+                     *               "to": "2026-11-01T07:06:41.120Z"
+                     *             }
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "lines": [
+                     *         {
+                     *           "description": "text",
+                     *           "sac": "text",
+                     *           "quantity": 1,
+                     *           "unit_paise": 1,
+                     *           "amount_paise": 1
+                     *         }
+                     *       ],
+                     *       "subtotal_paise": 1,
+                     *       "taxes": [
+                     *         {
+                     *           "type": "text",
+                     *           "percent": 1.5,
+                     *           "amount_paise": 1
+                     *         }
+                     *       ],
+                     *       "round_off_paise": 1,
+                     *       "total_in_words": "text",
+                     *       "amount_paid_paise": 1,
+                     *       "credited_paise": 1,
+                     *       "credit_notes": [
+                     *         {
+                     *           "id": "text",
+                     *           "number": "text",
+                     *           "issued_at": "2026-11-01T07:06:41.120Z",
+                     *           "total_paise": 1,
+                     *           "reason": "text"
+                     *         }
+                     *       ],
+                     *       "attempts": [
+                     *         {
+                     *           "id": "text",
+                     *           "kind": "text",
+                     *           "status": "text",
+                     *           "scheduled_for": "2026-11-01T07:06:41.120Z",
+                     *           "completed_at": "2026-11-01T07:06:41.120Z",
+                     *           "error": {
+                     *             "code": "482913",
+                     *             "reason": "text",
+                     *             "message": "text"
+                     *           }
+                     *         }
+                     *       ],
+                     *       "irn": "text"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Invoice"];
                     "application/pdf": string;
                 };
@@ -7731,6 +8238,11 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "return_url": "https://shop.example/connected"
+                 *     }
+                 */
                 "application/json": components["schemas"]["ReturnUrlRequest"];
             };
         };
@@ -7745,6 +8257,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "text",
+                     *       "attempt": {
+                     *         "id": "text",
+                     *         "kind": "text",
+                     *         "status": "text"
+                     *       },
+                     *       "payment_url": "text",
+                     *       "expires_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Payment"];
                 };
             };
@@ -7774,6 +8299,13 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "return_url": "https://shop.example/connected",
+                 *       "method": "upi",
+                 *       "max_amount_paise": 1500000
+                 *     }
+                 */
                 "application/json": components["schemas"]["MandateRequest"];
             };
         };
@@ -7788,6 +8320,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "text",
+                     *       "method": "upi",
+                     *       "max_amount_paise": 1,
+                     *       "authorization_url": "text",
+                     *       "authorization_expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "replaces": "text"
+                     *     }
+                     */
                     "application/json": components["schemas"]["CreatedMandate"];
                 };
             };
@@ -7817,6 +8360,18 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "legal_name": "text",
+                 *       "address": "text",
+                 *       "city": "text",
+                 *       "pin": "482913",
+                 *       "state_code": "01",
+                 *       "tax_id": "text",
+                 *       "phone": "+919812345678",
+                 *       "country": "IN"
+                 *     }
+                 */
                 "application/json": components["schemas"]["ProfileRequest"];
             };
         };
@@ -7831,6 +8386,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "legal_name": "text",
+                     *       "tax_id_type": "text",
+                     *       "tax_id": "text",
+                     *       "state_code": "text",
+                     *       "address": "text",
+                     *       "city": "text",
+                     *       "pin": "482913",
+                     *       "phone": "+919812345678",
+                     *       "country": "IN",
+                     *       "complete": true,
+                     *       "missing": [
+                     *         "text"
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["Profile"];
                 };
             };
@@ -7860,6 +8432,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "return_url": "https://shop.example/connected"
+                 *     }
+                 */
                 "application/json": components["schemas"]["ConnectSessionRequest"];
             };
         };
@@ -7874,6 +8451,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "url": "https://shop.example/hook",
+                     *       "expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "status": "text"
+                     *     }
+                     */
                     "application/json": components["schemas"]["CreatedConnectSession"];
                 };
             };
@@ -7914,6 +8499,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "url": "https://shop.example/hook",
+                     *       "expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "status": "text",
+                     *       "return_url": "https://shop.example/connected",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "completed_at": "2026-11-01T07:06:41.120Z",
+                     *       "waba_id": "100200300400500",
+                     *       "phone_number_ids": [
+                     *         "200300400500600"
+                     *       ],
+                     *       "error": {}
+                     *     }
+                     */
                     "application/json": components["schemas"]["ConnectSession"];
                 };
             };
@@ -7936,6 +8537,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "email": "owner@shop.example",
+                 *       "password": "text"
+                 *     }
+                 */
                 "application/json": components["schemas"]["ConsoleSessionRequest"];
             };
         };
@@ -7950,6 +8557,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "user": {
+                     *         "id": 1,
+                     *         "email": "owner@shop.example",
+                     *         "is_staff": true
+                     *       },
+                     *       "tenant_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "token": "text"
+                     *     }
+                     */
                     "application/json": components["schemas"]["CreatedConsoleSession"];
                 };
             };
@@ -7987,6 +8606,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "user": {
+                     *         "id": 1,
+                     *         "email": "owner@shop.example",
+                     *         "is_staff": true
+                     *       },
+                     *       "tenant_id": "019a3e5c-6f00-7a11-8c22-0123456789ab"
+                     *     }
+                     */
                     "application/json": components["schemas"]["ConsoleSession"];
                 };
             };
@@ -8074,6 +8704,38 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "text",
+                     *           "type": "message.inbound",
+                     *           "api_version": "2026-10-16",
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "tenant_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "waba_id": "100200300400500",
+                     *           "phone_number_id": "200300400500600",
+                     *           "display_phone_number": "919800000001",
+                     *           "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
+                     *           "wa_id": "919812345678",
+                     *           "user_id": "IN.77889900112233445566",
+                     *           "dedupe_key": "msg:wamid.HBgMOTE5ODEyMzQ1Njc4FQIAEhgg01",
+                     *           "raw_path": "text",
+                     *           "direction": "inbound",
+                     *           "status": "text",
+                     *           "error_code": 1,
+                     *           "payload_available": true,
+                     *           "deliveries": {
+                     *             "pending": 1,
+                     *             "delivered": 1,
+                     *             "failed": 1,
+                     *             "dead": 1
+                     *           }
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["EventList"];
                 };
             };
@@ -8111,6 +8773,182 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "event": {
+                     *         "id": "text",
+                     *         "type": "message.inbound",
+                     *         "api_version": "2026-10-16",
+                     *         "created_at": "2026-11-01T07:06:41.120Z",
+                     *         "tenant_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *         "waba_id": "100200300400500",
+                     *         "phone_number_id": "200300400500600",
+                     *         "display_phone_number": "919800000001",
+                     *         "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
+                     *         "wa_id": "919812345678",
+                     *         "user_id": "IN.77889900112233445566",
+                     *         "dedupe_key": "msg:wamid.HBgMOTE5ODEyMzQ1Njc4FQIAEhgg01",
+                     *         "data": {
+                     *           "messaging_product": "text",
+                     *           "metadata": {
+                     *             "display_phone_number": "919800000001",
+                     *             "phone_number_id": "200300400500600"
+                     *           },
+                     *           "contacts": [
+                     *             {
+                     *               "profile": {
+                     *                 "name": "Asha Traders",
+                     *                 "username": "text"
+                     *               },
+                     *               "wa_id": "919812345678",
+                     *               "user_id": "IN.77889900112233445566",
+                     *               "parent_user_id": "text"
+                     *             }
+                     *           ],
+                     *           "message": {
+                     *             "from": "text",
+                     *             "from_user_id": "text",
+                     *             "id": "text",
+                     *             "timestamp": "text",
+                     *             "type": "text",
+                     *             "text": {
+                     *               "body": "text"
+                     *             },
+                     *             "image": {
+                     *               "id": "text",
+                     *               "mime_type": "text",
+                     *               "sha256": "text",
+                     *               "caption": "text",
+                     *               "filename": "text",
+                     *               "voice": true,
+                     *               "animated": true
+                     *             },
+                     *             "video": {
+                     *               "id": "text",
+                     *               "mime_type": "text",
+                     *               "sha256": "text",
+                     *               "caption": "text",
+                     *               "filename": "text",
+                     *               "voice": true,
+                     *               "animated": true
+                     *             },
+                     *             "audio": {
+                     *               "id": "text",
+                     *               "mime_type": "text",
+                     *               "sha256": "text",
+                     *               "caption": "text",
+                     *               "filename": "text",
+                     *               "voice": true,
+                     *               "animated": true
+                     *             },
+                     *             "document": {
+                     *               "id": "text",
+                     *               "mime_type": "text",
+                     *               "sha256": "text",
+                     *               "caption": "text",
+                     *               "filename": "text",
+                     *               "voice": true,
+                     *               "animated": true
+                     *             },
+                     *             "sticker": {
+                     *               "id": "text",
+                     *               "mime_type": "text",
+                     *               "sha256": "text",
+                     *               "caption": "text",
+                     *               "filename": "text",
+                     *               "voice": true,
+                     *               "animated": true
+                     *             },
+                     *             "location": {
+                     *               "latitude": 1.5,
+                     *               "longitude": 1.5,
+                     *               "name": "Asha Traders",
+                     *               "address": "text",
+                     *               "url": "https://shop.example/hook"
+                     *             },
+                     *             "contacts": [
+                     *               {}
+                     *             ],
+                     *             "interactive": {
+                     *               "type": "button_reply",
+                     *               "button_reply": {
+                     *                 "id": "text",
+                     *                 "title": "text",
+                     *                 "description": "text"
+                     *               },
+                     *               "list_reply": {
+                     *                 "id": "text",
+                     *                 "title": "text",
+                     *                 "description": "text"
+                     *               },
+                     *               "nfm_reply": {}
+                     *             },
+                     *             "button": {
+                     *               "payload": "text",
+                     *               "text": "text"
+                     *             },
+                     *             "order": {
+                     *               "catalog_id": "text",
+                     *               "text": "text",
+                     *               "product_items": [
+                     *                 {}
+                     *               ]
+                     *             },
+                     *             "reaction": {
+                     *               "message_id": "text",
+                     *               "emoji": "text"
+                     *             },
+                     *             "system": {},
+                     *             "errors": [
+                     *               {
+                     *                 "code": 1,
+                     *                 "title": "text",
+                     *                 "message": "text",
+                     *                 "error_data": {
+                     *                   "details": "text"
+                     *                 },
+                     *                 "href": "text"
+                     *               }
+                     *             ],
+                     *             "context": {
+                     *               "from": "text",
+                     *               "id": "text",
+                     *               "forwarded": true,
+                     *               "frequently_forwarded": true
+                     *             },
+                     *             "referral": {
+                     *               "source_url": "text",
+                     *               "source_id": "text",
+                     *               "source_type": "text",
+                     *               "headline": "text",
+                     *               "body": "text",
+                     *               "media_type": "text",
+                     *               "ctwa_clid": "text"
+                     *             }
+                     *           }
+                     *         },
+                     *         "raw": {},
+                     *         "raw_path": "text"
+                     *       },
+                     *       "payload_available": true,
+                     *       "deliveries": [
+                     *         {
+                     *           "id": "text",
+                     *           "event_id": "evt_01M6AYX330E008000000000001",
+                     *           "event_type": "text",
+                     *           "endpoint_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "status": "pending",
+                     *           "attempts": 1,
+                     *           "last_http_status": 200,
+                     *           "last_error": null,
+                     *           "last_response_ms": 1,
+                     *           "next_attempt_at": "2026-11-01T07:06:41.120Z",
+                     *           "is_replay": true,
+                     *           "replay_of": null
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["EventWithDeliveries"];
                 };
             };
@@ -8140,6 +8978,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "ok": true,
+                     *       "sha": "4bdf5f2",
+                     *       "db": "ok"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Health"];
                 };
             };
@@ -8176,6 +9021,12 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "ok": true,
+                     *       "sha": "4bdf5f2"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Live"];
                 };
             };
@@ -8200,6 +9051,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "ok": true,
+                     *       "sha": "4bdf5f2",
+                     *       "db": "ok",
+                     *       "migrations": "ok",
+                     *       "partitions": "ok"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Ready"];
                 };
             };
@@ -8247,6 +9107,35 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "day": "2026-11-01",
+                     *       "hour": 1,
+                     *       "events": {
+                     *         "accepted": 1,
+                     *         "with_endpoint": 1,
+                     *         "without_endpoint": 1
+                     *       },
+                     *       "endpoints": [
+                     *         {
+                     *           "endpoint_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "accepted": 1,
+                     *           "delivered": 1,
+                     *           "waiting": 1,
+                     *           "dead": 1,
+                     *           "expired": 1,
+                     *           "balanced": true
+                     *         }
+                     *       ],
+                     *       "sends": {
+                     *         "accepted": 1,
+                     *         "failed": 1,
+                     *         "outcome_unknown": 1,
+                     *         "doubled": 1
+                     *       },
+                     *       "balanced": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["Ledger"];
                 };
             };
@@ -8287,6 +9176,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "510000000000001"
+                     *     }
+                     */
                     "application/json": components["schemas"]["UploadedMedia"];
                 };
             };
@@ -8337,6 +9231,15 @@ export interface operations {
                 };
                 content: {
                     "application/octet-stream": string;
+                    /**
+                     * @example {
+                     *       "messaging_product": "whatsapp",
+                     *       "mime_type": "image/jpeg",
+                     *       "sha256": "8b1a9953c4611296a827abf8c47804d7e1f1e6f2b2b5e3d6c1f0a9b8c7d6e5f4",
+                     *       "file_size": 303833,
+                     *       "id": "510000000000001"
+                     *     }
+                     */
                     "application/json": components["schemas"]["MediaDescription"];
                 };
             };
@@ -8381,6 +9284,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "success": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["UpstreamSuccess"];
                 };
             };
@@ -8440,6 +9348,45 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "text",
+                     *           "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
+                     *           "direction": "inbound",
+                     *           "status": "accepted",
+                     *           "error_code": 1,
+                     *           "waba_id": "100200300400500",
+                     *           "phone_number_id": "200300400500600",
+                     *           "wa_id": "919812345678",
+                     *           "user_id": "IN.77889900112233445566",
+                     *           "type": "text",
+                     *           "template": {
+                     *             "name": "Asha Traders",
+                     *             "language": "en_US"
+                     *           },
+                     *           "batch_id": "bat_01M6AYX330E008000000000001",
+                     *           "idx": 1,
+                     *           "event_id": "evt_01M6AYX330E008000000000001",
+                     *           "pricing": {
+                     *             "category": "text",
+                     *             "type": "text",
+                     *             "billable": true
+                     *           },
+                     *           "service_ms": 1,
+                     *           "upstream_ms": 1,
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "accepted_at": "2026-11-01T07:06:41.120Z",
+                     *           "sent_at": "2026-11-01T07:06:41.120Z",
+                     *           "delivered_at": "2026-11-01T07:06:41.120Z",
+                     *           "read_at": "2026-11-01T07:06:41.120Z",
+                     *           "failed_at": "2026-11-01T07:06:41.120Z"
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["MessageList"];
                 };
             };
@@ -8484,6 +9431,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "messaging_product": "whatsapp",
+                     *       "contacts": [
+                     *         {
+                     *           "input": "+919812345678",
+                     *           "wa_id": "919812345678"
+                     *         }
+                     *       ],
+                     *       "messages": [
+                     *         {
+                     *           "id": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA=="
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["SentMessage"];
                 };
             };
@@ -8527,6 +9490,90 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
+                     *       "direction": "inbound",
+                     *       "status": "accepted",
+                     *       "error_code": 1,
+                     *       "waba_id": "100200300400500",
+                     *       "phone_number_id": "200300400500600",
+                     *       "wa_id": "919812345678",
+                     *       "user_id": "IN.77889900112233445566",
+                     *       "type": "text",
+                     *       "template": {
+                     *         "name": "Asha Traders",
+                     *         "language": "en_US"
+                     *       },
+                     *       "batch_id": "bat_01M6AYX330E008000000000001",
+                     *       "idx": 1,
+                     *       "event_id": "evt_01M6AYX330E008000000000001",
+                     *       "pricing": {
+                     *         "category": "text",
+                     *         "type": "text",
+                     *         "billable": true
+                     *       },
+                     *       "service_ms": 1,
+                     *       "upstream_ms": 1,
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "accepted_at": "2026-11-01T07:06:41.120Z",
+                     *       "sent_at": "2026-11-01T07:06:41.120Z",
+                     *       "delivered_at": "2026-11-01T07:06:41.120Z",
+                     *       "read_at": "2026-11-01T07:06:41.120Z",
+                     *       "failed_at": "2026-11-01T07:06:41.120Z",
+                     *       "from": "text",
+                     *       "to": "text",
+                     *       "error": {
+                     *         "code": 1,
+                     *         "title": "text",
+                     *         "message": "text",
+                     *         "details": "text"
+                     *       },
+                     *       "payload_available": true,
+                     *       "request": {},
+                     *       "response": {},
+                     *       "message": {},
+                     *       "statuses": [
+                     *         {
+                     *           "status": "text",
+                     *           "at": "2026-11-01T07:06:41.120Z",
+                     *           "wa_id": "919812345678",
+                     *           "user_id": "IN.77889900112233445566",
+                     *           "error": {
+                     *             "code": 1,
+                     *             "title": "text",
+                     *             "message": "text",
+                     *             "details": "text"
+                     *           },
+                     *           "event_id": "evt_01M6AYX330E008000000000001"
+                     *         }
+                     *       ],
+                     *       "events": [
+                     *         {
+                     *           "id": "text",
+                     *           "type": "message.inbound",
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "deliveries": [
+                     *             {
+                     *               "id": "text",
+                     *               "event_id": "evt_01M6AYX330E008000000000001",
+                     *               "event_type": "text",
+                     *               "endpoint_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *               "status": "pending",
+                     *               "attempts": 1,
+                     *               "last_http_status": 200,
+                     *               "last_error": null,
+                     *               "last_response_ms": 1,
+                     *               "next_attempt_at": "2026-11-01T07:06:41.120Z",
+                     *               "is_replay": true,
+                     *               "replay_of": null
+                     *             }
+                     *           ]
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["OneMessage"];
                 };
             };
@@ -8572,6 +9619,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "text",
+                     *           "status": "queued",
+                     *           "total": 1,
+                     *           "accepted": 1,
+                     *           "failed": 1,
+                     *           "rate_per_sec": 1,
+                     *           "client_ref": "november-news",
+                     *           "waiting_for": "number_not_connected",
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "started_at": "2026-11-01T07:06:41.120Z",
+                     *           "completed_at": "2026-11-01T07:06:41.120Z"
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["BatchList"];
                 };
             };
@@ -8600,6 +9667,24 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "from": "200300400500600",
+                 *       "client_ref": "november-news",
+                 *       "messages": [
+                 *         {
+                 *           "to": "+919812345678",
+                 *           "type": "template",
+                 *           "template": {
+                 *             "name": "order_shipped",
+                 *             "language": {
+                 *               "code": "en_US"
+                 *             }
+                 *           }
+                 *         }
+                 *       ]
+                 *     }
+                 */
                 "application/json": components["schemas"]["MessageBatch"];
             };
         };
@@ -8614,6 +9699,21 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "queued",
+                     *       "total": 1,
+                     *       "accepted": 1,
+                     *       "failed": 1,
+                     *       "rate_per_sec": 1,
+                     *       "client_ref": "november-news",
+                     *       "waiting_for": "number_not_connected",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "started_at": "2026-11-01T07:06:41.120Z",
+                     *       "completed_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Batch"];
                 };
             };
@@ -8627,6 +9727,21 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "queued",
+                     *       "total": 1,
+                     *       "accepted": 1,
+                     *       "failed": 1,
+                     *       "rate_per_sec": 1,
+                     *       "client_ref": "november-news",
+                     *       "waiting_for": "number_not_connected",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "started_at": "2026-11-01T07:06:41.120Z",
+                     *       "completed_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Batch"];
                 };
             };
@@ -8670,6 +9785,21 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "queued",
+                     *       "total": 1,
+                     *       "accepted": 1,
+                     *       "failed": 1,
+                     *       "rate_per_sec": 1,
+                     *       "client_ref": "november-news",
+                     *       "waiting_for": "number_not_connected",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "started_at": "2026-11-01T07:06:41.120Z",
+                     *       "completed_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Batch"];
                 };
             };
@@ -8710,6 +9840,21 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "queued",
+                     *       "total": 1,
+                     *       "accepted": 1,
+                     *       "failed": 1,
+                     *       "rate_per_sec": 1,
+                     *       "client_ref": "november-news",
+                     *       "waiting_for": "number_not_connected",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "started_at": "2026-11-01T07:06:41.120Z",
+                     *       "completed_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Batch"];
                 };
             };
@@ -8758,6 +9903,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "idx": 1,
+                     *           "status": "pending",
+                     *           "http_status": 200,
+                     *           "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
+                     *           "response": {},
+                     *           "event_id": "evt_01M6AYX330E008000000000001",
+                     *           "sent_at": "2026-11-01T07:06:41.120Z"
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["BatchItemList"];
                 };
             };
@@ -8798,6 +9959,21 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "queued",
+                     *       "total": 1,
+                     *       "accepted": 1,
+                     *       "failed": 1,
+                     *       "rate_per_sec": 1,
+                     *       "client_ref": "november-news",
+                     *       "waiting_for": "number_not_connected",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "started_at": "2026-11-01T07:06:41.120Z",
+                     *       "completed_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Batch"];
                 };
             };
@@ -8843,6 +10019,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "success": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["UpstreamSuccess"];
                 };
             };
@@ -8884,6 +10065,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "phone_number_id": "200300400500600",
+                     *           "display_phone_number": "919800000001",
+                     *           "verified_name": "Asha Traders",
+                     *           "waba_id": "100200300400500",
+                     *           "connection_state": "pending",
+                     *           "connection_detail": null,
+                     *           "quality_rating": "GREEN",
+                     *           "messaging_limit_tier": "TIER_2K",
+                     *           "throughput_level": "STANDARD",
+                     *           "name_status": "APPROVED",
+                     *           "registered_at": "2026-11-01T07:06:41.120Z",
+                     *           "last_event_at": "2026-11-01T07:06:41.120Z"
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["PhoneNumber"][];
                     };
@@ -8929,6 +10130,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "display_phone_number": "919800000001",
+                     *       "verified_name": "Asha Traders",
+                     *       "waba_id": "100200300400500",
+                     *       "connection_state": "pending",
+                     *       "connection_detail": null,
+                     *       "quality_rating": "GREEN",
+                     *       "messaging_limit_tier": "TIER_2K",
+                     *       "throughput_level": "STANDARD",
+                     *       "name_status": "APPROVED",
+                     *       "registered_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_event_at": "2026-11-01T07:06:41.120Z",
+                     *       "meta_snapshot": {}
+                     *     }
+                     */
                     "application/json": components["schemas"]["RefreshedPhoneNumber"];
                 };
             };
@@ -8969,6 +10187,12 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "released": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["ReleasedNumber"];
                 };
             };
@@ -9013,6 +10237,21 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "about": "Shoes and more",
+                     *           "email": "shop@shop.example",
+                     *           "websites": [
+                     *             "https://shop.example/"
+                     *           ],
+                     *           "vertical": "RETAIL",
+                     *           "messaging_product": "whatsapp"
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["BusinessProfiles"];
                 };
             };
@@ -9043,6 +10282,15 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "messaging_product": "whatsapp",
+                 *       "about": "Shoes and more",
+                 *       "websites": [
+                 *         "https://shop.example/"
+                 *       ]
+                 *     }
+                 */
                 "application/json": components["schemas"]["BusinessProfile"];
             };
         };
@@ -9058,6 +10306,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "success": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["UpstreamSuccess"];
                 };
             };
@@ -9102,6 +10355,28 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "wa_id": "919812345678",
+                     *       "user_id": "IN.77889900112233445566",
+                     *       "username": "text",
+                     *       "last_inbound_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_inbound_id": "text",
+                     *       "window_open": true,
+                     *       "window_open_until": "2026-11-01T07:06:41.120Z",
+                     *       "last_outbound_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_template": {
+                     *         "id": "text",
+                     *         "name": "Asha Traders",
+                     *         "language": "en_US",
+                     *         "status": "accepted",
+                     *         "created_at": "2026-11-01T07:06:41.120Z"
+                     *       },
+                     *       "opted_out": true,
+                     *       "opted_out_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Customer"];
                 };
             };
@@ -9143,6 +10418,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "success": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["UpstreamSuccess"];
                 };
             };
@@ -9186,6 +10466,29 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "connection_state": "text",
+                     *       "connection_detail": null,
+                     *       "can_send_message": "text",
+                     *       "entities": [
+                     *         {
+                     *           "entity_type": "text",
+                     *           "id": "text",
+                     *           "can_send_message": "text",
+                     *           "reasons": [
+                     *             {
+                     *               "code": 1,
+                     *               "description": "text",
+                     *               "what_to_do": "text"
+                     *             }
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "checked_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["NumberHealth"];
                 };
             };
@@ -9216,6 +10519,11 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "pin": "482913"
+                 *     }
+                 */
                 "application/json": components["schemas"]["RegisterRequest"];
             };
         };
@@ -9231,6 +10539,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "success": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["UpstreamSuccess"];
                 };
             };
@@ -9264,6 +10577,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "code_method": "SMS",
+                 *       "language": "en_US"
+                 *     }
+                 */
                 "application/json": components["schemas"]["RequestCodeRequest"];
             };
         };
@@ -9279,6 +10598,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "success": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["UpstreamSuccess"];
                 };
             };
@@ -9322,6 +10646,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "connection_state": "pending",
+                     *       "connection_detail": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["Connection"];
                 };
             };
@@ -9355,6 +10686,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "pin": "482913"
+                 *     }
+                 */
                 "application/json": components["schemas"]["TwoStepRequest"];
             };
         };
@@ -9370,6 +10706,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "success": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["UpstreamSuccess"];
                 };
             };
@@ -9403,6 +10744,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "code": "482913"
+                 *     }
+                 */
                 "application/json": components["schemas"]["VerifyCodeRequest"];
             };
         };
@@ -9418,6 +10764,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "success": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["UpstreamSuccess"];
                 };
             };
@@ -9449,6 +10800,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "waba_id": "100200300400500"
+                 *     }
+                 */
                 "application/json": components["schemas"]["ConnectRequest"];
             };
         };
@@ -9463,6 +10819,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "waba_id": "100200300400500",
+                     *       "numbers": [
+                     *         {
+                     *           "phone_number_id": "200300400500600",
+                     *           "display_phone_number": "919800000001",
+                     *           "connection_state": "pending",
+                     *           "connection_detail": null
+                     *         }
+                     *       ],
+                     *       "held_elsewhere": [
+                     *         "text"
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["ConnectedAccount"];
                 };
             };
@@ -9494,6 +10866,13 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "code": "482913",
+                 *       "phone_number_id": "200300400500600",
+                 *       "waba_id": "100200300400500"
+                 *     }
+                 */
                 "application/json": components["schemas"]["EmbeddedSignupRequest"];
             };
         };
@@ -9508,6 +10887,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "display_phone_number": "919800000001",
+                     *       "verified_name": "Asha Traders",
+                     *       "waba_id": "100200300400500",
+                     *       "connection_state": "pending",
+                     *       "connection_detail": null,
+                     *       "quality_rating": "GREEN",
+                     *       "messaging_limit_tier": "TIER_2K",
+                     *       "throughput_level": "STANDARD",
+                     *       "name_status": "APPROVED",
+                     *       "registered_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_event_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["PhoneNumber"];
                 };
             };
@@ -9539,6 +10934,13 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "cc": "91",
+                 *       "phone_number": "9800000001",
+                 *       "waba_id": "100200300400500"
+                 *     }
+                 */
                 "application/json": components["schemas"]["MigrateRequest"];
             };
         };
@@ -9554,6 +10956,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "200300400500600"
+                     *     }
+                     */
                     "application/json": components["schemas"]["NumberAtUpstream"];
                 };
             };
@@ -9596,6 +11003,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "name": "Asha Traders",
+                     *           "environment": "live",
+                     *           "prefix": "wb_live_AbCdEfGh",
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "last_used_at": "2026-11-01T07:06:41.120Z",
+                     *           "expires_at": null,
+                     *           "revoked_at": null
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["ApiKey"][];
                         next_cursor: string | null;
@@ -9633,6 +11057,12 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "revoked_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["RevokedKey"];
                 };
             };
@@ -9670,6 +11100,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "name": "Asha Traders",
+                     *       "environment": "live",
+                     *       "prefix": "wb_live_AbCdEfGh",
+                     *       "key": "wb_live_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789abcd",
+                     *       "replaces": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "old_key_expires_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["RotatedKey"];
                 };
             };
@@ -9726,6 +11167,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "text",
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "method": "text",
+                     *           "route": "text",
+                     *           "status": 1,
+                     *           "error_code": "text",
+                     *           "key_prefix": "text",
+                     *           "environment": "text",
+                     *           "service_ms": 1.5,
+                     *           "upstream_ms": 1.5
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["RequestList"];
                 };
             };
@@ -9763,6 +11223,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "method": "text",
+                     *       "route": "text",
+                     *       "status": 1,
+                     *       "error_code": "text",
+                     *       "key_prefix": "text",
+                     *       "environment": "text",
+                     *       "service_ms": 1.5,
+                     *       "upstream_ms": 1.5
+                     *     }
+                     */
                     "application/json": components["schemas"]["Request"];
                 };
             };
@@ -9814,6 +11288,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "text",
+                     *           "name": "Asha Traders",
+                     *           "language": "en_US",
+                     *           "status": "text",
+                     *           "category": "text",
+                     *           "components": [
+                     *             {}
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["Template"][];
                         next_cursor: string | null;
@@ -9850,6 +11341,19 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "order_shipped",
+                 *       "language": "en_US",
+                 *       "category": "UTILITY",
+                 *       "components": [
+                 *         {
+                 *           "type": "BODY",
+                 *           "text": "Your order is on its way."
+                 *         }
+                 *       ]
+                 *     }
+                 */
                 "application/json": components["schemas"]["MessageTemplate"];
             };
         };
@@ -9865,6 +11369,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "410000000000001",
+                     *       "status": "PENDING",
+                     *       "category": "UTILITY"
+                     *     }
+                     */
                     "application/json": components["schemas"]["SubmittedTemplate"];
                 };
             };
@@ -9909,6 +11420,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "name": "Asha Traders",
+                     *       "language": "en_US",
+                     *       "status": "text",
+                     *       "category": "text",
+                     *       "components": [
+                     *         {}
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["Template"];
                 };
             };
@@ -9939,6 +11462,16 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "components": [
+                 *         {
+                 *           "type": "BODY",
+                 *           "text": "Your order is on its way."
+                 *         }
+                 *       ]
+                 *     }
+                 */
                 "application/json": components["schemas"]["TemplateEdit"];
             };
         };
@@ -9954,6 +11487,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "success": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["UpstreamSuccess"];
                 };
             };
@@ -10001,6 +11539,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "success": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["UpstreamSuccess"];
                 };
             };
@@ -10058,6 +11601,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "7147013345418927",
+                     *           "name": "low_balance_warning_1",
+                     *           "language": "en_US",
+                     *           "category": "UTILITY",
+                     *           "topic": "PAYMENTS",
+                     *           "body": "Your account balance is low."
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["TemplateLibrary"];
                 };
             };
@@ -10106,6 +11663,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "h": "4::aW1hZ2UvanBlZw==:ARZexample"
+                     *     }
+                     */
                     "application/json": components["schemas"]["SampleHandle"];
                 };
             };
@@ -10152,6 +11714,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "synced": 1,
+                     *       "added": 1,
+                     *       "updated": 1,
+                     *       "removed": 1,
+                     *       "failed": [
+                     *         "text"
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["Sync"];
                 };
             };
@@ -10193,6 +11766,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "name": "Asha Traders",
+                     *       "external_ref": "text",
+                     *       "status": "pending_approval",
+                     *       "sandbox": true,
+                     *       "retention_days": 30,
+                     *       "billing_status": "trialing",
+                     *       "trial_ends_at": "2026-11-01T07:06:41.120Z",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "checklist": {
+                     *         "number_connected": true,
+                     *         "api_key_created": true,
+                     *         "webhook_verified": true,
+                     *         "test_message_sent": true
+                     *       },
+                     *       "billing_email": "accounts@shop.example"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
@@ -10218,6 +11811,13 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "Asha Traders",
+                 *       "billing_email": "accounts@shop.example",
+                 *       "retention_days": 30
+                 *     }
+                 */
                 "application/json": components["schemas"]["TenantChangeRequest"];
             };
         };
@@ -10232,6 +11832,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "name": "Asha Traders",
+                     *       "external_ref": "text",
+                     *       "status": "pending_approval",
+                     *       "sandbox": true,
+                     *       "retention_days": 30,
+                     *       "billing_status": "trialing",
+                     *       "trial_ends_at": "2026-11-01T07:06:41.120Z",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "checklist": {
+                     *         "number_connected": true,
+                     *         "api_key_created": true,
+                     *         "webhook_verified": true,
+                     *         "test_message_sent": true
+                     *       },
+                     *       "billing_email": "accounts@shop.example"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
@@ -10272,6 +11892,31 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "name": "Asha Traders",
+                     *           "external_ref": "text",
+                     *           "status": "pending_approval",
+                     *           "sandbox": true,
+                     *           "retention_days": 30,
+                     *           "billing_status": "trialing",
+                     *           "trial_ends_at": "2026-11-01T07:06:41.120Z",
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "checklist": {
+                     *             "number_connected": true,
+                     *             "api_key_created": true,
+                     *             "webhook_verified": true,
+                     *             "test_message_sent": true
+                     *           },
+                     *           "billing_email": "accounts@shop.example"
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["Tenant"][];
                         next_cursor: string | null;
@@ -10297,6 +11942,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "Asha Traders"
+                 *     }
+                 */
                 "application/json": components["schemas"]["TenantCreateRequest"];
             };
         };
@@ -10311,6 +11961,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "name": "Asha Traders",
+                     *       "external_ref": "text",
+                     *       "status": "pending_approval",
+                     *       "sandbox": true,
+                     *       "retention_days": 30,
+                     *       "billing_status": "trialing",
+                     *       "trial_ends_at": "2026-11-01T07:06:41.120Z",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "checklist": {
+                     *         "number_connected": true,
+                     *         "api_key_created": true,
+                     *         "webhook_verified": true,
+                     *         "test_message_sent": true
+                     *       },
+                     *       "billing_email": "accounts@shop.example"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
@@ -10348,6 +12018,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "name": "Asha Traders",
+                     *       "external_ref": "text",
+                     *       "status": "pending_approval",
+                     *       "sandbox": true,
+                     *       "retention_days": 30,
+                     *       "billing_status": "trialing",
+                     *       "trial_ends_at": "2026-11-01T07:06:41.120Z",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "checklist": {
+                     *         "number_connected": true,
+                     *         "api_key_created": true,
+                     *         "webhook_verified": true,
+                     *         "test_message_sent": true
+                     *       },
+                     *       "billing_email": "accounts@shop.example"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
@@ -10388,6 +12078,24 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "tenant_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "name": "Asha Traders",
+                     *           "external_ref": "text",
+                     *           "sent": 1,
+                     *           "received": 1,
+                     *           "statuses": 1,
+                     *           "events": 1,
+                     *           "deliveries": 1,
+                     *           "delivered": 1
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["UsageList"];
                 };
             };
@@ -10438,6 +12146,27 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "text",
+                     *           "event_id": "evt_01M6AYX330E008000000000001",
+                     *           "event_type": "text",
+                     *           "endpoint_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "status": "pending",
+                     *           "attempts": 1,
+                     *           "last_http_status": 200,
+                     *           "last_error": null,
+                     *           "last_response_ms": 1,
+                     *           "next_attempt_at": "2026-11-01T07:06:41.120Z",
+                     *           "is_replay": true,
+                     *           "replay_of": null
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["Delivery"][];
                         next_cursor: string | null;
@@ -10478,6 +12207,33 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "event_id": "evt_01M6AYX330E008000000000001",
+                     *       "event_type": "text",
+                     *       "endpoint_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "status": "pending",
+                     *       "attempts": 1,
+                     *       "last_http_status": 200,
+                     *       "last_error": null,
+                     *       "last_response_ms": 1,
+                     *       "next_attempt_at": "2026-11-01T07:06:41.120Z",
+                     *       "attempt_log": [
+                     *         {
+                     *           "at": "2026-11-01T07:06:41.120Z",
+                     *           "http_status": 200,
+                     *           "ms": 1,
+                     *           "error": null,
+                     *           "response_excerpt": "text",
+                     *           "response_headers": {},
+                     *           "response_body": "text"
+                     *         }
+                     *       ],
+                     *       "is_replay": true,
+                     *       "replay_of": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["DeliveryWithLog"];
                 };
             };
@@ -10515,6 +12271,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "pending",
+                     *       "attempts": 1,
+                     *       "last_http_status": 200,
+                     *       "last_response_ms": 1,
+                     *       "is_replay": true,
+                     *       "replay_of": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["Replayed"];
                 };
             };
@@ -10559,6 +12326,42 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "environment": "live",
+                     *           "url": "https://shop.example/hook",
+                     *           "format": "envelope",
+                     *           "description": "text",
+                     *           "event_types": [
+                     *             "text"
+                     *           ],
+                     *           "waba_ids": [
+                     *             "100200300400500"
+                     *           ],
+                     *           "phone_number_ids": [
+                     *             "200300400500600"
+                     *           ],
+                     *           "statuses": [
+                     *             "text"
+                     *           ],
+                     *           "uid": "text",
+                     *           "metadata": {},
+                     *           "headers": {},
+                     *           "timeout_seconds": 1,
+                     *           "status": "pending",
+                     *           "verified_at": "2026-11-01T07:06:41.120Z",
+                     *           "secret_prefix": "whsec_MfKQ",
+                     *           "previous_secret_expires_at": "2026-11-01T07:06:41.120Z",
+                     *           "last_success_at": "2026-11-01T07:06:41.120Z",
+                     *           "consecutive_failures": 1
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": {
                         data: components["schemas"]["Endpoint"][];
                         next_cursor: string | null;
@@ -10587,6 +12390,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "url": "https://shop.example/hook"
+                 *     }
+                 */
                 "application/json": components["schemas"]["EndpointRequest"];
             };
         };
@@ -10601,6 +12409,38 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "environment": "live",
+                     *       "url": "https://shop.example/hook",
+                     *       "format": "envelope",
+                     *       "description": "text",
+                     *       "event_types": [
+                     *         "text"
+                     *       ],
+                     *       "waba_ids": [
+                     *         "100200300400500"
+                     *       ],
+                     *       "phone_number_ids": [
+                     *         "200300400500600"
+                     *       ],
+                     *       "statuses": [
+                     *         "text"
+                     *       ],
+                     *       "uid": "text",
+                     *       "metadata": {},
+                     *       "headers": {},
+                     *       "timeout_seconds": 1,
+                     *       "status": "pending",
+                     *       "verified_at": "2026-11-01T07:06:41.120Z",
+                     *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+                     *       "secret_prefix": "whsec_MfKQ",
+                     *       "previous_secret_expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_success_at": "2026-11-01T07:06:41.120Z",
+                     *       "consecutive_failures": 1
+                     *     }
+                     */
                     "application/json": components["schemas"]["CreatedEndpoint"];
                 };
             };
@@ -10641,6 +12481,56 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "environment": "live",
+                     *       "url": "https://shop.example/hook",
+                     *       "format": "envelope",
+                     *       "description": "text",
+                     *       "event_types": [
+                     *         "text"
+                     *       ],
+                     *       "waba_ids": [
+                     *         "100200300400500"
+                     *       ],
+                     *       "phone_number_ids": [
+                     *         "200300400500600"
+                     *       ],
+                     *       "statuses": [
+                     *         "text"
+                     *       ],
+                     *       "uid": "text",
+                     *       "metadata": {},
+                     *       "headers": {},
+                     *       "timeout_seconds": 1,
+                     *       "status": "pending",
+                     *       "verified_at": "2026-11-01T07:06:41.120Z",
+                     *       "secret_prefix": "whsec_MfKQ",
+                     *       "previous_secret_expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_success_at": "2026-11-01T07:06:41.120Z",
+                     *       "consecutive_failures": 1,
+                     *       "health": {
+                     *         "state": "healthy",
+                     *         "since": "2026-11-01T07:06:41.120Z",
+                     *         "reason": {
+                     *           "error": null,
+                     *           "http_status": 200
+                     *         },
+                     *         "retry_at": "2026-11-01T07:06:41.120Z",
+                     *         "waiting": {
+                     *           "count": 1,
+                     *           "oldest": "2026-11-01T07:06:41.120Z"
+                     *         },
+                     *         "last_hour": {
+                     *           "attempted": 1,
+                     *           "success_share": 1.5,
+                     *           "p50_ms": 1,
+                     *           "p95_ms": 1
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["EndpointWithHealth"];
                 };
             };
@@ -10678,6 +12568,12 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "deleted": true
+                     *     }
+                     */
                     "application/json": components["schemas"]["Deleted"];
                 };
             };
@@ -10708,6 +12604,31 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "waba_ids": [
+                 *         "100200300400500"
+                 *       ],
+                 *       "phone_number_ids": [
+                 *         "200300400500600"
+                 *       ],
+                 *       "statuses": [
+                 *         "sent"
+                 *       ],
+                 *       "headers": {},
+                 *       "timeout_seconds": 1,
+                 *       "uid": "text",
+                 *       "metadata": {},
+                 *       "format": "envelope",
+                 *       "verify_token": "text",
+                 *       "url": "https://shop.example/hook",
+                 *       "description": "text",
+                 *       "event_types": [
+                 *         "*"
+                 *       ],
+                 *       "status": "active"
+                 *     }
+                 */
                 "application/json": components["schemas"]["EndpointChangeRequest"];
             };
         };
@@ -10722,6 +12643,37 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "environment": "live",
+                     *       "url": "https://shop.example/hook",
+                     *       "format": "envelope",
+                     *       "description": "text",
+                     *       "event_types": [
+                     *         "text"
+                     *       ],
+                     *       "waba_ids": [
+                     *         "100200300400500"
+                     *       ],
+                     *       "phone_number_ids": [
+                     *         "200300400500600"
+                     *       ],
+                     *       "statuses": [
+                     *         "text"
+                     *       ],
+                     *       "uid": "text",
+                     *       "metadata": {},
+                     *       "headers": {},
+                     *       "timeout_seconds": 1,
+                     *       "status": "pending",
+                     *       "verified_at": "2026-11-01T07:06:41.120Z",
+                     *       "secret_prefix": "whsec_MfKQ",
+                     *       "previous_secret_expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_success_at": "2026-11-01T07:06:41.120Z",
+                     *       "consecutive_failures": 1
+                     *     }
+                     */
                     "application/json": components["schemas"]["Endpoint"];
                 };
             };
@@ -10752,6 +12704,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "from": "2026-11-01T07:06:41.120Z",
+                 *       "to": "2026-11-01T07:06:41.120Z"
+                 *     }
+                 */
                 "application/json": components["schemas"]["ReplayRequest"];
             };
         };
@@ -10766,6 +12724,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "count": 1,
+                     *       "oldest": "2026-11-01T07:06:41.120Z",
+                     *       "expected_seconds": 1
+                     *     }
+                     */
                     "application/json": components["schemas"]["ReplayPreview"];
                 };
             };
@@ -10779,6 +12744,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "queued": 1
+                     *     }
+                     */
                     "application/json": components["schemas"]["Queued"];
                 };
             };
@@ -10819,6 +12789,56 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "environment": "live",
+                     *       "url": "https://shop.example/hook",
+                     *       "format": "envelope",
+                     *       "description": "text",
+                     *       "event_types": [
+                     *         "text"
+                     *       ],
+                     *       "waba_ids": [
+                     *         "100200300400500"
+                     *       ],
+                     *       "phone_number_ids": [
+                     *         "200300400500600"
+                     *       ],
+                     *       "statuses": [
+                     *         "text"
+                     *       ],
+                     *       "uid": "text",
+                     *       "metadata": {},
+                     *       "headers": {},
+                     *       "timeout_seconds": 1,
+                     *       "status": "pending",
+                     *       "verified_at": "2026-11-01T07:06:41.120Z",
+                     *       "secret_prefix": "whsec_MfKQ",
+                     *       "previous_secret_expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_success_at": "2026-11-01T07:06:41.120Z",
+                     *       "consecutive_failures": 1,
+                     *       "health": {
+                     *         "state": "healthy",
+                     *         "since": "2026-11-01T07:06:41.120Z",
+                     *         "reason": {
+                     *           "error": null,
+                     *           "http_status": 200
+                     *         },
+                     *         "retry_at": "2026-11-01T07:06:41.120Z",
+                     *         "waiting": {
+                     *           "count": 1,
+                     *           "oldest": "2026-11-01T07:06:41.120Z"
+                     *         },
+                     *         "last_hour": {
+                     *           "attempted": 1,
+                     *           "success_share": 1.5,
+                     *           "p50_ms": 1,
+                     *           "p95_ms": 1
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["EndpointWithHealth"];
                 };
             };
@@ -10849,6 +12869,11 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "overlap_hours": 24
+                 *     }
+                 */
                 "application/json": components["schemas"]["RotateSecretRequest"];
             };
         };
@@ -10863,6 +12888,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+                     *       "secret_prefix": "whsec_MfKQ",
+                     *       "previous_secret_expires_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["RotatedSecret"];
                 };
             };
@@ -10893,6 +12926,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "event_type": "message.inbound"
+                 *     }
+                 */
                 "application/json": components["schemas"]["ExampleRequest"];
             };
         };
@@ -10907,6 +12945,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "event": {},
+                     *       "delivered": true,
+                     *       "http_status": 200,
+                     *       "response_ms": 1,
+                     *       "error": null,
+                     *       "body_excerpt": "text"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Example"];
                 };
             };
@@ -10947,6 +12995,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "status": "pending",
+                     *       "verified_at": "2026-11-01T07:06:41.120Z",
+                     *       "response_ms": 1
+                     *     }
+                     */
                     "application/json": components["schemas"]["Verified"];
                 };
             };
