@@ -12,7 +12,7 @@ from simulator import inbox_views as inbox
 from simulator.config import Config
 from simulator.control import accounts as control_accounts
 from simulator.control import views as control
-from simulator.graph import accounts, media, messages, numbers, oauth, profile, templates, uploads
+from simulator.graph import accounts, flows, media, messages, numbers, oauth, profile, templates, uploads
 from simulator.graph.dispatch import Graph, Table
 from simulator.parts import SIMULATOR, Simulator
 from simulator.payments import app as payments
@@ -38,6 +38,7 @@ def make_app(config: Config) -> web.Application:
         media,
         templates,
         uploads,
+        flows,
     ):
         module.register(table)
     app.router.add_route("*", r"/{version:v\d+\.\d+}/{rest:.*}", Graph(sim, table).handle)

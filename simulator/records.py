@@ -82,6 +82,18 @@ class Template:
 
 
 @dataclass(slots=True)
+class Flow:
+    """A flow of an account; `json` is its only file."""
+
+    id: str
+    waba_id: str
+    name: str
+    categories: list[str]
+    status: str = "DRAFT"
+    json: bytes = b""
+
+
+@dataclass(slots=True)
 class Account:
     """A WhatsApp business account (WABA) with everything that hangs on it."""
 

@@ -19,6 +19,7 @@ from simulator.records import (
     MESSAGING,
     Account,
     Code,
+    Flow,
     Media,
     Message,
     Number,
@@ -68,6 +69,7 @@ class State:
         # Business-scoped user id → the digits of the customer it belongs to.
         self.user_ids: dict[str, str] = {}
         self.uploads: dict[str, Upload] = {}
+        self.flows: dict[str, Flow] = {}
         self.handles: dict[str, Upload] = {}
         self.template_creations: dict[str, list[float]] = {}
         self.deleted_templates: dict[tuple[str, str, str], float] = {}

@@ -58,6 +58,7 @@ _CONNECTION = {
     "account_restricted": _LOCKED,
 }
 """By `connection_detail` of a number that is not connected; every other detail reads as not registered."""
+_MISSING_WORDS = ("Required", "This field is required")
 _HEADERS = ("Retry-After", "Idempotent-Replayed")
 
 
@@ -106,7 +107,7 @@ def _graph_code(code: str, details: Mapping[str, Any], status: int) -> GraphCode
         if "from" in fields:
             return UNKNOWN_NODE
         problems = [str(problem) for each in fields.values() for problem in each]
-        return _MISSING if any(problem.startswith("Required") for problem in problems) else INVALID
+        return _MISSING if any(problem.startswith(_MISSING_WORDS) for problem in problems) else INVALID
     if code == "idempotency_conflict":
         return GraphCode(status, 100)
     return CODES.get(code, GraphCode(status, 1))

@@ -19,10 +19,13 @@ from gateway.api.bodies import limited_by
 from gateway.api.errors import ServiceError, error_response
 from gateway.api.throttling import TenantRateThrottle
 from messaging.cloud_api.errors import INVALID, UNKNOWN_PATH, in_graph_form, refusal
-from messaging.cloud_api.nodes import DebugTokenView, NodeView, SubscribedAppsView
+from messaging.cloud_api.nodes import KEY_IN_QUERY, DebugTokenView, NodeView, SubscribedAppsView
+from messaging.cloud_api.uploads import UploadSessionsView, UploadSessionView
 from messaging.views import MessagesView
 from tenants.authentication import BearerAuthentication
 
+UPLOAD = "upload"
+"""In the place of a node: a resumable upload, whose session follows."""
 _OPERATIONS = {
     "register": "register",
     "deregister": "deregister",
@@ -40,6 +43,7 @@ KNOWN_EDGES = frozenset(
         "messages",
         "phone_numbers",
         "subscribed_apps",
+        "uploads",
         "whatsapp_business_profile",
     }
 )
@@ -54,8 +58,22 @@ def graph(
     request: HttpRequest, node: str, edge: str | None = None, version: str | None = None
 ) -> HttpResponseBase:
     """A call at a path of the Graph API."""
+    return _answered(request, _template(edge, version), version, node, edge)
+
+
+@limited_by("MAX_MEDIA_REQUEST_BYTES")
+@csrf_exempt
+def graph_upload(request: HttpRequest, session: str, version: str | None = None) -> HttpResponseBase:
+    """A resumable upload that goes on: its bytes are streamed."""
+    template = ("/{version}" if version else "") + "/upload:{session}"
+    return _answered(request, template, version, UPLOAD, session)
+
+
+def _answered(
+    request: HttpRequest, template: str, version: str | None, node: str, edge: str | None
+) -> HttpResponseBase:
     _take_credential(request)
-    request.route_template = _template(edge, version)  # type: ignore[attr-defined]
+    request.route_template = template  # type: ignore[attr-defined]
     try:
         if node != "oauth":
             _admit(request)
@@ -92,8 +110,13 @@ def _take_credential(request: HttpRequest) -> None:
     query = request.GET.copy()
     in_query = query.pop("access_token", [])
     _set_query(request, query)
+    setattr(request, KEY_IN_QUERY, in_query[0] if in_query else None)
     key = request.headers.get("X-API-Key") or (in_query[0] if in_query else None)
-    if key and "HTTP_AUTHORIZATION" not in request.META:
+    scheme, _, credential = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+    if scheme == "OAuth":
+        # What the upstream asks for in resumable uploads, and takes everywhere.
+        key = credential
+    if key and ("HTTP_AUTHORIZATION" not in request.META or scheme == "OAuth"):
         request.META["HTTP_AUTHORIZATION"] = f"Bearer {key}"
         # `headers` is computed once.
         request.__dict__.pop("headers", None)
@@ -117,13 +140,18 @@ def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponse
             request,
             gateway_code="invalid_request",
         )
+    if node == UPLOAD:
+        return _called(UploadSessionView.as_view(), request, session=edge)
+    if edge == "uploads" and request.method == "POST":
+        _as_json(request)
+        return _called(UploadSessionsView.as_view(), request)
     if edge == "subscribed_apps":
         _as_json(request)
         return _called(SubscribedAppsView.as_view(), request, waba_id=node)
     if request.method == "POST":
         if is_upload:
             return _upload(request, node)
-        body = _as_json(request)
+        body = {} if edge == "assets" else _as_json(request)
         if edge == "messages":
             return _message(request, node, body)
         if edge == "marketing_messages":

@@ -1,11 +1,12 @@
 """Pass-through of Graph calls below a tenant's own ids: the token is exchanged, method, query and body stay.
 
-A node is the tenant's number, account or template, else a media; nobody else's id is ever asked for. The answer never
+A node is the tenant's number, account, template or flow, else a media; nobody else's is ever called. The answer never
 holds the account's token: pages are linked at the gateway's own address.
 """
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -14,10 +15,11 @@ from uuid import UUID
 import orjson
 from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase
+from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from gateway.api.authentication import TENANT_HEADER, caller_of, tenant_of
+from gateway.api.authentication import TENANT_HEADER, caller_of, scope_of, tenant_of
 from gateway.api.errors import Forbidden, InvalidRequest, NotFound
 from gateway.api.in_flight import waits_for_upstream
 from gateway.api.json import object_of
@@ -26,6 +28,8 @@ from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, platform
 from gateway.upstream.client import request as graph_request
 from gateway.upstream.errors import judge, passed_through, unreachable
 from gateway.upstream.media_address import media_url
+from messaging import uploads
+from messaging.cloud_api import flows
 from messaging.cloud_api.overrides import Callback, OverrideIn
 from messaging.media import transfer
 from messaging.message_templates import mirror
@@ -38,7 +42,13 @@ from tenants.authentication import caller_for
 SCOPES = ("whatsapp_business_management", "whatsapp_business_messaging")
 DENIED_EDGES = frozenset({"assigned_users", "marketing_messages", "messages", "media", "owned_pages"})
 """Who may use the account is the service's to say; what sends or uploads goes through `/v1` alone."""
-DENIED_QUERY = frozenset({"appsecret_proof", "appsecret_time", "batch", "ids", "include_headers", "method"})
+FLOW_EDGES = frozenset({None, "assets", "deprecate", "publish"})
+"""What is asked of a flow by its own id."""
+DENIED_QUERY = frozenset({"batch", "ids", "include_headers", "method"})
+KEY_IN_QUERY = "key_in_query"
+"""The attribute of a request that holds the key that came as `access_token`."""
+LEFT_OUT_QUERY = frozenset({"access_token", "appsecret_proof", "appsecret_time"})
+"""Proof of the caller's key, which the upstream does not know: the service adds its own."""
 _OUTSIDE = re.compile(r"\b(?!whatsapp_business_profile\b)\w*business\w*\s*[{.(]", re.IGNORECASE)
 """A field that would be expanded into another object than the node: the portfolio and what belongs to it."""
 
@@ -66,6 +76,8 @@ class GraphView(APIView):
 class NodeView(GraphView):
     """Everything below the tenant's own ids that `/v1` has no operation for."""
 
+    parser_classes = [*GraphView.parser_classes, MultiPartParser]
+
     def get(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
         return self._call(request, node=node, edge=edge)
 
@@ -77,22 +89,38 @@ class NodeView(GraphView):
 
     @waits_for_upstream
     def _call(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
-        found = _own(tenant_of(request).id, caller_of(request).effective_environment, node)
+        scope = scope_of(request)
+        found = _own(scope["tenant_id"], scope["environment"], node)
         if found is None:
-            return _media(request, node, edge)
+            # A plain reading is of a media nearly always; what changes something must know what it changes.
+            if request.method == "GET" and edge is None and "fields" not in request.query_params:
+                with suppress(NotFound):
+                    described = _media(request, node, edge)
+                    if described.status_code != 400:
+                        return described
+            owner = flows.owner_of(node, **scope) if edge in FLOW_EDGES else None
+            if owner is None:
+                return _media(request, node, edge)
+            found = Node(node, owner, "flow")
         if edge in DENIED_EDGES:
             raise Forbidden(f"{edge} is not passed on.")
-        body = object_of(request) if request.method == "POST" else None
+        body = object_of(request) if request.method == "POST" and edge != "assets" else None
         if body is not None and found.kind == "number" and "webhook_configuration" in body:
             return _configured(request, node, body["webhook_configuration"])
-        answer = graph_request(
-            environment=found.account.environment,
-            method=str(request.method),
-            path=f"{node}/{edge}" if edge else node,
-            token=found.account.access_token,
-            params=_query(request),
-            body=request._request.body if body else None,
-        )
+        path = f"{node}/{edge}" if edge else node
+        if found.kind == "flow" and edge == "assets" and request.method == "POST":
+            form = uploads.form_of(request)
+            file = uploads.upload_of(request, form, default_name="flow.json")
+            answer = flows.send_asset(found.account, path, form, file)
+        else:
+            answer = graph_request(
+                environment=found.account.environment,
+                method=str(request.method),
+                path=path,
+                token=found.account.access_token,
+                params=_query(request),
+                body=request._request.body if body else None,
+            )
         verdict = judge(answer)
         if verdict.token_problem:
             tokens.question(waba_id=found.account.waba_id, token=found.account.access_token)
@@ -246,7 +274,7 @@ def _query(request: Request) -> dict[str, str]:
         raise InvalidRequest.of(**dict.fromkeys(denied, "This query parameter is not passed on."))
     if _OUTSIDE.search(str(query.get("fields", ""))):
         raise InvalidRequest.of(fields="Fields of the business portfolio are not expanded.")
-    return {name: str(value) for name, value in query.items()}
+    return {name: str(value) for name, value in query.items() if name not in LEFT_OUT_QUERY}
 
 
 def _without_token(answer: GraphAnswer, content: bytes, token: str, request: Request) -> bytes:
@@ -283,8 +311,11 @@ def _link(request: Request, upstream_url: str) -> str:
     kept = {
         name: value
         for name, value in parse_qsl(urlsplit(upstream_url).query)
-        if name not in {"access_token", *DENIED_QUERY}
+        if name not in LEFT_OUT_QUERY | DENIED_QUERY
     }
+    if key := getattr(request._request, KEY_IN_QUERY, None):
+        # A caller that gave its key so follows the link as it is.
+        kept["access_token"] = key
     return f"{settings.BASE_URL}{request._request.path}?{urlencode(kept)}"
 
 

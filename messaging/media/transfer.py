@@ -45,14 +45,24 @@ def upload(tenant_id: UUID, number: Sender, file: Upload) -> HttpResponse:
 
 
 def info(*, tenant_id: UUID, environment: str, media_id: str, from_: str | None) -> HttpResponse:
-    """The upstream's description of a media, verbatim."""
+    """The upstream's description of a media, verbatim. Raises NotFound for the id of anything else."""
     _, answer, verdict = _ask(tenant_id, environment, media_id, from_, lambda graph: graph.info(media_id))
+    _require_media(answer, verdict)
     return passed_through(answer, verdict)
 
 
 def delete(*, tenant_id: UUID, environment: str, media_id: str, from_: str | None) -> HttpResponse:
-    """Delete a media upstream; its answer, verbatim."""
-    _, answer, verdict = _ask(tenant_id, environment, media_id, from_, lambda graph: graph.delete(media_id))
+    """Delete a media upstream; its answer, verbatim. Raises NotFound for the id of anything else.
+
+    The number in the question fences media alone, and a token may open more than the tenant's things.
+    """
+    number, answer, verdict = _ask(
+        tenant_id, environment, media_id, from_, lambda graph: graph.info(media_id)
+    )
+    _require_media(answer, verdict)
+    if verdict.ok:
+        answer = _graph(number).delete(media_id)
+        verdict = _judged(number, answer)
     return passed_through(answer, verdict)
 
 
@@ -82,6 +92,11 @@ def download(*, tenant_id: UUID, environment: str, media_id: str, from_: str | N
         if header in stream.headers:
             response[header] = stream.headers[header]
     return response
+
+
+def _require_media(answer: GraphAnswer, verdict: Verdict) -> None:
+    if verdict.ok and "mime_type" not in answer.json():
+        raise NotFound("There is no such media.")
 
 
 def _ask(

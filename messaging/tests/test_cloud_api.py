@@ -429,7 +429,7 @@ class TestCallbacks:
         path, body, _ = callback
         holder = body.get("webhook_configuration", body)
         del holder["verify_token"]
-        assert "verify_token" in error_of(api.post(path, body), 400, 100)["error_data"]["details"]
+        assert "verify_token" in error_of(api.post(path, body), 400, 131008)["error_data"]["details"]
         holder |= {"verify_token": "t", "override_callback_uri": "ftp://shop.example"}
         assert "override_callback_uri" in error_of(api.post(path, body), 400, 100)["error_data"]["details"]
 

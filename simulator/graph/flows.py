@@ -1,0 +1,118 @@
+"""Flows of an account: made, listed, changed, published, deleted; their files."""
+
+from typing import Any
+
+from simulator.errors import GraphError, invalid_parameter, no_such_object
+from simulator.graph.dispatch import Call, Table, text_of
+from simulator.graph.fields import page, select
+from simulator.identifiers import new_id
+from simulator.records import Flow
+
+_DEFAULT = ("id", "name", "status", "categories", "validation_errors")
+
+
+def _fields(flow: Flow) -> dict[str, Any]:
+    return {
+        "id": flow.id,
+        "name": flow.name,
+        "status": flow.status,
+        "categories": flow.categories,
+        "validation_errors": [],
+        "whatsapp_business_account": {"id": flow.waba_id},
+    }
+
+
+async def create_flow(call: Call) -> dict[str, Any]:
+    """POST /{waba}/flows."""
+    account, params = call.account(), call.params()
+    flow = Flow(
+        id=new_id("6"),
+        waba_id=account.waba_id,
+        name=text_of(params, "name"),
+        categories=params.get("categories", []),
+    )
+    call.sim.state.flows[flow.id] = flow
+    return {"id": flow.id, "success": True, "validation_errors": []}
+
+
+async def list_flows(call: Call) -> dict[str, Any]:
+    """GET /{waba}/flows."""
+    account = call.account()
+    found = [flow for flow in call.sim.state.flows.values() if flow.waba_id == account.waba_id]
+    return page(call, found, lambda flow: flow.id, lambda flow: select(call, _fields(flow), _DEFAULT))
+
+
+async def get_flow(call: Call) -> dict[str, Any]:
+    """GET /{flow}."""
+    return select(call, _fields(_flow(call)), _DEFAULT)
+
+
+async def update_flow(call: Call) -> dict[str, Any]:
+    """POST /{flow}: its name and categories."""
+    flow, params = _flow(call), call.params()
+    flow.name = str(params.get("name", flow.name))
+    flow.categories = params.get("categories", flow.categories)
+    return {"success": True}
+
+
+async def delete_flow(call: Call) -> dict[str, Any]:
+    """DELETE /{flow}: a draft alone."""
+    flow = _flow(call)
+    if flow.status != "DRAFT":
+        raise GraphError(100, "Flow can't be deleted: only drafts can.")
+    del call.sim.state.flows[flow.id]
+    return {"success": True}
+
+
+async def publish_flow(call: Call) -> dict[str, Any]:
+    """POST /{flow}/publish."""
+    _flow(call).status = "PUBLISHED"
+    return {"success": True}
+
+
+async def deprecate_flow(call: Call) -> dict[str, Any]:
+    """POST /{flow}/deprecate."""
+    _flow(call).status = "DEPRECATED"
+    return {"success": True}
+
+
+async def upload_asset(call: Call) -> dict[str, Any]:
+    """POST /{flow}/assets: multipart `file`, `name`, `asset_type`."""
+    flow, form = _flow(call), await call.request.post()
+    file = form.get("file")
+    if form.get("asset_type") != "FLOW_JSON" or file is None or isinstance(file, str | bytes | bytearray):
+        raise invalid_parameter("Param asset_type must be FLOW_JSON, with a file")
+    flow.json = file.file.read()
+    return {"success": True, "validation_errors": []}
+
+
+async def list_assets(call: Call) -> dict[str, Any]:
+    """GET /{flow}/assets."""
+    flow = _flow(call)
+    asset = {
+        "name": "flow.json",
+        "asset_type": "FLOW_JSON",
+        "download_url": "https://upstream.example/flow.json",
+    }
+    return {"data": [asset] if flow.json else []}
+
+
+def _flow(call: Call) -> Flow:
+    flow = call.sim.state.flows.get(call.node)
+    if flow is None:
+        raise no_such_object(call.node, call.request.method)
+    call.account(flow.waba_id)
+    return flow
+
+
+def register(table: Table) -> None:
+    """Put these routes into the table."""
+    table.edge("POST", "flows", create_flow)
+    table.edge("GET", "flows", list_flows)
+    table.edge("POST", "publish", publish_flow)
+    table.edge("POST", "deprecate", deprecate_flow)
+    table.edge("POST", "assets", upload_asset)
+    table.edge("GET", "assets", list_assets)
+    table.streaming.add("assets")
+    for method, handler in (("GET", get_flow), ("POST", update_flow), ("DELETE", delete_flow)):
+        table.node(method, lambda sim, node: node in sim.state.flows, handler)
