@@ -27,6 +27,7 @@ NAMES = (
     "growth",
     "send",
     "request_log",
+    "stream",
     "batch",
     "media",
     "parse",

@@ -4,13 +4,16 @@ A raw application: what a framework's layers cost a request would be more than a
 with a notification of 600 bytes: 29 µs under uvicorn, 1,280 µs through Django's own ASGI handler.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 
 import structlog
 
-from edge import health, messages, notifications
+from edge import event_stream, health, messages, notifications
 from edge.request import AsgiScope, ClientGone, Receive, Request, Send
+from edge.stream_reply import StreamReply
 from gateway import ids
 from gateway.api import finished, timing
 from gateway.api.errors import MethodNotAllowed, NotFound, as_service_error, error_reply
@@ -20,11 +23,12 @@ from gateway.api.reply import Reply
 
 log = structlog.get_logger("gateway.request")
 
-Handler = Callable[[Request], Awaitable[Reply]]
+Handler = Callable[[Request], Awaitable[Reply | StreamReply]]
 
 ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/upstream/webhook": {"GET": notifications.subscribe, "POST": notifications.accept},
     "/v1/messages": {"POST": messages.send},
+    "/v1/events/stream": {"GET": event_stream.listen},
     "/v1/health": {"GET": health.health, "HEAD": health.health},
     "/v1/health/live": {"GET": health.live, "HEAD": health.live},
     "/v1/health/ready": {"GET": health.ready, "HEAD": health.ready},
@@ -48,7 +52,10 @@ async def application(scope: AsgiScope, receive: Receive, send: Send) -> None:
         return
     finally:
         request.close()
-    await _send(reply, request, started, send)
+    if isinstance(reply, StreamReply):
+        await _send_stream(reply, request, started, send)
+    else:
+        await _send(reply, request, started, send)
 
 
 async def _live(receive: Receive, send: Send) -> None:
@@ -58,10 +65,11 @@ async def _live(receive: Receive, send: Send) -> None:
     await receive()
     await notifications.close()
     await messages.close()
+    await event_stream.close()
     await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _answer(request: Request) -> Reply:
+async def _answer(request: Request) -> Reply | StreamReply:
     try:
         check_version(request.header(b"x-service-version"))
         methods = ROUTES.get(request.path)
@@ -78,19 +86,49 @@ async def _answer(request: Request) -> Reply:
 
 
 async def _send(reply: Reply, request: Request, started: float, send: Send) -> None:
+    length = {"Content-Length": str(len(reply.body))}
+    took = await _send_head(reply.status, {**reply.headers, **length}, request, started, send)
+    await send({"type": "http.response.body", "body": reply.body})
+    _tell(request, reply.status, reply.body, *took)
+
+
+async def _send_stream(reply: StreamReply, request: Request, started: float, send: Send) -> None:
+    """An answer without an end: its line in the logs is written at its beginning."""
+    try:
+        took = await _send_head(200, reply.headers, request, started, send)
+        _tell(request, 200, b"", *took)
+        async with contextlib.aclosing(reply.chunks) as chunks:
+            async for chunk in chunks:
+                async with asyncio.timeout(reply.patience_seconds):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        async with asyncio.timeout(reply.patience_seconds):
+            await send({"type": "http.response.body", "body": b""})
+    except TimeoutError:
+        # The client takes nothing: what it was sent waits in this process's memory.
+        request.abort()
+    finally:
+        await reply.ended()
+
+
+async def _send_head(
+    status: int, own: Mapping[str, str], request: Request, started: float, send: Send
+) -> tuple[float, float]:
+    """Send status and headers; returns the milliseconds of the service and of the upstream until then."""
     own_ms, meta_ms = timing.split((perf_counter() - started) * 1000)
     headers = {
         **service_headers(request.request_id, own_ms=own_ms, meta_ms=meta_ms),
         **request.admission_headers,
-        **reply.headers,
-        "Content-Length": str(len(reply.body)),
+        **own,
     }
     lines = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     if not request.body_is_read:
         # What was refused by its headers: the rest of its body is not waited for.
         lines.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": reply.status, "headers": lines})
-    await send({"type": "http.response.body", "body": reply.body})
+    await send({"type": "http.response.start", "status": status, "headers": lines})
+    return own_ms, meta_ms
+
+
+def _tell(request: Request, status: int, body: bytes, own_ms: float, meta_ms: float) -> None:
     route = request.path if request.path in ROUTES else None
     if request.caller is not None:
         finished.tell(
@@ -99,8 +137,8 @@ async def _send(reply: Reply, request: Request, started: float, send: Send) -> N
                 caller=request.caller,
                 method=request.method,
                 route=route,
-                status=reply.status,
-                error_code=finished.error_code_of(reply.status, reply.body),
+                status=status,
+                error_code=finished.error_code_of(status, body),
                 own_ms=own_ms,
                 upstream_ms=meta_ms,
             )
@@ -109,7 +147,7 @@ async def _send(reply: Reply, request: Request, started: float, send: Send) -> N
         "request",
         method=request.method,
         route=route,
-        status=reply.status,
+        status=status,
         wb_ms=own_ms,
         meta_ms=meta_ms,
     )

@@ -1,12 +1,31 @@
 """Authentication at the edge: a caller is judged by the headers alone, before a byte of the body is read."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from edge.blocking import ThreadPool
 from edge.request import Request
 from gateway.api import throttling
 from gateway.api.authentication import Caller, bearer_token, check_tenant_caller
+from gateway.api.errors import ServiceError
+from gateway.database.outage import DATABASE_UNAVAILABLE
 from tenants.authentication import caller_for, recalled_caller_for, refusal
 
 _threads = ThreadPool("callers", threads=4, waiting=1_000)
+
+
+class Credential(NamedTuple):
+    """What a request brings along: its token and the tenant that it chose."""
+
+    token: str
+    chosen: str | None
+
+
+def credential_of(request: Request) -> Credential:
+    """The credential of a request. Raises Unauthorized."""
+    return Credential(
+        bearer_token(request.header(b"authorization") or ""), request.header(b"x-service-tenant")
+    )
 
 
 async def admitted_caller(request: Request) -> Caller:
@@ -15,8 +34,7 @@ async def admitted_caller(request: Request) -> Caller:
     In the order of Django's door: 401, 403 of the kind of caller, 400 and 404 of the chosen tenant, 403 of the
     tenant's status, 429 of its rate. What this process remembers of keys, tenants and rates takes no look-up.
     """
-    token = bearer_token(request.header(b"authorization") or "")
-    chosen = request.header(b"x-service-tenant")
+    token, chosen = credential_of(request)
     caller = recalled_caller_for(token) or await _threads.run(caller_for, token, chosen)
     if caller is None:
         raise await _threads.run(refusal, token)
@@ -28,3 +46,26 @@ async def admitted_caller(request: Request) -> Caller:
     request.admission_headers = admission.headers
     admission.check()
     return caller
+
+
+async def still_admitted(credentials: Sequence[Credential]) -> list[bool]:
+    """Whether each credential still opens what it opened, for answers that go on."""
+    return await _threads.run(_still_admitted, credentials)
+
+
+def _still_admitted(credentials: Sequence[Credential]) -> list[bool]:
+    return [_is_admitted(credential) for credential in credentials]
+
+
+def _is_admitted(credential: Credential) -> bool:
+    try:
+        caller = caller_for(credential.token, credential.chosen)
+        if caller is None:
+            return False
+        check_tenant_caller(caller, credential.chosen)
+    except ServiceError:
+        return False
+    except DATABASE_UNAVAILABLE:
+        # Nothing is known of it now, and nothing can be read with it.
+        return True
+    return True

@@ -5,6 +5,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from edge import stopping
 from gateway.api.errors import HeadersTooLarge, InvalidRequest, RequestTimeout, ServiceError
 from gateway.api.refusals import refusal
 
@@ -39,6 +40,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_deadline()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """The server stops: answers without an end are ended, the others finish."""
+        stopping.begin()
+        super().shutdown()
+
     def data_received(self, data: bytes) -> None:
         were_in_headers = self._in_headers
         super().data_received(data)
@@ -54,6 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
         self._in_headers = True
 
     def on_headers_complete(self) -> None:

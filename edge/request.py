@@ -26,10 +26,15 @@ class ClientGone(Exception):
     """The caller closed the connection before its request was complete."""
 
 
+def _nothing() -> None:
+    """There is no connection to abort."""
+
+
 class Request:
     """One HTTP request. The body is read when a route asks for it, after the headers have been judged."""
 
     __slots__ = (
+        "_abort",
         "_large",
         "_receive",
         "admission_headers",
@@ -57,6 +62,7 @@ class Request:
             self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
         )
         self._receive = receive
+        self._abort: Callable[[], None] = scope.get("abort", _nothing)
         self._large = 0
 
     def header(self, name: bytes) -> str | None:
@@ -101,6 +107,15 @@ class Request:
             raise RequestTimeout from None
         self.body_is_read = True
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def disconnected(self) -> None:
+        """Wait until the caller has closed the connection; after the body, if there is one."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def abort(self) -> None:
+        """Drop the connection at once, with what was not yet sent."""
+        self._abort()
 
     def close(self) -> None:
         """Give back what the body took of the shared memory."""

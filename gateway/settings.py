@@ -107,6 +107,8 @@ REQUEST_LOG_DAYS: int = env.int("REQUEST_LOG_DAYS", 7)
 # --- The service's own API ------------------------------------------------------------------------------
 API_RATE_PER_SECOND: float = env.float("API_RATE_PER_SECOND", 200.0)
 API_RATE_BURST: int = env.int("API_RATE_BURST", 400)
+STREAMS_PER_TENANT: int = env.int("STREAMS_PER_TENANT", 20)
+"""Event streams that one tenant may hold open."""
 DEFAULT_BODY_BYTES = 64 * 1024
 """The largest body of a view that names no limit of its own (`gateway/api/bodies.py`)."""
 MAX_BODY_BYTES = 1024 * 1024

@@ -263,6 +263,7 @@ ROWS: dict[str, Row] = {
     "GET /v1/requests": Row(),
     "GET /v1/requests/{request_id}": Row(_request_id),
     "GET /v1/events": Row(),
+    "GET /v1/events/stream": Row(),
     "GET /v1/events/{event_id}": Row(_event_id),
     "GET /v1/webhook-deliveries": Row(),
     "GET /v1/webhook-deliveries/{delivery_id}": Row(_delivery),

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from webhooks.event_views import EventsView
+from webhooks.stream.views import EventStreamView
 from webhooks.views import DeliveriesView, EndpointsView
 
 urlpatterns = [
@@ -41,5 +42,6 @@ urlpatterns = [
         name="webhook-delivery-replay",
     ),
     path("events", EventsView.as_view({"get": "list"}), name="events"),
+    path("events/stream", EventStreamView.as_view({"get": "listen"}), name="event-stream"),
     path("events/<str:event_id>", EventsView.as_view({"get": "retrieve"}), name="event"),
 ]

@@ -12,8 +12,8 @@ from tests.fixtures import wait_until
 
 
 @pytest.fixture(scope="session")
-def edge_address() -> Iterator[tuple[str, int]]:
-    """Host and port of a running edge."""
+def edge_address(django_db_setup: None) -> Iterator[tuple[str, int]]:
+    """Host and port of a running edge; it ends before its database does."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         host, port = listener.getsockname()

@@ -19,7 +19,7 @@ from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import Statements, run
 from gateway.database.transactions import leave_database
 from gateway.threads.group_commit import GroupCommit
-from webhooks import wake_up
+from webhooks import stream_signal, wake_up
 from webhooks.events import envelope
 from webhooks.events.customer_key import CUSTOMER_KEY
 from webhooks.events.hand_over import MOST_BODY_BYTES, MOST_EVENTS, HandedOver
@@ -204,6 +204,8 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
             handed_over.append(delivery.packed())
         elif delivery_id is not None:
             has_unclaimed = True
+    if written:
+        stream_signal.fresh(publications[place].tenant_id for place, found in enumerate(fresh) if found)
     return Published([list(event_ids) for event_ids in fresh], Fresh(handed_over, has_unclaimed))
 
 

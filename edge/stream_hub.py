@@ -1,0 +1,362 @@
+"""Hub of the event streams of a process: reads the event log for all listeners together and hands each its events.
+
+A listener is due when its tenant published, when it has taken a full page, or when the poll found news for it. Due
+listeners are looked for together, a chunk in one statement. A signal can come before the commit of what it tells of,
+so a listener stays due until every transaction that had begun at the next look has ended.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from contextvars import Context
+from typing import Any
+from uuid import UUID
+
+import redis.asyncio
+import structlog
+from django.conf import settings
+
+from edge.callers import Credential, still_admitted
+from gateway.api.errors import ServiceUnavailable, TooManyInFlight
+from gateway.database.statements import LoopConnection
+from gateway.valkey import VALKEY_UNAVAILABLE
+from webhooks import stream_signal
+from webhooks.stream import reading
+from webhooks.stream.asked import Asked
+from webhooks.stream.positions import Position
+from webhooks.stream.reading import Found, Wanted
+
+log = structlog.get_logger(__name__)
+
+MOST_STREAMS = 5_000
+"""Of one process."""
+CHUNK = 64
+"""Listeners of one look: with `reading.PAGE`, what a look may bring into memory."""
+POLL_CHUNK = 500
+POLL_SECONDS, DEAF_POLL_SECONDS = 10.0, 0.5
+"""How often the hub asks for news by itself: beside signals, and while it hears none."""
+UNSETTLED_SECONDS, MOST_UNSETTLED_SECONDS = 0.005, 0.25
+"""Pauses before another look while transactions are open."""
+AGAIN_SECONDS = 1.0
+TELL_SECONDS = 3.0
+KEEP_SECONDS = 8.0
+"""How often credentials are judged anew and places in Valkey are kept: an ended key ends its streams within twice this
+and what a process remembers of a key."""
+PLACE_SECONDS = 40
+KEEP_CHUNK = 200
+
+# A connection's place among those of its tenant, and that of its key, which the newest connection takes.
+_ENTER = """
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
+local former = redis.call('GET', KEYS[2])
+if former then redis.call('ZREM', KEYS[1], former) end
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[3]) then return 0 end
+redis.call('ZADD', KEYS[1], ARGV[1] + ARGV[2], ARGV[4])
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+redis.call('SET', KEYS[2], ARGV[4], 'EX', ARGV[2])
+return 1
+"""
+_KEEP = """
+local holder = redis.call('GET', KEYS[2])
+if holder and holder ~= ARGV[4] then return 0 end
+redis.call('ZADD', KEYS[1], ARGV[1] + ARGV[2], ARGV[4])
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+redis.call('SET', KEYS[2], ARGV[4], 'EX', ARGV[2])
+return 1
+"""
+_LEAVE = """
+redis.call('ZREM', KEYS[1], ARGV[1])
+if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end
+"""
+
+ANY_LOOK = -1
+
+
+class Listener:
+    """One open stream."""
+
+    __slots__ = (
+        "_full",
+        "after",
+        "asked",
+        "credential",
+        "ended",
+        "environment",
+        "id",
+        "news",
+        "page",
+        "slot",
+        "tenant_id",
+        "until",
+    )
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the connection's own name
+        slot: str,
+        credential: Credential,
+        tenant_id: UUID,
+        environment: str,
+        asked: Asked,
+        after: Position,
+    ) -> None:
+        self.id, self.slot, self.credential = id, slot, credential
+        self.tenant_id, self.environment = tenant_id, environment
+        self.asked = asked
+        self.after = after
+        """The place up to which the log was read; all before it was handed over."""
+        self.page: list[Found] = []
+        self.news = asyncio.Event()
+        self.ended: str | None = None
+        self.until: int | None = None
+        """The transaction before which all must have ended; None when nothing is open."""
+        self._full = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for events and holds none."""
+        return not self.page and self.ended is None
+
+    def hand(self, page: Sequence[Found]) -> None:
+        """Hand over what follows its place; a full page may not be all."""
+        self.after = page[-1].position
+        self._full = len(page) == reading.PAGE
+        self.page = [found for found in page if self.asked.wants(found.type, found.phone_number_id)]
+        self.news.set()
+
+    def drained(self) -> bool:
+        """The page is with the client; returns whether there may be more at once."""
+        self.page = []
+        full, self._full = self._full, False
+        return full
+
+    def end(self, reason: str) -> None:
+        """End the stream; the first reason counts."""
+        self.ended = self.ended or reason
+        self.news.set()
+
+
+class Hub:
+    """The streams of one process, for one event loop."""
+
+    def __init__(self) -> None:
+        self._of_tenant: dict[UUID, set[Listener]] = {}
+        self._by_slot: dict[str, Listener] = {}
+        self._due: dict[Listener, None] = {}
+        self._wake = asyncio.Event()
+        self._hears = False
+        self._database, self._polling = LoopConnection(), LoopConnection()
+        self._valkey: Any = redis.asyncio.Redis.from_url(
+            settings.REDIS_URL, socket_connect_timeout=2.0, health_check_interval=30
+        )
+        self._tasks = [
+            # Of no request's context: the first one's id would be on every line of the log.
+            asyncio.create_task(work(), context=Context())
+            for work in (self._look_around, self._poll, self._hear, self._tell, self._keep)
+        ]
+
+    async def enter(self, listener: Listener) -> None:
+        """Take a stream in. The newest of a key ends the one before; a tenant may hold so many.
+
+        Raises TooManyInFlight and ServiceUnavailable.
+        """
+        former = self._by_slot.get(listener.slot)
+        mine = self._of_tenant.setdefault(listener.tenant_id, set())
+        if len(mine) - (former is not None) >= settings.STREAMS_PER_TENANT:
+            raise _too_many()
+        if sum(map(len, self._of_tenant.values())) >= MOST_STREAMS:
+            raise ServiceUnavailable("This process has as many streams open as it can serve.")
+        mine.add(listener)
+        self._by_slot[listener.slot] = listener
+        if former is not None:
+            former.end("replaced")
+        try:
+            if not await self._take_place(listener):
+                await self.leave(listener)
+                raise _too_many()
+        except VALKEY_UNAVAILABLE as error:
+            log.warning("stream_place_missed", error=type(error).__name__)
+        self._ask(listener)
+
+    async def leave(self, listener: Listener) -> None:
+        """Forget a stream; doing it twice does no harm."""
+        self._due.pop(listener, None)
+        if self._by_slot.get(listener.slot) is listener:
+            del self._by_slot[listener.slot]
+        mine = self._of_tenant.get(listener.tenant_id)
+        if mine is not None:
+            mine.discard(listener)
+            if not mine:
+                del self._of_tenant[listener.tenant_id]
+        with suppress(*VALKEY_UNAVAILABLE):
+            await self._valkey.eval(_LEAVE, 2, *_names(listener), listener.id)
+
+    def drained(self, listener: Listener) -> None:
+        """A listener's client has taken its page."""
+        if listener.drained():
+            self._due[listener] = None
+        if listener in self._due:
+            self._wake.set()
+
+    def end_all(self, reason: str) -> None:
+        """End every stream; clients come again, to another process."""
+        for listener in self._all():
+            listener.end(reason)
+
+    async def close(self) -> None:
+        """Give back what the hub holds."""
+        ending = set(self._tasks)
+        while ending:
+            # Again and again: redis-py takes a cancellation that meets its own time-out for the time-out.
+            for task in ending:
+                task.cancel()
+            _, ending = await asyncio.wait(ending, timeout=0.5)
+        await self._database.close()
+        await self._polling.close()
+        await self._valkey.aclose()
+
+    def _all(self) -> list[Listener]:
+        return [listener for mine in self._of_tenant.values() for listener in mine]
+
+    def _ask(self, listener: Listener) -> None:
+        listener.until = ANY_LOOK
+        self._due[listener] = None
+        self._wake.set()
+
+    async def _look_around(self) -> None:
+        """Look for due listeners, chunk by chunk, for as long as there are any that can take events."""
+        pause = UNSETTLED_SECONDS
+        while True:
+            chunk = [listener for listener in self._due if listener.is_idle][:CHUNK]
+            if not chunk:
+                await self._wake.wait()
+                self._wake.clear()
+                pause = UNSETTLED_SECONDS
+                continue
+            try:
+                found = await self._look(chunk)
+            except Exception as error:  # noqa: BLE001 - streams outlive a database that is away
+                log.warning("stream_look_failed", error=type(error).__name__)
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            if found or len(self._due) > len(chunk):
+                pause = UNSETTLED_SECONDS
+            elif self._due:
+                # Only transactions that are still open keep them due.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._wake.wait()
+                self._wake.clear()
+                pause = min(2 * pause, MOST_UNSETTLED_SECONDS)
+
+    async def _look(self, listeners: Sequence[Listener]) -> bool:
+        """Hand each listener what follows its place; returns whether anybody got events."""
+        # Listeners of one tenant that have heard the same are one question.
+        asked = dict.fromkeys(_wanted(listener) for listener in listeners)
+        look = await self._database.run_each(reading.look(list(asked)))
+        pages = dict(zip(asked, look.pages, strict=True))
+        for listener in listeners:
+            page = pages[_wanted(listener)]
+            # Put back behind the others while it stays due.
+            self._due.pop(listener, None)
+            if listener.until == ANY_LOOK:
+                listener.until = look.horizon.begun
+            if listener.until is not None and look.horizon.settled >= listener.until:
+                listener.until = None
+            if listener.until is not None and listener.ended is None:
+                self._due[listener] = None
+            if page:
+                listener.hand(page)
+        return any(look.pages)
+
+    async def _poll(self) -> None:
+        """The net under signals that were lost: now and then every listener is asked for."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS if self._hears else DEAF_POLL_SECONDS)
+            waiting = [listener for listener in self._all() if listener.is_idle]
+            try:
+                for start in range(0, len(waiting), POLL_CHUNK):
+                    chunk = waiting[start : start + POLL_CHUNK]
+                    news = reading.with_news([_wanted(listener) for listener in chunk])
+                    for place in await self._polling.run_each(news):
+                        self._ask(chunk[place])
+            except Exception as error:  # noqa: BLE001 - streams outlive a database that is away
+                log.warning("stream_poll_failed", error=type(error).__name__)
+
+    async def _hear(self) -> None:
+        """Wake the listeners of tenants that published."""
+        while True:
+            try:
+                async with self._valkey.pubsub(ignore_subscribe_messages=True) as channel:
+                    await channel.subscribe(stream_signal.CHANNEL)
+                    self._hears = True
+                    while True:
+                        message = await channel.get_message(timeout=POLL_SECONDS)
+                        if message is not None:
+                            self._signalled(stream_signal.tenants_in(message["data"]))
+            except VALKEY_UNAVAILABLE as error:
+                log.warning("stream_signals_missed", error=type(error).__name__)
+            finally:
+                self._hears = False
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    def _signalled(self, tenants: Iterable[UUID]) -> None:
+        for tenant_id in tenants:
+            for listener in self._of_tenant.get(tenant_id, ()):
+                self._ask(listener)
+
+    async def _tell(self) -> None:
+        """Tell those who publish that somebody listens."""
+        while True:
+            if self._of_tenant:
+                with suppress(*VALKEY_UNAVAILABLE):
+                    await self._valkey.set(stream_signal.LISTENING, 1, px=int(3 * TELL_SECONDS * 1000))
+            await asyncio.sleep(TELL_SECONDS)
+
+    async def _keep(self) -> None:
+        """End the streams of ended credentials and of keys that listen elsewhere by now; keep the other places."""
+        while True:
+            await asyncio.sleep(KEEP_SECONDS)
+            everyone = self._all()
+            for start in range(0, len(everyone), KEEP_CHUNK):
+                chunk = everyone[start : start + KEEP_CHUNK]
+                try:
+                    admitted = await still_admitted([listener.credential for listener in chunk])
+                except ServiceUnavailable:
+                    continue
+                for listener, is_admitted in zip(chunk, admitted, strict=True):
+                    if not is_admitted:
+                        listener.end("unauthorized")
+                with suppress(*VALKEY_UNAVAILABLE):
+                    await self._keep_places([listener for listener in chunk if listener.ended is None])
+
+    async def _keep_places(self, listeners: Sequence[Listener]) -> None:
+        async with self._valkey.pipeline(transaction=False) as pipeline:
+            for listener in listeners:
+                pipeline.eval(_KEEP, 2, *_names(listener), int(time.time()), PLACE_SECONDS, 0, listener.id)
+            for listener, is_kept in zip(listeners, await pipeline.execute(), strict=True):
+                if not is_kept:
+                    listener.end("replaced")
+
+    async def _take_place(self, listener: Listener) -> bool:
+        moment, most = int(time.time()), settings.STREAMS_PER_TENANT
+        return bool(
+            await self._valkey.eval(_ENTER, 2, *_names(listener), moment, PLACE_SECONDS, most, listener.id)
+        )
+
+
+def _wanted(listener: Listener) -> Wanted:
+    return Wanted(listener.tenant_id, listener.environment, listener.after)
+
+
+def _names(listener: Listener) -> tuple[str, str]:
+    return f"streams:tenant:{listener.tenant_id}", f"streams:key:{listener.slot}"
+
+
+def _too_many() -> TooManyInFlight:
+    most = settings.STREAMS_PER_TENANT
+    return TooManyInFlight(
+        "This business has as many event streams open as it may.", details={"scope": "tenant", "limit": most}
+    )

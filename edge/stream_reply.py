@@ -1,0 +1,15 @@
+"""A streamed answer of the edge: headers at once, the body in chunks as they come."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReply:
+    """An answer with status 200. A client that takes no chunk for `patience_seconds` is dropped."""
+
+    headers: Mapping[str, str]
+    chunks: AsyncGenerator[bytes, None]
+    patience_seconds: float
+    ended: Callable[[], Awaitable[None]]
+    """Called once the answer has ended, however it ended."""

@@ -1,0 +1,16 @@
+"""`manage.py forget_stream_positions`: after a restore, begin the event stream's places anew."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from webhooks.stream import positions
+
+
+class Command(BaseCommand):
+    help = (
+        "After a restore: forget the events' places in the event stream, which numbered other transactions."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        positions.forget()
