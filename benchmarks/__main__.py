@@ -21,6 +21,7 @@ NAMES = (
     "hostile",
     "delivery",
     "lone",
+    "ordered",
     "latency",
     "steady",
     "isolation",

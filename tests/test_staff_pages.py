@@ -21,7 +21,7 @@ from webhooks.models import Delivery, Endpoint, Event
 
 pytestmark = pytest.mark.django_db
 
-SECRETS = ["whsec_c2VjcmV0LXNlY3JldA", "EAAtokentokentoken", "908172", "an answer's excerpt"]
+SECRETS = ["whsec_c2VjcmV0LXNlY3JldA", "EAAtokentokentoken", "908172", "a kept notification"]
 
 
 @pytest.fixture
@@ -59,7 +59,6 @@ def rows(tenant: Tenant) -> list[Any]:
         "http_status": 500,
         "ms": 3,
         "error": "http_5xx",
-        "response_excerpt": SECRETS[3],
     }
     delivery = Delivery.objects.create(
         id=ids.uuid7(),
@@ -75,7 +74,7 @@ def rows(tenant: Tenant) -> list[Any]:
         tenant=tenant, environment="live", phone_number_id="100", total=1, rate_per_sec=80
     )
     kept = KeptNotification.objects.create(
-        reason="unroutable", waba_id="200", body_sha256="0" * 64, body=b"an answer's excerpt"
+        reason="unroutable", waba_id="200", body_sha256="0" * 64, body=SECRETS[3].encode()
     )
     template = MessageTemplate.objects.create(
         tenant=tenant, account=account, template_id="41", name="order", document="{}", changed_at=now()

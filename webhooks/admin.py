@@ -2,16 +2,21 @@
 
 from typing import Any
 
-from cryptography.fernet import InvalidToken
 from django.contrib import admin
 from django.contrib.admin import SimpleListFilter
-from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.utils.html import format_html, format_html_join
+from unfold.forms import BaseDialogForm
 
 from gateway import ids
+from tenants import audit
+from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog
 from tenants.staff.navigation import NavigationLink, register_navigation
 from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, TenantRowsAdmin, display
-from webhooks import custom_headers
+from webhooks import custom_headers, endpoints, replay
+from webhooks.delivery import receiver_answers
 from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
 
@@ -25,6 +30,11 @@ register_navigation(
 
 ENDPOINT_LABELS = {"active": "success", "pending": "warning", "paused": "info", "disabled": "danger"}
 DELIVERY_LABELS = {"delivered": "success", "pending": "info", "failed": "warning", "dead": "danger"}
+
+
+def row_link(model: type[Model], key: Any, text: str) -> str:
+    """A link to a row's page in the admin."""
+    return format_html('<a class="text-link break-all" href="{}">{}</a>', change_url(model, key), text)
 
 
 @admin.register(Endpoint)
@@ -74,10 +84,64 @@ class EndpointAdmin(TenantRowsAdmin):
 
     @display(description="Headers")
     def header_names(self, endpoint: Endpoint) -> str:
-        try:
-            return ", ".join(custom_headers.unpacked(endpoint.headers))
-        except InvalidToken:
-            return "cannot be read: no key of ENCRYPTION_KEYS opens them"
+        return ", ".join(custom_headers.names(endpoint))
+
+    actions_detail = ["verify", "resume"]
+
+    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("webhooks.change_endpoint"))
+
+    @action(
+        description="Verify",
+        permissions=["operate"],
+        icon="verified",
+        dialog=dialog(
+            "Verify this endpoint?",
+            "Its server gets a signed ping. A passed one makes it active and sends what waits. The tenant's audit log "
+            "names you.",
+            "Verify",
+        ),
+    )
+    def verify(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        endpoint = get_object_or_404(Endpoint.objects.select_related("tenant"), pk=object_id)
+        # Before the ping: what was tried is recorded also when it fails.
+        audit.record(
+            action="webhook_endpoint.verify",
+            target_type="webhook_endpoint",
+            target_id=endpoint.id,
+            tenant_id=endpoint.tenant_id,
+            actor_user_id=request.user.pk,
+        )
+        attempted(
+            request,
+            lambda: endpoints.verify(endpoint),
+            done=lambda ping: f"It answered in {ping.response_ms} ms and is {endpoint.status}.",
+        )
+        return redirect_dialog(change_url(Endpoint, object_id))
+
+    @action(
+        description="Resume",
+        permissions=["operate"],
+        icon="play_arrow",
+        dialog=dialog(
+            "Resume this endpoint?",
+            "Its circuit is closed, a pause ends, and what waits goes out. The tenant's audit log names you.",
+            "Resume",
+        ),
+    )
+    def resume(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        endpoint = get_object_or_404(Endpoint, pk=object_id)
+        attempted(
+            request,
+            lambda: endpoints.resume(
+                tenant_id=endpoint.tenant_id,
+                environment=endpoint.environment,
+                endpoint_id=endpoint.id,
+                staff_id=request.user.pk,
+            ),
+            done=lambda resumed: f"It is {resumed.status}; what waits goes out.",
+        )
+        return redirect_dialog(change_url(Endpoint, object_id))
 
     @display(description="Status", label=ENDPOINT_LABELS)
     def shown_status(self, endpoint: Endpoint) -> str:
@@ -147,7 +211,7 @@ class DeliveryAdmin(HistoryAdmin):
         "environment",
         "shown_event",
         "event_type",
-        "endpoint_id",
+        "shown_endpoint",
         "shown_status",
         "attempts",
         "next_attempt_at",
@@ -156,8 +220,18 @@ class DeliveryAdmin(HistoryAdmin):
         "last_response_ms",
         "shown_attempts",
         "is_replay",
+        "shown_original",
     )
-    readonly_fields = ("shown_id", "created", "tenant", "shown_event", "shown_status", "shown_attempts")
+    readonly_fields = (
+        "shown_id",
+        "created",
+        "tenant",
+        "shown_event",
+        "shown_endpoint",
+        "shown_status",
+        "shown_attempts",
+        "shown_original",
+    )
     id_searches = {ids.DELIVERY: "id", ids.EVENT: "event_id"}
     uuid_searches = ("tenant_id",)
     search_help_text = "A delivery id (dlv_…), an event id (evt_…) or a tenant id"
@@ -168,12 +242,77 @@ class DeliveryAdmin(HistoryAdmin):
 
     @display(description="Event")
     def shown_event(self, delivery: Delivery) -> str:
-        return ids.encode(ids.EVENT, delivery.event_id)
+        return row_link(Event, delivery.event_id, ids.encode(ids.EVENT, delivery.event_id))
+
+    @display(description="Endpoint")
+    def shown_endpoint(self, delivery: Delivery) -> str:
+        endpoint = Endpoint.objects.filter(pk=delivery.endpoint_id).only("url").first()
+        if endpoint is None:
+            return f"{delivery.endpoint_id} (deleted)"
+        return row_link(Endpoint, endpoint.pk, endpoint.url)
+
+    @display(description="Sent again from")
+    def shown_original(self, delivery: Delivery) -> str:
+        if delivery.replay_of is None:
+            return ""
+        return row_link(Delivery, delivery.replay_of, ids.encode(ids.DELIVERY, delivery.replay_of))
 
     @display(description="Attempts")
     def shown_attempts(self, delivery: Delivery) -> str:
-        # The answers' excerpts are the customer's data and stay out.
-        return "\n".join(
-            f"{attempt['at']}  {attempt['http_status'] or '—'}  {attempt['ms']} ms  {attempt['error'] or 'ok'}"
-            for attempt in delivery.attempt_log
+        return format_html_join(
+            "",
+            '<p class="font-mono">{}  {}  {} ms  {}</p>{}',
+            (
+                (
+                    attempt["at"],
+                    attempt["http_status"] or "—",
+                    attempt["ms"],
+                    attempt["error"] or "ok",
+                    _answer(attempt),
+                )
+                for attempt in receiver_answers.attempts(delivery)
+            ),
         )
+
+    actions_detail = ["send_again"]
+
+    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("webhooks.add_delivery"))
+
+    @action(
+        description="Send again",
+        permissions=["operate"],
+        icon="replay",
+        dialog=dialog(
+            "Send this delivery again?",
+            "The event is sent once more, now, as a new delivery. The tenant's audit log names you.",
+            "Send again",
+        ),
+    )
+    def send_again(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        delivery = get_object_or_404(Delivery, pk=object_id)
+        audit.record(
+            action="webhook_delivery.replay",
+            target_type="webhook_delivery",
+            target_id=delivery.public_id,
+            tenant_id=delivery.tenant_id,
+            actor_user_id=request.user.pk,
+        )
+        made = attempted(
+            request,
+            lambda: replay.replay_delivery(
+                tenant_id=delivery.tenant_id, environment=delivery.environment, delivery_id=delivery.id
+            ),
+            done=lambda made: f"The new delivery is {made.status}.",
+        )
+        return redirect_dialog(change_url(Delivery, made.pk if made else object_id))
+
+
+def _answer(attempt: dict[str, Any]) -> str:
+    """What the receiver said to an attempt, while it is kept."""
+    if attempt["response_body"] is None:
+        return ""
+    headers = "\n".join(f"{name}: {value}" for name, value in attempt["response_headers"].items())
+    return format_html(
+        '<pre class="whitespace-pre-wrap break-all">{}\n\n{}</pre>', headers, attempt["response_body"]
+    )

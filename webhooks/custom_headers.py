@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 import orjson
+from cryptography.fernet import InvalidToken
 
 from gateway.encryption import decrypt
+from webhooks.models import Endpoint
 
 MASK = "***"
 MOST_BYTES = 4096
@@ -74,6 +76,14 @@ def unpacked(stored: str | None) -> dict[str, str]:
     """The headers in the column's text."""
     headers: dict[str, str] = orjson.loads(stored) if stored else {}
     return headers
+
+
+def names(endpoint: Endpoint) -> list[str]:
+    """The names of an endpoint's headers; none when no key opens them."""
+    try:
+        return list(unpacked(endpoint.headers))
+    except InvalidToken:
+        return []
 
 
 @lru_cache(maxsize=4096)

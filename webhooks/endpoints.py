@@ -165,17 +165,17 @@ def change(*, tenant_id: UUID, environment: str, endpoint_id: UUID, changes: dic
     return endpoint
 
 
-def resume(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> Endpoint:
+def resume(*, tenant_id: UUID, environment: str, endpoint_id: UUID, staff_id: int | None = None) -> Endpoint:
     """Close an endpoint's circuit and end a pause: what waits goes out at once, at the endpoint's speed.
 
-    Raises Conflict for one that must pass a ping first.
+    `staff_id` is who does it in the tenant's name. Raises Conflict for one that must pass a ping first.
     """
     with transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
         if not _is_verified(endpoint):
             raise Conflict(f"The endpoint is {endpoint.status}: verify it first.")
         _activate(endpoint)
-        _audit("webhook_endpoint.resume", endpoint, {})
+        _audit("webhook_endpoint.resume", endpoint, {}, actor_user_id=staff_id)
         _save(endpoint)
     return endpoint
 
@@ -319,11 +319,14 @@ def has_verified(*, tenant_id: UUID, environment: str) -> bool:
     return rows.filter(status=ACTIVE, verified_at__isnull=False).exists()
 
 
-def _audit(action: str, endpoint: Endpoint, details: dict[str, Any]) -> None:
+def _audit(
+    action: str, endpoint: Endpoint, details: dict[str, Any], *, actor_user_id: int | None = None
+) -> None:
     audit.record(
         action=action,
         target_type="webhook_endpoint",
         target_id=endpoint.id,
         tenant_id=endpoint.tenant_id,
+        actor_user_id=actor_user_id,
         details=details,
     )

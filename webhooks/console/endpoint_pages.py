@@ -13,7 +13,7 @@ from gateway.api import in_flight
 from gateway.api.errors import NotFound, ServiceError
 from gateway.api.validation import checked
 from tenants.console.frame import Visit, console_page, require_active, told
-from webhooks import endpoint_health, endpoints, example_event, replay
+from webhooks import custom_headers, endpoint_health, endpoints, example_event, replay
 from webhooks.console.forms import EndpointForm, ExampleForm, RecoverForm, RotateForm
 from webhooks.models import Endpoint
 from webhooks.serializers import EndpointChangeIn, EndpointIn
@@ -242,6 +242,7 @@ def _endpoint_page(
         "tenant": visit.tenant,
         "endpoint": found,
         "health": endpoint_health.health_of(found),
+        "header_names": custom_headers.names(found),
         "rotate_form": RotateForm(),
         "example_form": ExampleForm(),
         "recover_form": RecoverForm(),

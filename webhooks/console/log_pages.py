@@ -16,6 +16,7 @@ from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, require_active, told
 from webhooks import endpoint_health, replay
 from webhooks.console.forms import DeliveryFilter, EventFilter
+from webhooks.delivery import receiver_answers
 from webhooks.events import envelope, search
 from webhooks.models import Delivery, Endpoint
 
@@ -25,7 +26,9 @@ from webhooks.models import Delivery, Endpoint
 def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Deliveries, newest first, with a filter."""
     form = DeliveryFilter(request.GET)
-    rows = Delivery.objects.for_environment(visit.tenant.id, visit.environment).defer("attempt_log")
+    rows = Delivery.objects.for_environment(visit.tenant.id, visit.environment).defer(
+        "attempt_log", "answers"
+    )
     wanted = form.cleaned_data if form.is_valid() else {}
     if wanted.get("status"):
         rows = rows.filter(status=wanted["status"])
@@ -48,7 +51,9 @@ def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpRespon
     found = _delivery(visit, delivery_id)
     [shown] = _shown(visit, [found])
     return render(
-        request, "console/webhooks/delivery.html", {"shown": shown, "attempts": found.attempt_log[::-1]}
+        request,
+        "console/webhooks/delivery.html",
+        {"shown": shown, "attempts": receiver_answers.attempts(found)[::-1]},
     )
 
 
