@@ -1,3 +1,5 @@
+"""Django app of billing."""
+
 from django.apps import AppConfig
 
 

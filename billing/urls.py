@@ -1,3 +1,5 @@
+"""URLs of billing under `/v1`."""
+
 from django.urls import path
 
 from billing.admin_api import AdminBillingView

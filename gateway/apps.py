@@ -1,3 +1,5 @@
+"""Django app of the shared floor."""
+
 from typing import Any
 
 from django.apps import AppConfig

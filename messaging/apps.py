@@ -1,3 +1,5 @@
+"""Django app of sending, batches, media, templates and incoming notifications."""
+
 from django.apps import AppConfig
 
 

@@ -1,3 +1,5 @@
+"""URLs of messages, batches, media and templates under `/v1`."""
+
 from django.urls import path
 
 from messaging.batches.views import BatchesView

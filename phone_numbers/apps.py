@@ -1,3 +1,5 @@
+"""Django app of business accounts, numbers and connect sessions."""
+
 from django.apps import AppConfig
 
 

@@ -1,3 +1,5 @@
+"""URLs of numbers and connect sessions under `/v1`."""
+
 from django.urls import path
 
 from phone_numbers.admin_api import AdminNumbersView

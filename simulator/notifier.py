@@ -1,5 +1,4 @@
-"""Sends the upstream's notifications to the gateway: batched, escaped and signed as the real ones, retried
-until 200.
+"""Notifier: sends notifications to the gateway, batched, escaped and signed as the real ones, until a 200.
 
 Callers hand over one change (`publish`); it is posted concurrently, in no promised order, at least once. The
 callback is the number's override, else the account's, else the app's (only `messages` can be overridden:

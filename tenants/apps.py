@@ -1,3 +1,5 @@
+"""Django apps of tenants, and of the staff admin's site."""
+
 from django.apps import AppConfig
 from django.contrib.admin import apps as admin
 from django.db.models.signals import post_migrate

@@ -1,3 +1,5 @@
+"""URLs of tenants, keys, staff and console sessions under `/v1`."""
+
 from django.urls import path
 
 from tenants.admin_api import (

@@ -25,7 +25,7 @@ from billing.pricing.money import rupees
 from billing.pricing.periods import Period
 from gateway.clock import now
 from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog
-from tenants.staff.read_only_admin import ReadOnlyAdmin, TenantRowsAdmin, display
+from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, TenantRowsAdmin, display
 
 INVOICE_LABELS = {
     "open": "info",
@@ -170,8 +170,8 @@ class InvoiceAdmin(TenantRowsAdmin):
         return _party(invoice.seller)
 
     @display(description="Status", label=INVOICE_LABELS, ordering="status")
-    def shown_status(self, invoice: Invoice) -> tuple[str, str]:
-        return invoice.status, invoice.get_status_display()
+    def shown_status(self, invoice: Invoice) -> StatusLabel:
+        return StatusLabel(invoice.status, invoice.get_status_display())
 
     @display(description="Total", ordering="total_paise")
     def total(self, invoice: Invoice) -> str:

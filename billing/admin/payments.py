@@ -12,7 +12,7 @@ from billing.payments import refunds
 from billing.pricing.money import rupees
 from gateway.clock import now
 from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog
-from tenants.staff.read_only_admin import ReadOnlyAdmin, TenantRowsAdmin, display
+from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, TenantRowsAdmin, display
 
 REFUND_LABELS = {"processed": "success", "failed": "danger", "unknown": "warning"}
 ATTEMPT_LABELS = {"captured": "success", "failed": "danger", "unknown": "warning"}
@@ -93,8 +93,8 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
         return rupees(attempt.refunded_paise)
 
     @display(description="Status", label=ATTEMPT_LABELS, ordering="status")
-    def shown_status(self, attempt: PaymentAttempt) -> tuple[str, str]:
-        return attempt.status, attempt.get_status_display()
+    def shown_status(self, attempt: PaymentAttempt) -> StatusLabel:
+        return StatusLabel(attempt.status, attempt.get_status_display())
 
     @display(description="Amount")
     def amount(self, attempt: PaymentAttempt) -> str:
@@ -126,8 +126,8 @@ class RefundAdmin(ReadOnlyAdmin):
         return rupees(refund.amount_paise)
 
     @display(description="Status", label=REFUND_LABELS, ordering="status")
-    def shown_status(self, refund: Refund) -> tuple[str, str]:
-        return refund.status, refund.get_status_display()
+    def shown_status(self, refund: Refund) -> StatusLabel:
+        return StatusLabel(refund.status, refund.get_status_display())
 
 
 @admin.register(ProviderEvent)

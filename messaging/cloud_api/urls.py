@@ -1,3 +1,5 @@
+"""URLs of the Cloud API front, at the root of the host."""
+
 from django.urls import re_path
 
 from messaging.cloud_api.front import graph, graph_media, graph_upload, no_such_path

@@ -1,3 +1,5 @@
+"""URL of the upstream's webhook."""
+
 from django.urls import path
 
 from messaging.notifications.views import webhook

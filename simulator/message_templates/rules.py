@@ -1,6 +1,4 @@
-"""What a new or edited template must look like to be taken for review (upstream fact 1.3); code 100 with
-subcodes.
-"""
+"""Rules for new and edited templates before review (upstream fact 1.3): code 100 with subcodes."""
 
 import re
 from collections.abc import Iterable, Mapping

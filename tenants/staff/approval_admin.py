@@ -20,7 +20,7 @@ from tenants import approval, suspension
 from tenants.models import AuditEntry, SignUp, Tenant, User
 from tenants.signup import email_domains, tax_ids
 from tenants.staff.dialogs import action, change_url, dialog, redirect_dialog
-from tenants.staff.read_only_admin import ReadOnlyAdmin, display
+from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, display
 
 STATUS_LABELS = {
     "active": "success",
@@ -134,8 +134,8 @@ class TenantAdmin(ReadOnlyAdmin):
         return ("id",) if request.GET.get("status__exact") == "pending_approval" else ("-id",)
 
     @display(description="Status", label=STATUS_LABELS, ordering="status")
-    def shown_status(self, tenant: Tenant) -> tuple[str, str]:
-        return tenant.status, tenant.get_status_display()
+    def shown_status(self, tenant: Tenant) -> StatusLabel:
+        return StatusLabel(tenant.status, tenant.get_status_display())
 
     @display(description="Events are kept")
     def retention(self, tenant: Tenant) -> str:

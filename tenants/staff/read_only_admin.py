@@ -6,7 +6,7 @@ shows nowhere by itself.
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from django.contrib.admin import SimpleListFilter
@@ -28,6 +28,16 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 def display(**options: Any) -> Callable[[Method], Method]:
     """The theme's `display`, typed: `description`, `label` (value → colour), `ordering`."""
     return cast("Callable[[Method], Method]", decorators.display(**options))
+
+
+class StatusLabel(NamedTuple):
+    """A status as lists show it, by `display(label=…)`; on a row's page it reads as its text."""
+
+    status: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def tenant_link(tenant_id: UUID | None, name: str | None = None) -> str:

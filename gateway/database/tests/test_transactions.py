@@ -1,4 +1,4 @@
-"""No network call inside a database transaction."""
+"""Guard of network calls: none is made inside a database transaction."""
 
 import pytest
 from django.db import transaction

@@ -1,3 +1,5 @@
+"""`manage.py demo`: demo data on a running development service, and `ready.json`."""
+
 from typing import Any
 
 import requests

@@ -1,3 +1,5 @@
+"""`manage.py expunge`: bodies of a tenant's events are deleted at its request, before their retention ends."""
+
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -13,7 +15,7 @@ from tenants.models import Tenant
 class Command(BaseCommand):
     help = (
         "Delete the bodies of a tenant's events at its request, before their retention ends: of one customer "
-        "(--wa-id, --user-id), older than a moment (--before), or all (--all). What stays of them names nobody."
+        "(--wa-id, --user-id), older than a moment (--before), or all (--all). What is kept of them names no customer."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

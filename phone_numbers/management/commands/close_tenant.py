@@ -1,3 +1,5 @@
+"""`manage.py close_tenant`: a tenant is closed for good."""
+
 from typing import Any
 from uuid import UUID
 

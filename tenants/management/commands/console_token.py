@@ -1,3 +1,5 @@
+"""`manage.py console_token`: a console session for a staff member."""
+
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

@@ -1,3 +1,5 @@
+"""`manage.py create_app`: a new platform app."""
+
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser

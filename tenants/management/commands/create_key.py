@@ -1,3 +1,5 @@
+"""`manage.py create_key`: an API key of a tenant or of a platform app."""
+
 from datetime import timedelta
 from typing import Any
 from uuid import UUID

@@ -1,3 +1,5 @@
+"""`manage.py revoke_key`: an API key of a tenant or of a platform app ends."""
+
 from typing import Any
 
 from django.core.exceptions import ValidationError
