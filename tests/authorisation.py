@@ -292,6 +292,7 @@ ROWS: dict[str, Row] = {
     "POST /v1/billing/invoices/{invoice_id}/pay": Row(_invoice),
     "GET /v1/billing/credit-notes/{credit_note_id}": Row(_credit_note),
     "GET /v1/admin/billing": Row(),
+    "GET /v1/analytics": Row(),
     "GET /v1/messages": Row(),
     "POST /v1/messages": Row(),
     "GET /v1/messages/{message_id}": Row(_message),

@@ -19,6 +19,9 @@ from gateway.clock import now
 from gateway.encryption import EncryptedTextField
 from gateway.ids import uuid7
 from tenants.models import ApiKey, Tenant
+from webhooks.figure_models import Figure as Figure
+from webhooks.figure_models import FigureChange as FigureChange
+from webhooks.figure_models import FigureDue as FigureDue
 from webhooks.message_models import Message as Message
 
 LIVE = ApiKey.Environment.LIVE

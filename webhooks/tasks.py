@@ -9,6 +9,7 @@ from gateway.task_queue import enqueue
 from webhooks import endpoint_notices, replay
 from webhooks.delivery import dispatcher, process_limits, receiver_answers
 from webhooks.events import retention
+from webhooks.figures import rollup
 
 
 # Acknowledged at its start: with a message that is not, a Celery worker ends when Valkey goes away under it.
@@ -46,6 +47,18 @@ def _stop_dispatcher(**_: Any) -> None:
 def tell_endpoint_changes(**_: Any) -> None:
     """Every half minute: tell tenants of endpoints that keep failing and of those that recovered."""
     endpoint_notices.tell_changes()
+
+
+@shared_task
+def roll_up_figures(**_: Any) -> None:
+    """Every minute: count the hours of tenants whose messages or deliveries changed."""
+    rollup.roll_up()
+
+
+@shared_task
+def forget_figures(**_: Any) -> None:
+    """Daily: forget figures that are older than the rows they were counted from."""
+    rollup.forget()
 
 
 @shared_task

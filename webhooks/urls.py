@@ -3,6 +3,7 @@
 from django.urls import path
 
 from webhooks.event_views import EventsView
+from webhooks.figures.views import AnalyticsView
 from webhooks.stream.views import EventStreamView
 from webhooks.views import DeliveriesView, EndpointsView
 
@@ -41,6 +42,7 @@ urlpatterns = [
         DeliveriesView.as_view({"post": "replay"}),
         name="webhook-delivery-replay",
     ),
+    path("analytics", AnalyticsView.as_view({"get": "retrieve"}), name="analytics"),
     path("events", EventsView.as_view({"get": "list"}), name="events"),
     path("events/stream", EventStreamView.as_view({"get": "listen"}), name="event-stream"),
     path("events/<str:event_id>", EventsView.as_view({"get": "retrieve"}), name="event"),

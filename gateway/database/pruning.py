@@ -13,9 +13,9 @@ BATCH_ROWS = 5_000
 
 
 def delete_before(
-    model: type[models.Model], column: str, moment: datetime, *, batch: int = BATCH_ROWS
+    model: type[models.Model], column: str, moment: datetime | int, *, batch: int = BATCH_ROWS
 ) -> int:
-    """Delete a table's rows whose `column` is before a moment; the column has an index. Returns how many."""
+    """Delete a table's rows whose `column` is before a moment or number; the column has an index. Returns how many."""
     # Rows that another run is deleting are passed over.
     statement = sql.SQL(
         "DELETE FROM {table} WHERE ctid = ANY(ARRAY("

@@ -91,6 +91,7 @@ new_message AS (
     ORDER BY d.tenant_id, d.environment, d.key COLLATE "C"
     ON CONFLICT (tenant_id, environment, key, month) DO UPDATE SET
         {_MERGE}
+    RETURNING m.tenant_id, m.environment, m.id
 )
 """  # noqa: S608 - only column names are formatted in
 

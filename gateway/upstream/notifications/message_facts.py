@@ -12,6 +12,7 @@ from gateway.upstream.notifications.lossless_json import JsonObject, text
 
 Direction = Literal["inbound", "outbound"]
 Status = Literal["accepted", "unknown", "received", "sent", "delivered", "read", "failed"]
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 STATUSES: tuple[Status, ...] = get_args(Status)
 STATUS_OF_WORD: Mapping[str, Status] = {
     "sent": "sent",

@@ -1,0 +1,116 @@
+"""Reads of the hourly figures: sums by hour or day, number, template and direction; medians of the times."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from gateway.api.errors import InvalidRequest
+
+HOURS = {"hour": 1, "day": 24}
+MOST_HOURS = {"hour": 7 * 24, "day": 92 * 24}
+GROUPS = ("phone_number_id", "template", "direction")
+MOST_ROWS = 100_000
+"""Rows of sums that one answer is made of."""
+
+_SUMS = """
+SELECT hour / %(length)s {groups}, direction = 'webhook', measure, value, sum(count)::bigint
+FROM figures
+WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour >= %(first)s AND hour < %(last)s {filters}
+GROUP BY hour / %(length)s {groups}, direction = 'webhook', measure, value
+LIMIT %(rows)s
+"""
+_PENDING = """
+SELECT count(*) FROM figures_due
+WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour >= %(first)s AND hour < %(last)s
+"""
+
+
+@dataclass
+class Sums:
+    """The figures of one hour or day and one group."""
+
+    start: datetime
+    group: Mapping[str, str]
+    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    by_value: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+
+    def percentile(self, measure: str, part: float) -> int | None:
+        """The value below or at which that part of the measure's counts lies; None without any."""
+        counts = sorted((int(value), count) for value, count in self.by_value.get(measure, {}).items())
+        needed = part * sum(count for _, count in counts)
+        for value, count in counts:
+            needed -= count
+            if needed <= 0:
+                return value
+        return None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures of a range: of messages by group, of deliveries without groups."""
+
+    messages: list[Sums]
+    webhooks: list[Sums]
+    pending_hours: int
+
+
+def read(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    begin: datetime,
+    end: datetime,
+    interval: str,
+    groups: Collection[str],
+    equal: Mapping[str, str],
+) -> Figures:
+    """The figures from the hour or day of `begin` to before `end`. Raises InvalidRequest when that is too much."""
+    length = HOURS[interval]
+    first = int(begin.timestamp() // 3600) // length * length
+    last = -(-int(end.timestamp()) // 3600)
+    if last <= first:
+        raise InvalidRequest.of(to="Must be after `from`.")
+    if last - first > MOST_HOURS[interval] + length:
+        raise InvalidRequest.of(**{"from": f"At most {MOST_HOURS[interval] // 24} days by {interval}."})
+    chosen = [name for name in GROUPS if name in groups]
+    parameters: dict[str, Any] = {
+        "tenant_id": tenant_id,
+        "environment": environment,
+        "first": first,
+        "last": last,
+        "length": length,
+        "rows": MOST_ROWS + 1,
+        **equal,
+    }
+    filters = "".join(f" AND (direction = 'webhook' OR {name} = %({name})s)" for name in equal)
+    statement = _SUMS.format(groups="".join(f", {name}" for name in chosen), filters=filters)
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        rows = cursor.fetchall()
+        cursor.execute(_PENDING, parameters)
+        (pending,) = cursor.fetchone()
+    if len(rows) > MOST_ROWS:
+        raise InvalidRequest.of(group_by="Too many groups: choose a shorter range, a filter or fewer groups.")
+    found: dict[tuple[Any, ...], Sums] = {}
+    for *key, is_webhook, measure, value, count in rows:
+        place, *group = key
+        sums = found.setdefault(
+            (is_webhook, *key),
+            Sums(datetime.fromtimestamp(place * length * 3600, UTC), dict(zip(chosen, group, strict=True))),
+        )
+        sums.counts[measure] += count
+        sums.by_value[measure][value] = count
+    return Figures(
+        messages=list(_in_order(found, is_webhook=False)),
+        webhooks=list(_in_order(found, is_webhook=True)),
+        pending_hours=pending,
+    )
+
+
+def _in_order(found: Mapping[tuple[Any, ...], Sums], *, is_webhook: bool) -> Iterator[Sums]:
+    return (found[key] for key in sorted(found) if key[0] is is_webhook)

@@ -1,0 +1,119 @@
+"""`GET /v1/analytics`: figures of messages and webhooks by hour or day."""
+
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from gateway.api import query
+from gateway.api.authentication import scope_of
+from gateway.api.errors import InvalidRequest
+from gateway.api.viewsets import ResourceViewSet
+from gateway.upstream.notifications.message_facts import DIRECTIONS
+from webhooks.figures import reading
+from webhooks.figures.reading import GROUPS, HOURS, Sums
+
+
+class MessageFiguresOut(serializers.Serializer[Sums]):
+    """Messages that were sent or received in the hour or day, and how far they have come by now."""
+
+    start = serializers.DateTimeField()
+    phone_number_id = serializers.CharField(required=False)
+    template = serializers.CharField(required=False, help_text="Empty for messages without a template.")
+    direction = serializers.ChoiceField(choices=DIRECTIONS, required=False)
+    received = serializers.IntegerField()
+    sent = serializers.IntegerField()
+    delivered = serializers.IntegerField()
+    read = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    failed_by_code = serializers.DictField(child=serializers.IntegerField())
+    unknown = serializers.IntegerField()
+    pricing = serializers.DictField(
+        child=serializers.IntegerField(), help_text="Messages by pricing category."
+    )
+    median_seconds_to_delivered = serializers.IntegerField(allow_null=True)
+    median_seconds_to_read = serializers.IntegerField(allow_null=True)
+
+    def to_representation(self, instance: Sums) -> dict[str, Any]:
+        plain = ("received", "sent", "delivered", "read", "failed", "unknown")
+        return {
+            "start": serializers.DateTimeField().to_representation(instance.start),
+            **instance.group,
+            **{name: instance.counts.get(name, 0) for name in plain},
+            "failed_by_code": instance.by_value.get("failed", {}),
+            "pricing": instance.by_value.get("pricing", {}),
+            "median_seconds_to_delivered": instance.percentile("delivered_seconds", 0.5),
+            "median_seconds_to_read": instance.percentile("read_seconds", 0.5),
+        }
+
+
+class WebhookFiguresOut(serializers.Serializer[Sums]):
+    """Deliveries, replays aside, of the events of the hour or day."""
+
+    start = serializers.DateTimeField()
+    delivered = serializers.IntegerField()
+    failed = serializers.IntegerField(help_text="Given up.")
+    open = serializers.IntegerField(help_text="Waiting, or to be tried again, when the hour was counted.")
+    p95_ms = serializers.IntegerField(allow_null=True)
+
+    def to_representation(self, instance: Sums) -> dict[str, Any]:
+        return {
+            "start": serializers.DateTimeField().to_representation(instance.start),
+            **{name: instance.counts.get(name, 0) for name in ("delivered", "failed", "open")},
+            "p95_ms": instance.percentile("delivered_ms", 0.95),
+        }
+
+
+class AnalyticsOut(serializers.Serializer[Any]):
+    messages = MessageFiguresOut(many=True)
+    webhooks = WebhookFiguresOut(many=True)
+    pending_hours = serializers.IntegerField(
+        help_text="Hours of the range that changed and are to be counted again."
+    )
+
+
+class AnalyticsView(ResourceViewSet):
+    """Figures of the caller's environment."""
+
+    @extend_schema(
+        operation_id="get_analytics",
+        summary="Get analytics",
+        description="Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a "
+        "message was sent or received, whenever its statuses came.",
+        tags=["Events"],
+        parameters=[
+            OpenApiParameter("from", str, required=True, description="ISO 8601 date-time, inclusive."),
+            OpenApiParameter("to", str, required=True, description="ISO 8601 date-time, exclusive."),
+            OpenApiParameter("interval", str, enum=list(HOURS), description="`day` unless given."),
+            OpenApiParameter(
+                "group_by",
+                str,
+                description=f"Separated by commas: {', '.join(f'`{name}`' for name in GROUPS)}.",
+            ),
+            OpenApiParameter("phone_number_id", str, description="Messages of this number alone."),
+            OpenApiParameter("template", str, description="Messages of this template alone."),
+            OpenApiParameter("direction", str, enum=list(DIRECTIONS)),
+        ],
+        responses=AnalyticsOut,
+    )
+    def retrieve(self, request: Request) -> Response:
+        begin, end = query.moment(request, "from"), query.moment(request, "to")
+        if begin is None or end is None:
+            missing = [name for name, value in (("from", begin), ("to", end)) if value is None]
+            raise InvalidRequest.of(**dict.fromkeys(missing, "Required: an ISO 8601 date-time."))
+        equal = {
+            "phone_number_id": query.text(request, "phone_number_id"),
+            "template": query.text(request, "template", longest=512),
+            "direction": query.choice(request, "direction", DIRECTIONS),
+        }
+        found = reading.read(
+            **scope_of(request),
+            begin=begin,
+            end=end,
+            interval=query.choice(request, "interval", tuple(HOURS)) or "day",
+            groups=query.choices(request, "group_by", GROUPS) or (),
+            equal={name: value for name, value in equal.items() if value is not None},
+        )
+        return Response(AnalyticsOut(found).data)

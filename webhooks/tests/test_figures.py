@@ -1,0 +1,234 @@
+"""`GET /v1/analytics`: figures that equal a recount, whatever the order and repetition of statuses."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from gateway.clock import now
+from gateway.upstream.notifications.message_facts import MessageFacts
+from tenants import api_keys
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from webhooks.events.members import NewEvent
+from webhooks.figures import reading, rollup
+from webhooks.message_models import Message
+from webhooks.models import Delivery, Endpoint, Figure, FigureChange, FigureDue
+from webhooks.tests.messages import SECOND, outbound, status, write
+from webhooks.tests.publishing import uuid_at
+
+pytestmark = pytest.mark.django_db
+
+RANGE = "from=2020-01-01T00:00:00Z&to=2020-02-01T00:00:00Z"
+
+
+def count_all() -> None:
+    """Gather all changes and count every hour now, however soon it would be due."""
+    for _ in range(2):
+        rollup.roll_up()
+        FigureDue.objects.update(due_at=now() - timedelta(seconds=1))
+    rollup.roll_up()
+
+
+def around(moment: datetime, interval: str = "day") -> str:
+    begin, end = moment - timedelta(days=2), moment + timedelta(days=1)
+    return f"from={begin:%Y-%m-%dT%H:%M:%SZ}&to={end:%Y-%m-%dT%H:%M:%SZ}&interval={interval}"
+
+
+def figures(api: Api, query: str) -> dict[str, Any]:
+    answer = api.get(f"/v1/analytics?{query}")
+    assert answer.status_code == 200, answer.content
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def traffic(seed: int) -> list[NewEvent]:
+    """Sends of three hours with statuses of all kinds, some of them twice, in any order."""
+    chance = random.Random(seed)
+    events: list[NewEvent] = []
+    for number in range(60):
+        wamid, moment = f"wamid.{seed}.{number}", now() - timedelta(hours=number % 3)
+        category = chance.choice(["utility", "marketing"])
+        sent = outbound(wamid, template=chance.choice(["a", None]), at_ms=SECOND * 1000)
+        events.append(replace(sent, id=uuid_at(moment), phone_number_id=str(number % 2)))
+        words = chance.sample(["sent", "delivered", "read", "failed"], chance.randint(0, 4))
+        for word in words:
+            report = status(
+                word,
+                wamid,
+                at_ms=(SECOND + chance.randint(1, 5_000)) * 1000,
+                pricing_category=category,
+                error_code=chance.choice([131026, 131047]) if word == "failed" else None,
+            )
+            events += [report] * chance.randint(1, 2)
+    chance.shuffle(events)
+    return events
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_figures_are_a_recount(api: Api, tenant: Tenant, seed: int) -> None:
+    events = traffic(seed)
+    for start in range(0, len(events), 17):
+        write(tenant, events[start : start + 17])
+        if start % 2:
+            count_all()
+    count_all()
+    body = figures(api, around(now(), "hour") + "&group_by=phone_number_id,template,direction")
+    assert body["pending_hours"] == 0
+    shown = {
+        (each["start"][:13], each["phone_number_id"], each["template"]): each for each in body["messages"]
+    }
+    recount: dict[tuple[str, str, str], Counter[str]] = {}
+    for row in Message.objects.all():
+        key = (row.created_at.strftime("%Y-%m-%dT%H"), row.phone_number_id or "", row.template or "")
+        counts = recount.setdefault(key, Counter())
+        counts["sent"] += any((row.accepted_at, row.sent_at, row.delivered_at, row.read_at))
+        counts["delivered"] += bool(row.delivered_at or row.read_at)
+        counts["read"] += bool(row.read_at)
+        counts["failed"] += bool(row.failed_at)
+        counts[f"code {row.error_code}"] += bool(row.failed_at)
+        counts[f"category {row.pricing_category}"] += bool(row.pricing_category)
+    assert set(shown) == set(recount)
+    for key, counts in recount.items():
+        told = shown[key]
+        assert {name: told[name] for name in ("sent", "delivered", "read", "failed")} == {
+            name: counts[name] for name in ("sent", "delivered", "read", "failed")
+        }
+        assert told["failed_by_code"] == {
+            name[5:]: count for name, count in counts.items() if name.startswith("code 1") and count
+        }
+        assert told["pricing"] == {
+            name[9:]: count
+            for name, count in counts.items()
+            if name.startswith("category ") and count and name != "category None"
+        }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "median"), [([1, 2, 3], 2), ([0, 0, 90], 0), ([120, 120, 500], 120), ([5_000] * 3, 4_834)]
+)
+def test_medians_are_exact_to_two_minutes_and_within_five_percent_beyond(
+    api: Api, tenant: Tenant, seconds: list[int], median: int
+) -> None:
+    for number, delay in enumerate(seconds):
+        wamid = f"wamid.{number}"
+        write(tenant, [outbound(wamid)], [status("delivered", wamid, at_ms=(SECOND + delay) * 1000)])
+    count_all()
+    (day,) = figures(api, around(now()))["messages"]
+    found = day["median_seconds_to_delivered"]
+    assert found == median or (max(seconds) > 120 and 0.95 * 5_000 <= found <= 5_000)
+
+
+def test_a_status_that_comes_later_changes_the_hour_of_its_message(api: Api, tenant: Tenant) -> None:
+    moment = now() - timedelta(hours=5)
+    write(tenant, [replace(outbound(), id=uuid_at(moment))])
+    count_all()
+    write(tenant, [status("read")])
+    assert rollup.roll_up() == 0, "an older hour is not counted again at once"
+    # The hour of the message, and this one for the deliveries of the status.
+    assert figures(api, around(now()))["pending_hours"] == 2
+    count_all()
+    (hour,) = figures(api, around(now(), "hour"))["messages"]
+    assert (hour["start"][:13], hour["sent"], hour["read"]) == (moment.strftime("%Y-%m-%dT%H"), 1, 1)
+
+
+def test_webhooks(api: Api, tenant: Tenant) -> None:
+    Endpoint.objects.create(
+        tenant=tenant, url="https://h.example", event_types=["*"], status="active", secret="whsec_AA=="
+    )
+    for number in range(4):
+        write(tenant, [outbound(f"wamid.{number}")])
+    count_all()
+    (day,) = figures(api, around(now()))["webhooks"]
+    assert (day["delivered"], day["failed"], day["open"], day["p95_ms"]) == (0, 0, 4, None)
+    done = Delivery.objects.order_by("id").values_list("pk", flat=True)
+    Delivery.objects.filter(pk__in=list(done[:3])).update(status="delivered", last_response_ms=40)
+    Delivery.objects.filter(pk=done[3]).update(status="dead")
+    count_all()
+    (day,) = figures(api, around(now()))["webhooks"]
+    assert (day["delivered"], day["failed"], day["open"], day["p95_ms"]) == (3, 1, 0, 40)
+    assert not FigureDue.objects.exists()
+
+
+def test_tenants_and_environments_are_apart(api: Api, other_api: Api, tenant: Tenant) -> None:
+    write(tenant, [outbound()], [replace(outbound("wamid.T"), environment="test", dedupe_key="t")])
+    count_all()
+    test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+    assert [day["sent"] for day in figures(api, around(now()))["messages"]] == [1]
+    assert [day["sent"] for day in figures(test_api, around(now()))["messages"]] == [1]
+    assert figures(other_api, around(now()))["messages"] == []
+
+
+def test_filters(api: Api, tenant: Tenant) -> None:
+    inbound = MessageFacts(direction="inbound", status="received", is_message=True)
+    write(tenant, [outbound(), replace(outbound("wamid.I"), type="message.inbound", message=inbound)])
+    count_all()
+    for query, sent, received in (
+        ("", 1, 1),
+        ("&direction=inbound", 0, 1),
+        ("&direction=outbound", 1, 0),
+        ("&template=order_update", 1, 0),
+        ("&phone_number_id=200300400500600", 1, 1),
+    ):
+        (day,) = figures(api, around(now()) + query)["messages"]
+        assert (day["sent"], day["received"]) == (sent, received)
+    assert figures(api, around(now()) + "&phone_number_id=1")["messages"] == []
+
+
+def test_one_hour_that_cannot_be_counted_stops_no_other(
+    api: Api, tenant: Tenant, other_tenant: Tenant, other_api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tenant, [outbound()])
+    write(other_tenant, [outbound()])
+    rollup.roll_up()
+    FigureDue.objects.filter(tenant_id=tenant.id).update(due_at=now() - timedelta(minutes=2))
+    FigureDue.objects.filter(tenant_id=other_tenant.id).update(due_at=now() - timedelta(minutes=1))
+    count = rollup._count
+
+    def broken(scope: dict[str, Any]) -> None:
+        if scope["tenant_id"] == tenant.id:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1 / 0")
+        count(scope)
+
+    monkeypatch.setattr(rollup, "_count", broken)
+    rollup.roll_up()
+    assert [day["sent"] for day in figures(other_api, around(now()))["messages"]] == [1]
+    assert figures(api, around(now()))["pending_hours"] == 1
+
+
+def test_old_figures_leave(tenant: Tenant) -> None:
+    write(tenant, [replace(outbound(), id=uuid_at(now() - timedelta(days=900)))], [outbound("wamid.B")])
+    count_all()
+    assert Figure.objects.values("hour").distinct().count() == 2
+    rollup.forget()
+    assert Figure.objects.values("hour").distinct().count() == 1
+    assert not FigureChange.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "from=2020-01-01T00:00:00Z",
+        "from=2020-01-02T00:00:00Z&to=2020-01-01T00:00:00Z",
+        "from=2020-01-01T00:00:00Z&to=2021-01-01T00:00:00Z",
+        f"{RANGE}&interval=hour",
+        f"{RANGE}&interval=week",
+        f"{RANGE}&group_by=country",
+        f"{RANGE}&direction=up",
+    ],
+)
+def test_what_cannot_be_answered_is_400(api: Api, query: str) -> None:
+    assert_error(api.get(f"/v1/analytics?{query}"), 400, "invalid_request")
+
+
+def test_too_many_groups_are_refused(api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tenant, [outbound(f"wamid.{number}", template=str(number)) for number in range(5)])
+    count_all()
+    monkeypatch.setattr(reading, "MOST_ROWS", 4)
+    assert_error(api.get(f"/v1/analytics?{around(now())}&group_by=template"), 400, "invalid_request")
