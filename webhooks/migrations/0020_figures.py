@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('webhooks', '0017_find_message_by_index'),
+        ('webhooks', '0019_event_position'),
     ]
 
     operations = [
