@@ -1,18 +1,21 @@
 """Fences of sends and batches: environments keep their own keys, a runner that was overtaken frees nothing."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from gateway.clock import now
 from messaging.batches import lease
 from messaging.models import Batch, BatchItem
+from messaging.runtimes import BlockingRuntime
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.simulated import RunningSimulator
+from webhooks.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -57,3 +60,34 @@ def test_a_runner_that_was_overtaken_frees_neither_batch_nor_items(
     batch = Batch.objects.get()
     assert (batch.lease_token, batch.lease_until is not None) == (newer.lease, True)
     assert BatchItem.objects.get(idx=0).claimed_by == newer.lease
+
+
+@pytest.mark.parametrize("own_key", [None, "order-1"])
+def test_a_number_that_is_released_under_a_send_keeps_the_event_and_takes_no_more(
+    api: Api,
+    tenant: Tenant,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    monkeypatch: pytest.MonkeyPatch,
+    own_key: str | None,
+) -> None:
+    """The two meet for certain: the number goes when the upstream has the message and has not answered yet."""
+    call, released = BlockingRuntime.call, []
+
+    async def release_first(self: BlockingRuntime, graph_call: Any) -> Any:
+        answer = await call(self, graph_call)
+        released.append(Api(api_keys.create(name="r", environment="live", tenant=tenant).key))
+        assert released[0].delete(f"/v1/numbers/{number.phone_number_id}").status_code == 200
+        return answer
+
+    headers = {"Idempotency_Key": own_key} if own_key else {}
+    with monkeypatch.context() as under_way:
+        under_way.setattr(BlockingRuntime, "call", release_first)
+        sent = api.post("/v1/messages", body_of(number), **headers)
+    assert sent.status_code == 200
+    event = Event.objects.get(type="message.outbound")
+    assert (event.tenant_id, event.wamid) == (tenant.id, sent.json()["messages"][0]["id"])
+    assert not PhoneNumber.objects.exists()
+    again = api.post("/v1/messages", body_of(number), **headers)
+    assert again.status_code == (200 if own_key else 400)
+    assert Event.objects.filter(type="message.outbound").count() == 1
