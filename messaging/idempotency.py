@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from django.conf import settings
 
 from gateway.api.errors import InvalidRequest, MetaUnreachable, ServiceError
 from gateway.api.reply import Reply
+from gateway.clock import isoformat
 from gateway.database.statements import Statements
 
 HEADER = "Idempotency-Key"
@@ -36,7 +37,7 @@ WHERE messaging_idempotencyrecord.started_at < now() - make_interval(secs => %s)
 RETURNING started_at
 """
 _EARLIER = """
-SELECT path, body_hash, status, headers::text, body, started_at < now() - make_interval(secs => %s)
+SELECT path, body_hash, status, headers::text, body, started_at < now() - make_interval(secs => %s), started_at
 FROM messaging_idempotencyrecord
 WHERE tenant_id = %s AND environment = %s AND key = %s AND started_at >= now() - make_interval(secs => %s)
 """
@@ -70,6 +71,12 @@ class DifferentBody(ServiceError):
         "A new message takes a new key; a repetition takes the body and path of the first request."
     )
     repeat: ClassVar[str] = "with a new key"
+
+    def __init__(self, *, first_used_at: datetime, other_path: str | None) -> None:
+        moment = isoformat(first_used_at)
+        details = {"first_used_at": moment} | ({"first_request_at_path": other_path} if other_path else {})
+        differs = f"on {other_path}" if other_path else "with a different body"
+        super().__init__(f"This Idempotency-Key was used {differs} at {moment}.", details=details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +118,9 @@ def earlier(use: KeyUse) -> Statements[Earlier | None]:
     rows = yield _EARLIER, [patience, use.tenant_id, use.environment, use.key, WINDOW.total_seconds()]
     if not rows:
         return None
-    path, first_hash, status, headers, body, is_overdue = rows[0]
+    path, first_hash, status, headers, body, is_overdue, started_at = rows[0]
     if path != use.path or bytes(first_hash) != use.body_hash:
-        return DifferentBody(details={"first_request_at_path": path} if path != use.path else None)
+        return DifferentBody(first_used_at=started_at, other_path=path if path != use.path else None)
     if status is not None:
         return Reply(status, {**orjson.loads(headers), "Idempotent-Replayed": "true"}, bytes(body))
     if is_overdue:

@@ -65,6 +65,8 @@ class KnownMedia(models.Model):
     media_id = models.CharField(max_length=64)
     phone_number_id = models.CharField(max_length=64)
     noted_at = models.DateTimeField(default=now)
+    deleted_at = models.DateTimeField(null=True)
+    """When it was deleted upstream with this API."""
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["noted_at"], name="known_media_by_age")]

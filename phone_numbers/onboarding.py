@@ -21,7 +21,7 @@ from gateway.api.errors import Conflict, InvalidRequest
 from gateway.clock import now
 from gateway.upstream import numbers as upstream
 from gateway.upstream import oauth, reading
-from gateway.upstream.calls import platform
+from gateway.upstream.calls import GraphAnswer, platform
 from gateway.upstream.numbers import Graph
 from phone_numbers import connection, leaving
 from phone_numbers.actors import Actor
@@ -111,9 +111,11 @@ def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
         return str(known.access_token)
     try:
         answer = accepted(oauth.exchange_code(environment=environment, code=code))
-    except Refused:
+    except Refused as refused:
         if known := redeemed.first():  # the same call, running at the same time, was faster
             return str(known.access_token)
+        if (problem := _problem_of_code(refused.answer)) is not None:
+            raise problem from None
         raise
     token = answer.json().get("access_token")
     if not isinstance(token, str) or not token:
@@ -125,6 +127,23 @@ def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
         defaults={"access_token": token},
     )
     return token
+
+
+_SPENT_CODES = {36007: "This code has expired", 36009: "This code was used before"}
+"""By the upstream's subcode of error 100 (upstream fact 1.8)."""
+
+
+def _problem_of_code(answer: GraphAnswer) -> InvalidRequest | None:
+    """The error for a code that is spent, which the upstream's words do not explain."""
+    error = answer.json().get("error")
+    spent = _SPENT_CODES.get(error.get("error_subcode")) if isinstance(error, dict) else None
+    if spent is None:
+        return None
+    text = f"{spent}: codes work once, for 30 seconds."
+    return InvalidRequest(
+        hint="Let the customer go through the sign-up again, and send its new code at once.",
+        details={"fields": {"code": [text]}, "upstream_error": error},
+    )
 
 
 def forget_redeemed_codes() -> None:

@@ -27,6 +27,7 @@ MODULES = ROOT / "tests/node/node_modules"
 COMMANDS = {
     "python": ("receiver.py", [sys.executable]),
     "js": ("receiver.mjs", [str(Path(NODE) / "bin/node")]),
+    "javascript": ("express.mjs", [str(Path(NODE) / "bin/node")]),
 }
 
 

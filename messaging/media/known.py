@@ -18,6 +18,8 @@ from messaging.models import KnownMedia
 
 KEPT = timedelta(days=31)
 """The upstream keeps uploaded media for 30 days and received media for less (upstream fact 1.2)."""
+SHORTEST_LIFE = timedelta(days=7)
+"""Received media live 7 days at the upstream, uploads 30 (upstream fact 1.2)."""
 MEDIA_TYPES = ("image", "video", "audio", "document", "sticker")
 MEDIA_ID = re.compile(r"[0-9]{1,64}", re.ASCII)
 
@@ -26,6 +28,11 @@ INSERT INTO messaging_knownmedia (tenant_id, environment, media_id, phone_number
 SELECT tenant_id, environment, media_id, phone_number_id, now()
 FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[]) AS m (tenant_id, environment, media_id, phone_number_id)
 ON CONFLICT DO NOTHING
+"""
+_NOTE_DELETION = """
+INSERT INTO messaging_knownmedia (tenant_id, environment, media_id, phone_number_id, noted_at, deleted_at)
+VALUES (%s, %s, %s, %s, now(), now())
+ON CONFLICT (tenant_id, environment, media_id) DO UPDATE SET deleted_at = now()
 """
 
 
@@ -54,6 +61,22 @@ def noting(media: Sequence[Media]) -> Statements[None]:
     """The statement that notes media; none when there are none, as in nearly every notification."""
     if media:
         yield _NOTE, [list(column) for column in zip(*sorted(set(media)), strict=True)]
+
+
+def noting_deletion(media: Media) -> Statements[None]:
+    """The statement that notes that a media was deleted upstream with this API."""
+    yield _NOTE_DELETION, list(media)
+
+
+def why_gone(*, tenant_id: UUID, environment: str, media_id: str) -> str:
+    """What is known of a media that the upstream does not have."""
+    rows = KnownMedia.objects.filter(tenant_id=tenant_id, environment=environment, media_id=media_id)
+    media = rows.first()
+    if media is None:
+        return "media_unknown"
+    if media.deleted_at is not None:
+        return "media_deleted"
+    return "media_expired" if media.noted_at < now() - SHORTEST_LIFE else "media_gone"
 
 
 def number_of(*, tenant_id: UUID, environment: str, media_id: str) -> str | None:

@@ -25,9 +25,37 @@ from phone_numbers import tokens
 from phone_numbers.lookup import Sender, required_sender, sender
 from phone_numbers.models import PhoneNumber
 
+NO_SUCH_OBJECT = (100, 33)
+"""Code and subcode of the upstream for media that it does not have, whatever the reason (upstream fact 1.2)."""
 FORWARDED = ("Content-Length", "Content-Disposition", "ETag", "Last-Modified")
 
 log = structlog.get_logger(__name__)
+
+
+class MediaNotThere(NotFound):
+    """The upstream has no such media; `details.reason` says what the service knows of it."""
+
+    def __init__(self, reason: str, upstream: object = None) -> None:
+        message, hint = _NOT_THERE[reason]
+        super().__init__(message, hint=hint, details={"reason": reason, "upstream_error": upstream})
+
+
+_NOT_THERE = {
+    "media_deleted": ("This media was deleted with this API.", "Upload the file again."),
+    "media_expired": (
+        "This media has expired: the upstream keeps received files for 7 days and uploads for 30.",
+        "Fetch received files when their event arrives; upload files again.",
+    ),
+    "media_gone": (
+        "The upstream has this media no longer, though it should not have expired.",
+        "It was deleted elsewhere, or its number changed accounts. Upload the file again.",
+    ),
+    "media_unknown": (
+        "No message brought this media id to you, and it was not uploaded here in the last 31 days.",
+        "Check the id. For media of a number whose events came elsewhere, name the number with `from`.",
+    ),
+}
+"""For each reason: what is wrong, and what to do."""
 
 
 def upload(tenant_id: UUID, number: Sender, file: Upload) -> HttpResponse:
@@ -63,6 +91,13 @@ def delete(*, tenant_id: UUID, environment: str, media_id: str, from_: str | Non
     if verdict.ok:
         answer = _graph(number).delete(media_id)
         verdict = _judged(number, answer)
+    if verdict.ok:
+        media = known.Media(tenant_id, environment, media_id, number.phone_number_id)
+        try:
+            run(known.noting_deletion(media))
+        except DATABASE_UNAVAILABLE as error:
+            # The file is deleted; only the reason of a later 404 is less exact.
+            log.warning("media_deletion_not_noted", error=type(error).__name__)
     return passed_through(answer, verdict)
 
 
@@ -111,7 +146,16 @@ def _ask(
         raise NotFound("There is no such media.")
     number = _number(tenant_id, environment, media_id, from_)
     answer = question(_graph(number))
-    return number, answer, _judged(number, answer)
+    verdict = _judged(number, answer)
+    if not verdict.ok and _is_no_such_object(answer):
+        reason = known.why_gone(tenant_id=tenant_id, environment=environment, media_id=media_id)
+        raise MediaNotThere(reason, answer.json().get("error"))
+    return number, answer, verdict
+
+
+def _is_no_such_object(answer: GraphAnswer) -> bool:
+    error = answer.json().get("error")
+    return isinstance(error, dict) and (error.get("code"), error.get("error_subcode")) == NO_SUCH_OBJECT
 
 
 def _number(tenant_id: UUID, environment: str, media_id: str, from_: str | None) -> Sender:

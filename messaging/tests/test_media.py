@@ -113,7 +113,7 @@ def test_an_unknown_media_id_costs_one_look_up(
     for _ in range(3):
         connected_number(tenant, simulator.account())
     media_id = "518262192699999"
-    assert api.get(f"{PATH}/{media_id}").status_code == 400
+    assert_error(api.get(f"{PATH}/{media_id}"), 404, "not_found")
     assert looked_up(simulator, media_id) == 1
 
 
@@ -164,9 +164,31 @@ def looked_up(simulator: RunningSimulator, media_id: str) -> int:
 def test_delete_passes_verbatim_and_the_media_is_gone(api: Api, media_id: str) -> None:
     answer = api.delete(f"{PATH}/{media_id}")
     assert (answer.status_code, answer.json()) == (200, {"success": True})
-    gone = api.get(f"{PATH}/{media_id}")
-    assert (gone.status_code, gone.json()["source"], gone.json()["error"]["code"]) == (400, "meta", 100)
-    assert gone.json()["error"]["error_subcode"] == 33
+    error = assert_error(api.get(f"{PATH}/{media_id}"), 404, "not_found")
+    assert error["details"]["reason"] == "media_deleted"
+    assert error["details"]["upstream_error"]["error_subcode"] == 33
+    assert "deleted with this API" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("days", "reason"), [(None, "media_unknown"), (0, "media_gone"), (6, "media_gone"), (8, "media_expired")]
+)
+def test_media_that_the_upstream_does_not_have_is_told_apart(
+    api: Api, number: PhoneNumber, tenant: Tenant, other_tenant: Tenant, days: int | None, reason: str
+) -> None:
+    for owner in [other_tenant, *([tenant] if days is not None else [])]:
+        KnownMedia.objects.create(
+            tenant_id=owner.id,
+            environment=number.environment,
+            media_id="510000000000077",
+            phone_number_id=number.phone_number_id,
+            noted_at=now() - timedelta(days=days or 0),
+        )
+    for method in ("GET", "DELETE"):
+        error = assert_error(api.request(method, f"{PATH}/510000000000077"), 404, "not_found")
+        assert error["details"]["reason"] == reason
+        assert error["hint"]
+    assert not KnownMedia.objects.filter(deleted_at__isnull=False).exists()
 
 
 def test_another_tenants_media_is_out_of_reach_even_with_a_token_that_opens_it(
@@ -180,8 +202,8 @@ def test_another_tenants_media_is_out_of_reach_even_with_a_token_that_opens_it(
     theirs = simulator.account(variant="no_target_ids")
     connected_number(other_tenant, theirs)
     for method in ("GET", "DELETE"):
-        answer = other_api.request(method, f"{PATH}/{media_id}")
-        assert (answer.status_code, answer.json()["source"]) == (400, "meta")
+        error = assert_error(other_api.request(method, f"{PATH}/{media_id}"), 404, "not_found")
+        assert error["details"]["reason"] == "media_unknown"
     assert_error(other_api.get(f"{PATH}/{media_id}?from={number.phone_number_id}"), 400, "invalid_request")
 
 

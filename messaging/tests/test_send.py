@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.clock import now
+from gateway.clock import isoformat, now
 from messaging import idempotency, upstream_body
 from messaging.batches import body as batch_body
 from messaging.models import IdempotencyRecord
@@ -218,7 +218,12 @@ def test_the_same_key_and_body_is_one_send(
 def test_the_same_key_with_a_different_body_or_path_is_422(api: Api, number: PhoneNumber) -> None:
     api.post("/v1/messages", text(number), Idempotency_Key="order-17")
     other = text(number, text={"body": "Other"})
-    assert_error(api.post("/v1/messages", other, Idempotency_Key="order-17"), 422, "idempotency_conflict")
+    refused = api.post("/v1/messages", other, Idempotency_Key="order-17")
+    error = assert_error(refused, 422, "idempotency_conflict")
+    first_used_at = isoformat(IdempotencyRecord.objects.get().started_at)
+    assert error["details"] == {"first_used_at": first_used_at}
+    assert first_used_at in error["message"]
+    assert "new key" in error["hint"]
 
 
 @pytest.mark.parametrize("change", ["paused", "token", "suspended key facts"])
@@ -364,7 +369,10 @@ def test_an_odd_answer_still_makes_an_event(
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(answer)
     with answering(head + answer) as settings.META_GRAPH_URL:
         for _ in range(2):
-            sent = api.post("/v1/messages", text(number))
+            # Without the contract: this upstream keeps none.
+            sent = api.client.post(
+                "/v1/messages", text(number), content_type="application/json", headers=api.headers
+            )
             assert (sent.status_code, sent.content) == (200, answer)
     events = list(Event.objects.filter(type="message.outbound"))
     assert len(events) == (1 if message == {"id": "wamid.1"} or stored[2] else 2)

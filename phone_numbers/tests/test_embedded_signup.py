@@ -164,6 +164,22 @@ def test_a_bad_code_gives_the_upstreams_error(api: Api, simulator: RunningSimula
     assert not BusinessAccount.objects.exists()
 
 
+@pytest.mark.parametrize(("spent", "says"), [("used", "was used before"), ("late", "has expired")])
+def test_a_spent_code_says_that_codes_work_once_for_seconds(
+    api: Api, other_api: Api, simulator: RunningSimulator, spent: str, says: str
+) -> None:
+    account = simulator.account()
+    code = account.code if spent == "used" else simulator.code(account.waba_id, seconds=-1)
+    body = {"code": code, "waba_id": account.waba_id, "phone_number_id": account.phone_number_id}
+    if spent == "used":
+        assert other_api.post(PATH, body).status_code == 200
+    error = assert_error(api.post(PATH, body), 400, "invalid_request")
+    assert says in error["message"]
+    assert "codes work once, for 30 seconds" in error["message"]
+    assert "sign-up again" in error["hint"]
+    assert error["details"]["upstream_error"]["code"] == 100
+
+
 @pytest.mark.parametrize("variant", ["other_app", "no_messaging", "invalid", "expired"])
 def test_a_token_against_the_connect_rule_is_refused_with_its_scopes(
     api: Api, simulator: RunningSimulator, variant: str

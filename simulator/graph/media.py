@@ -5,6 +5,7 @@
 import hashlib
 import hmac
 import time
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -12,8 +13,9 @@ from aiohttp import BodyPartReader, web
 
 from simulator.errors import GraphError, invalid_parameter, no_such_object, trace_id
 from simulator.graph.dispatch import Call, Table, find_token
+from simulator.graph.message_checks import MEDIA_TYPES
 from simulator.parts import SIMULATOR, Simulator
-from simulator.records import Media
+from simulator.records import Media, Number
 
 URL_SECONDS = 300
 UPLOAD_DAYS = 30
@@ -27,6 +29,10 @@ LIMITS: dict[str, int] = {
 }
 DOCUMENT_LIMIT = 100 * _MEGABYTE
 _REFUSED = ("image/", "audio/", "video/", "multipart/")
+_EXECUTABLE = frozenset(
+    {"application/x-msdownload", "application/x-dosexec", "application/vnd.microsoft.portable-executable"}
+)
+_EXECUTABLE_NAMES = (".exe", ".dll", ".bat", ".com", ".msi", ".scr")
 
 
 def limit_of(mime_type: str) -> int:
@@ -35,7 +41,7 @@ def limit_of(mime_type: str) -> int:
     limit = LIMITS.get(base)
     if limit is not None:
         return limit
-    if "/" not in base or base.startswith(_REFUSED):
+    if "/" not in base or base.startswith(_REFUSED) or base in _EXECUTABLE:
         raise invalid_parameter(
             f"Param file must be a file with one of the following types: {', '.join(LIMITS)}, text/plain, "
             f"application/pdf, …. Received file of type '{base}'."
@@ -69,6 +75,8 @@ async def upload(call: Call) -> dict[str, str]:
     mime_type = values.get("type") or part_type
     if "/" not in mime_type:
         mime_type = part_type
+    if filename and filename.lower().endswith(_EXECUTABLE_NAMES):
+        mime_type = "application/x-msdownload"
     if len(data) > limit_of(mime_type):
         raise GraphError(131053, f"The file is larger than {limit_of(mime_type)} bytes.")
     media = call.sim.state.store_media(
@@ -113,6 +121,20 @@ def _media(call: Call) -> Media:
     if asked_for and asked_for != media.phone_number_id:
         raise no_such_object(call.node, call.request.method)
     return media
+
+
+def check_media_ids(call: Call, number: Number, body: Mapping[str, Any]) -> None:
+    """Refuse a message whose media id the number does not have: unknown, deleted, expired, or another number's."""
+    kind = body.get("type")
+    content = body.get(kind) if isinstance(kind, str) and kind in MEDIA_TYPES else None
+    media_id = content.get("id") if isinstance(content, Mapping) else None
+    if media_id is None:
+        return
+    media = call.sim.state.media.get(str(media_id))
+    if media is None or media.expires_at < time.time() or media.phone_number_id != number.id:
+        raise invalid_parameter(
+            f"Param {kind}['id'] is not a valid whatsapp business account media attachment ID"
+        )
 
 
 def media_url(sim: Simulator, media: Media) -> str:

@@ -12,6 +12,7 @@ import orjson
 from simulator.customers import resolve
 from simulator.errors import GraphError
 from simulator.graph.dispatch import Call, Table
+from simulator.graph.media import check_media_ids
 from simulator.graph.message_checks import bad, check, missing
 from simulator.identifiers import message_id
 from simulator.message_templates.checks import check_parameters, find_template
@@ -34,6 +35,7 @@ async def send(call: Call) -> bytes:
     if "status" in body:
         return mark_read(call, number, body)
     check(body)
+    check_media_ids(call, number, body)
     account = call.sim.state.accounts[number.waba_id]
     if not number.registered:
         raise GraphError(133010)

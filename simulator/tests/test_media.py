@@ -145,3 +145,22 @@ async def test_sessions_refused(graph: Graph) -> None:
     assert (await put(graph, upload_id, b"abcd", 0))[0] == 400
     assert (await put(graph, upload_id.split("?")[0], b"abc", 0))[0] == 400
     assert (await graph.call("POST", f"{WABA}/uploads", params={}))[0] == 400
+
+
+async def test_a_message_takes_only_media_that_its_number_has(graph: Graph) -> None:
+    media_id = await upload(graph)
+    assert (await graph.send(type="image", image={"id": media_id}))[0] == 200
+    assert await graph.call("DELETE", media_id) == (200, {"success": True})
+    for gone in (media_id, "1"):
+        status, body = await graph.send(type="image", image={"id": gone})
+        assert (status, body["error"]["code"]) == (400, 100)
+        assert "not a valid whatsapp business account media attachment ID" in body["error"]["message"]
+
+
+async def test_executables_are_refused(graph: Graph) -> None:
+    named = FormData()
+    named.add_field("messaging_product", "whatsapp")
+    named.add_field("file", io.BytesIO(b"MZ"), filename="setup.EXE", content_type="application/octet-stream")
+    for built in (named, form(b"MZ", "application/x-msdownload")):
+        status, body = await graph.call("POST", f"{NUMBER}/media", data=built)
+        assert (status, body["error"]["code"]) == (400, 100)

@@ -149,7 +149,7 @@ async def test_bodies_refused(graph: Graph, body: dict[str, Any], code: int) -> 
     "body",
     [
         {"type": "image", "image": {"link": "https://example.com/a.jpg", "caption": "x"}},
-        {"type": "audio", "audio": {"id": "1"}},
+        {"type": "audio", "audio": {"link": "https://shop.example/hello.ogg"}},
         {"type": "location", "location": {"latitude": "28.61", "longitude": 77.2}},
         {"type": "contacts", "contacts": [{"name": {"formatted_name": "A B", "first_name": "A"}}]},
         {"type": "reaction", "reaction": {"message_id": "wamid.X", "emoji": "👍"}},

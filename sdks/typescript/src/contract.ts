@@ -709,7 +709,7 @@ export interface paths {
         };
         /**
          * Check that the process is alive
-         * @description 200 from every process that serves; asks nothing else. For whoever restarts processes.
+         * @description 200 from every process that serves; asks nothing else. For supervisors that restart processes.
          */
         get: operations["health_live"];
         put?: never;
@@ -3272,6 +3272,8 @@ export interface components {
                 [key: string]: string;
             };
             timeout_seconds?: number | null;
+            rate_per_second?: number | null;
+            ordered?: boolean;
             /** @enum {string} */
             status?: "pending" | "active" | "paused" | "disabled";
             /** Format: date-time */
@@ -3468,6 +3470,8 @@ export interface components {
                 [key: string]: string;
             };
             timeout_seconds?: number | null;
+            rate_per_second?: number | null;
+            ordered?: boolean;
             /** @enum {string} */
             status?: "pending" | "active" | "paused" | "disabled";
             /** Format: date-time */
@@ -3488,6 +3492,8 @@ export interface components {
                 [key: string]: string;
             } | null;
             timeout_seconds?: number | null;
+            rate_per_second?: number | null;
+            ordered?: boolean;
             uid?: string | null;
             metadata?: {
                 [key: string]: string;
@@ -3594,6 +3600,8 @@ export interface components {
                 [key: string]: string;
             } | null;
             timeout_seconds?: number | null;
+            rate_per_second?: number | null;
+            ordered?: boolean;
             uid?: string | null;
             metadata?: {
                 [key: string]: string;
@@ -3637,6 +3645,8 @@ export interface components {
                 [key: string]: string;
             };
             timeout_seconds?: number | null;
+            rate_per_second?: number | null;
+            ordered?: boolean;
             /** @enum {string} */
             status?: "pending" | "active" | "paused" | "disabled";
             /** Format: date-time */
@@ -12351,6 +12361,8 @@ export interface operations {
                      *           "metadata": {},
                      *           "headers": {},
                      *           "timeout_seconds": 1,
+                     *           "rate_per_second": 1,
+                     *           "ordered": true,
                      *           "status": "pending",
                      *           "verified_at": "2026-11-01T07:06:41.120Z",
                      *           "secret_prefix": "whsec_MfKQ",
@@ -12432,6 +12444,8 @@ export interface operations {
                      *       "metadata": {},
                      *       "headers": {},
                      *       "timeout_seconds": 1,
+                     *       "rate_per_second": 1,
+                     *       "ordered": true,
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
@@ -12504,6 +12518,8 @@ export interface operations {
                      *       "metadata": {},
                      *       "headers": {},
                      *       "timeout_seconds": 1,
+                     *       "rate_per_second": 1,
+                     *       "ordered": true,
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret_prefix": "whsec_MfKQ",
@@ -12617,6 +12633,8 @@ export interface operations {
                  *       ],
                  *       "headers": {},
                  *       "timeout_seconds": 1,
+                 *       "rate_per_second": 1,
+                 *       "ordered": true,
                  *       "uid": "text",
                  *       "metadata": {},
                  *       "format": "envelope",
@@ -12666,6 +12684,8 @@ export interface operations {
                      *       "metadata": {},
                      *       "headers": {},
                      *       "timeout_seconds": 1,
+                     *       "rate_per_second": 1,
+                     *       "ordered": true,
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret_prefix": "whsec_MfKQ",
@@ -12812,6 +12832,8 @@ export interface operations {
                      *       "metadata": {},
                      *       "headers": {},
                      *       "timeout_seconds": 1,
+                     *       "rate_per_second": 1,
+                     *       "ordered": true,
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret_prefix": "whsec_MfKQ",

@@ -209,7 +209,7 @@ export class Health extends Resource {
     return this.json({ method: "GET", path: "/v1/health" }, options);
   }
 
-  /** Check that the process is alive. 200 from every process that serves; asks nothing else. For whoever restarts processes. */
+  /** Check that the process is alive. 200 from every process that serves; asks nothing else. For supervisors that restart processes. */
   live(options: RequestOptions = {}): Promise<Schemas["Live"]> {
     return this.json({ method: "GET", path: "/v1/health/live" }, options);
   }
@@ -220,7 +220,7 @@ export class Health extends Resource {
   }
 }
 
-/** Ledger. */
+/** What became of the events and messages of a day, counted. */
 export class Ledger extends Resource {
   /** Account for every event of a day. For each endpoint: events accepted = delivered + waiting + dead + expired, counted from the event log and the deliveries at the moment of the call. Days are those of UTC. */
   get(query: { day?: string; hour?: number } = {}, options: RequestOptions = {}): Promise<Schemas["Ledger"]> {
@@ -387,7 +387,7 @@ export class Numbers extends Resource {
   }
 }
 
-/** Requests. */
+/** The calls that were made with your keys, for seven days. */
 export class Requests extends Resource {
   /** List the calls of the last days. Every call that acted on the business, newest first, within about a second of its end. With filters a page can be short, or empty, before the last one: go on while `next_cursor` is not null. */
   list(query: { error_code?: string; from?: string; key_prefix?: string; method?: string; route?: string; status?: string; to?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Request"]> {

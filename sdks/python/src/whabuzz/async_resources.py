@@ -606,7 +606,7 @@ class AsyncHealth(AsyncResource):
     async def live(self) -> types.Live:
         """Check that the process is alive.
 
-        200 from every process that serves; asks nothing else. For whoever restarts processes.
+        200 from every process that serves; asks nothing else. For supervisors that restart processes.
         """
         answer: types.Live = await self._json(
             Call(
@@ -631,7 +631,7 @@ class AsyncHealth(AsyncResource):
 
 
 class AsyncLedger(AsyncResource):
-    """Ledger."""
+    """What became of the events and messages of a day, counted."""
 
     async def get(self, *, day: str | None = None, hour: int | None = None) -> types.Ledger:
         """Account for every event of a day.
@@ -1171,7 +1171,7 @@ class AsyncNumbers(AsyncResource):
 
 
 class AsyncRequests(AsyncResource):
-    """Requests."""
+    """The calls that were made with your keys, for seven days."""
 
     def list(
         self,

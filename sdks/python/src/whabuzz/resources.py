@@ -604,7 +604,7 @@ class Health(Resource):
     def live(self) -> types.Live:
         """Check that the process is alive.
 
-        200 from every process that serves; asks nothing else. For whoever restarts processes.
+        200 from every process that serves; asks nothing else. For supervisors that restart processes.
         """
         answer: types.Live = self._json(
             Call(
@@ -629,7 +629,7 @@ class Health(Resource):
 
 
 class Ledger(Resource):
-    """Ledger."""
+    """What became of the events and messages of a day, counted."""
 
     def get(self, *, day: str | None = None, hour: int | None = None) -> types.Ledger:
         """Account for every event of a day.
@@ -1169,7 +1169,7 @@ class Numbers(Resource):
 
 
 class Requests(Resource):
-    """Requests."""
+    """The calls that were made with your keys, for seven days."""
 
     def list(
         self,
