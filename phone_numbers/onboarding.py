@@ -136,7 +136,8 @@ _SPENT_CODES = {36007: "This code has expired", 36009: "This code was used befor
 def _problem_of_code(answer: GraphAnswer) -> InvalidRequest | None:
     """The error for a code that is spent, which the upstream's words do not explain."""
     error = answer.json().get("error")
-    spent = _SPENT_CODES.get(error.get("error_subcode")) if isinstance(error, dict) else None
+    subcode = error.get("error_subcode") if isinstance(error, dict) else None
+    spent = _SPENT_CODES.get(subcode) if isinstance(subcode, int) else None
     if spent is None:
         return None
     text = f"{spent}: codes work once, for 30 seconds."

@@ -680,6 +680,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/events/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Listen to events as they happen
+         * @description Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment comes every 15 seconds. An answer may end at any time, and is then to be asked for again after `retry` milliseconds.
+         */
+        get: operations["stream_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/health": {
         parameters: {
             query?: never;
@@ -8960,6 +8980,49 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["EventWithDeliveries"];
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["PayloadTooLarge"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    stream_events: {
+        parameters: {
+            query?: {
+                /** @description Events of this number alone. */
+                phone_number_id?: string;
+                /** @description Event types, separated by commas. */
+                type?: string;
+            };
+            header?: {
+                /** @description The last `id` of the stream, or the `id` of an event; without it the stream begins now. */
+                "Last-Event-ID"?: string;
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Server-sent events. */
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["InvalidRequest"];

@@ -200,6 +200,11 @@ export class Events extends Resource {
   get(eventId: string, options: RequestOptions = {}): Promise<Schemas["EventWithDeliveries"]> {
     return this.json({ method: "GET", path: `/v1/events/${encodeURIComponent(eventId)}` }, options);
   }
+
+  /** Listen to events as they happen. Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment comes every 15 seconds. An answer may end at any time, and is then to be asked for again after `retry` milliseconds. */
+  stream(query: { phone_number_id?: string; type?: string } = {}, options: RequestOptions = {}): Promise<Download> {
+    return this.download({ method: "GET", path: "/v1/events/stream", query, accept: "text/event-stream" }, options);
+  }
 }
 
 /** Whether the service is well. No credentials. */

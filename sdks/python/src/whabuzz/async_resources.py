@@ -586,6 +586,23 @@ class AsyncEvents(AsyncResource):
         )
         return answer
 
+    def stream(self, *, phone_number_id: str | None = None, type: str | None = None) -> AsyncDownload:
+        """Listen to events as they happen.
+
+        Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the
+        stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment
+        comes every 15 seconds. An answer may end at any time, and is then to be asked for again after
+        `retry` milliseconds.
+        """
+        return self._download(
+            Call(
+                "GET",
+                "/v1/events/stream",
+                query={"phone_number_id": phone_number_id, "type": type},
+                accept="text/event-stream",
+            )
+        )
+
 
 class AsyncHealth(AsyncResource):
     """Whether the service is well. No credentials."""
