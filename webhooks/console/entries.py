@@ -11,6 +11,7 @@ register(
         Page("Webhooks", "console_endpoints", "/console/webhooks", 50),
         Page("Deliveries", "console_deliveries", "/console/deliveries", 52),
         Page("Events", "console_events", "/console/events", 54),
+        Page("Figures", "console_figures", "/console/figures", 56),
     ],
     steps=[
         FirstStep(

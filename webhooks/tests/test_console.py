@@ -9,10 +9,12 @@ from aiohttp import web
 from django.conf import settings
 from django.test import Client
 
+from gateway.clock import now
 from tenants.models import Tenant, User
 from tests.pages import blocks
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
+from webhooks.figure_models import Figure
 from webhooks.models import Delivery, Endpoint, Event
 from webhooks.tests.delivering import publish_one
 
@@ -192,3 +194,29 @@ def test_the_receivers_shown_are_those_that_the_documentation_tests() -> None:
         html.unescape(code) for code in re.findall(r"<pre tabindex=.0.><code>(.*?)</code>", shown, re.DOTALL)
     ]
     assert codes == [blocks("docs/webhooks.md", "python")[0], blocks("docs/webhooks.md", "js")[0]]
+
+
+def test_figures_count_days_and_show_the_tenants_own_alone(
+    browser: Client, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    hour = int(now().timestamp()) // 3600
+    for owner, environment, count in ((tenant, "live", 41), (tenant, "test", 52), (other_tenant, "live", 63)):
+        for measure in ("sent", "delivered"):
+            Figure.objects.create(
+                tenant_id=owner.id,
+                environment=environment,
+                hour=hour,
+                phone_number_id="1",
+                template="",
+                direction="outbound",
+                measure=measure,
+                value="",
+                count=count,
+            )
+    page = text(browser, "/console/figures")
+    assert '<td class="amount">41</td>' in page
+    assert '<td class="amount">52</td>' not in page
+    assert '<td class="amount">63</td>' not in page
+    assert page.count("<tr><td>") == 7
+    assert text(browser, "/console/figures?days=30").count("<tr><td>") == 30
+    assert text(browser, "/console/figures?days=999").count("<tr><td>") == 7
