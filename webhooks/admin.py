@@ -8,6 +8,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils.html import format_html, format_html_join
+from django.utils.safestring import mark_safe
 from unfold.forms import BaseDialogForm
 
 from gateway import ids
@@ -56,7 +57,7 @@ class EndpointAdmin(TenantRowsAdmin):
         "id",
         "owner",
         "environment",
-        "url",
+        "shown_url",
         "format",
         "description",
         "event_types",
@@ -80,7 +81,11 @@ class EndpointAdmin(TenantRowsAdmin):
         "disabled_at",
         "created_at",
     )
-    readonly_fields = ("owner", "shown_status", "header_names")
+    readonly_fields = ("owner", "shown_url", "shown_status", "header_names")
+
+    @display(description="URL")
+    def shown_url(self, endpoint: Endpoint) -> str:
+        return format_html('<span class="break-all">{}</span>', endpoint.url)
 
     @display(description="Headers")
     def header_names(self, endpoint: Endpoint) -> str:
@@ -312,7 +317,7 @@ def _answer(attempt: dict[str, Any]) -> str:
     """What the receiver said to an attempt, while it is kept."""
     if attempt["response_body"] is None:
         return ""
-    headers = "\n".join(f"{name}: {value}" for name, value in attempt["response_headers"].items())
-    return format_html(
-        '<pre class="whitespace-pre-wrap break-all">{}\n\n{}</pre>', headers, attempt["response_body"]
-    )
+    headers = [f"{name}: {value}" for name, value in attempt["response_headers"].items()]
+    lines = [*headers, "", *attempt["response_body"].splitlines()]
+    broken = format_html_join(mark_safe("<br>"), "{}", ((line,) for line in lines))
+    return format_html('<p class="font-mono break-all">{}</p>', broken)
