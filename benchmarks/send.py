@@ -17,7 +17,7 @@ import orjson
 import requests
 
 from benchmarks import raw_client
-from benchmarks.harness import WARM_UP, Harness, Request, cursor, post_all
+from benchmarks.harness import ROUNDS, WARM_UP, Harness, Request, Side, cursor, post_all
 from benchmarks.results import Result, percentiles
 from benchmarks.seed import Business, business
 
@@ -28,6 +28,7 @@ COUNT, SLOW_COUNT = 4_000, 1_000
 OF_FLOOR = 0.60
 STEADY_RATE, STEADY_SECONDS = 50, 20
 OWN_P50, OWN_P99 = 5.0, 25.0
+FRONT_CONCURRENCY, OF_V1 = 8, 0.95
 WAITING, CONNECTIONS = 24, 16
 EDGE_COUNT, EDGE_RATE, EDGE_MICROSECONDS, EDGE_OWN_P50 = 10_000, 1_500, 500.0, 2.0
 
@@ -61,6 +62,7 @@ def run(harness: Harness) -> list[Result]:
     results = [
         _measure(harness, upstream, url, floor, businesses, delay=0, count=COUNT),
         _measure(harness, upstream, url, floor, businesses, delay=200, count=SLOW_COUNT),
+        _front(harness, upstream, url, businesses[0]),
         _steady(upstream, url, businesses),
         _waiting(upstream, url, businesses),
     ]
@@ -148,6 +150,40 @@ def _measure(
     result.expect(bare.load.statuses == {200: count}, f"the floor answered {bare.load.statuses}")
     result.expect(service.load.statuses == {200: count}, f"the service answered {service.load.statuses}")
     sent, found = count + count // WARM_UP, _events() - before
+    result.expect(found == sent, f"{found} events of {sent} messages")
+    return result
+
+
+def _front(harness: Harness, upstream: str, url: str, one: Business) -> Result:
+    """The same sends at the upstream's own path, in turns with `/v1`, of one number: its id is in the path."""
+    _slow(upstream, 0)
+    before = _events()
+    count = COUNT // 2 // ROUNDS * ROUNDS
+    paths = f"{url}/v1/messages", f"{url}/v25.0/{one.phone_number_id}/messages"
+    sides = Side(), Side()
+    for number in range(ROUNDS + 1):
+        for side, path, left_out in zip(sides, paths, (None, "from"), strict=True):
+            messages = [_message([one], left_out=left_out) for _ in range(count // ROUNDS)]
+            with harness.measure() as measured:
+                load = post_all(path, messages, concurrency=FRONT_CONCURRENCY)
+            # The first round warms both.
+            if number:
+                side.add(load, measured)
+    v1, front = sides
+    result = Result(
+        "the upstream's path beside /v1",
+        count,
+        count / front.seconds,
+        unit="messages",
+        percentiles=percentiles(front.load.milliseconds),
+        cpu=front.cpu_per(count),
+        floor=count / v1.seconds,
+        target=f"≥ {OF_V1:.2f} of /v1",
+    )
+    for name, side in (("/v1", v1), ("the front", front)):
+        result.expect(side.load.statuses == {200: count}, f"{name} answered {side.load.statuses}")
+    result.expect((result.ratio or 0) >= OF_V1, f"{result.ratio:.2f} of /v1, not {OF_V1:.2f}")
+    sent, found = 2 * count // ROUNDS * (ROUNDS + 1), _events() - before
     result.expect(found == sent, f"{found} events of {sent} messages")
     return result
 
@@ -251,7 +287,7 @@ def _control(upstream: str, path: str, body: Any, *, method: str = "POST") -> No
     requests.request(method, f"{upstream}/sim/{path}", json=body, timeout=10).raise_for_status()
 
 
-def _message(businesses: Sequence[Business]) -> Request:
+def _message(businesses: Sequence[Business], *, left_out: str | None = None) -> Request:
     number = next(_numbers)
     each = businesses[number % len(businesses)]
     body = {
@@ -261,7 +297,7 @@ def _message(businesses: Sequence[Business]) -> Request:
         "text": {"body": "Your order 4711 has left our warehouse and arrives tomorrow between 9 and 12."},
     }
     return Request(
-        orjson.dumps(body),
+        orjson.dumps({name: member for name, member in body.items() if name != left_out}),
         {
             "Content-Type": "application/json",
             "Authorization": f"Bearer {each.api_key}",

@@ -19,6 +19,7 @@ from gateway.monitoring.metrics import metrics_page
 urlpatterns = [
     path("upstream/", include("messaging.notifications.urls")),
     path("v1/", include("messaging.urls")),
+    path("", include("messaging.cloud_api.urls")),
     path("v1/health", HealthView.as_view(), name="health"),
     path("v1/health/live", LiveView.as_view(), name="health-live"),
     path("v1/health/ready", ReadyView.as_view(), name="health-ready"),
@@ -39,7 +40,6 @@ urlpatterns = [
     path("errors", error_page, name="error_page"),
     path("metrics", metrics_page, name="metrics"),
     path("admin/", admin.site.urls),
-    path("", include("messaging.cloud_api.urls")),
     path("", include("billing.page_urls")),
     path("", include("billing.console.urls")),
     path("", include("phone_numbers.hosted_connect.urls")),

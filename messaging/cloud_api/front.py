@@ -48,6 +48,7 @@ KNOWN_EDGES = frozenset(
     }
 )
 """Edges that the request log names; a caller may write anything in their place."""
+_send = MessagesView.as_view({"post": "create"})
 _send_marketing = MessagesView.as_view({"post": "create"}, edge="marketing_messages")
 _JSON = re.compile(r"application/(?:[\w.]+\+)?json", re.IGNORECASE)
 
@@ -107,9 +108,11 @@ def no_such_path(request: HttpRequest) -> HttpResponseBase:
 
 def _take_credential(request: HttpRequest) -> None:
     """Put a key that comes as `X-API-Key` or `access_token` where every view looks for it; it is in no log."""
-    query = request.GET.copy()
-    in_query = query.pop("access_token", [])
-    _set_query(request, query)
+    in_query: list[str] = []
+    if request.META.get("QUERY_STRING"):
+        query = request.GET.copy()
+        in_query = query.pop("access_token", [])
+        _set_query(request, query)
     setattr(request, KEY_IN_QUERY, in_query[0] if in_query else None)
     key = request.headers.get("X-API-Key") or (in_query[0] if in_query else None)
     scheme, _, credential = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
@@ -175,7 +178,10 @@ def _message(request: HttpRequest, number: str, body: dict[str, Any]) -> HttpRes
     if "type" not in body and "text" in body:
         added["type"] = "text"
     _set_body(request, _with(added, body, request.body))
-    return _v1(request, "/v1/messages")
+    if request.META.get("QUERY_STRING"):
+        _set_query(request, QueryDict())
+    request.path = request.path_info = "/v1/messages"
+    return _called(_send, request)
 
 
 def _marketing_message(request: HttpRequest, number: str, body: dict[str, Any]) -> HttpResponseBase:
@@ -210,7 +216,8 @@ def _upload(request: HttpRequest, number: str) -> HttpResponseBase:
 def _v1(request: HttpRequest, path: str, body: dict[str, Any] | bytes | None = None) -> HttpResponseBase:
     """The answer of `/v1` to the same caller, with a body of its own."""
     request.path = request.path_info = path
-    _set_query(request, QueryDict())
+    if request.META.get("QUERY_STRING"):
+        _set_query(request, QueryDict())
     if body is not None:
         _set_body(request, body if isinstance(body, bytes) else orjson.dumps(body))
     found = resolve(path)
