@@ -40,7 +40,7 @@ def run(harness: Harness) -> list[Result]:
     from gateway.database import partitions
 
     first_day = now().date()
-    for table in ("events", "webhook_deliveries"):
+    for table in ("events", "webhook_deliveries", "messages"):
         partitions.make_from(table, first_day.fromordinal(first_day.toordinal() - 7 * (WEEKS + 1)))
     with Sink() as sink:
         tenants = [business(number).tenant_id for number in range(1, TENANTS + 1)]
@@ -97,8 +97,15 @@ def _load(tenants: list[UUID], targets: list[UUID], count: int, *, salt: str) ->
             " attempt_log, is_replay) SELECT id, tenant_id, endpoint_id, id, 'message.inbound', 'delivered', 1,"
             " '[]', false FROM loaded"
         )
+        database.execute(
+            "INSERT INTO messages (tenant_id, environment, key, month, id, direction, event_id, wa_id, sent_at)"
+            " SELECT tenant_id, 'live', 'wamid.' || n, date_trunc('month', to_timestamp((('x' || substr("
+            "replace(id::text, '-', ''), 1, 12))::bit(48)::bigint) / 1000.0) AT TIME ZONE 'UTC')::date, id, 'inbound',"
+            " id, '9198' || n %% 100000, now() FROM loaded ON CONFLICT DO NOTHING",
+            [],
+        )
         database.execute("DROP TABLE loaded")
-        database.execute("VACUUM ANALYZE events, event_payloads, webhook_deliveries")
+        database.execute("VACUUM ANALYZE events, event_payloads, webhook_deliveries, messages")
 
 
 def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, float]:
@@ -108,6 +115,7 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
     from gateway.monitoring import health
     from webhooks import replay
     from webhooks.delivery.claim import Room, claim
+    from webhooks.events import message_search
     from webhooks.events.members import NewEvent
     from webhooks.events.publish import publish
     from webhooks.models import Delivery, Event
@@ -129,6 +137,13 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
     def search() -> Any:
         return list(Event.objects.for_tenant(tenants[1]).filter(wamid="wamid.5001").order_by("-id")[:50])
 
+    def message() -> Any:
+        found = message_search.find(tenant_id=tenants[1], environment="live", key="wamid.5001")
+        return message_search.deliveries_of(found.tenant_id, message_search.events_of(found))
+
+    def messages() -> Any:
+        return message_search.search(tenant_id=tenants[1], environment="live", equal={}, limit=50)
+
     def deliveries() -> Any:
         return list(Delivery.objects.for_tenant(tenants[1]).order_by("-id")[:50])
 
@@ -136,6 +151,8 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
         "publish to first byte": deliver,
         "list events": events,
         "search by wamid": search,
+        "look up a message": message,
+        "list messages": messages,
         "list deliveries": deliveries,
         "claim, nothing due": lambda: claim(Room(500, 16)),
         "health": health.report,
