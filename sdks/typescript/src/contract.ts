@@ -352,6 +352,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/analytics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get analytics
+         * @description Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a message was sent or received, whenever its statuses came.
+         */
+        get: operations["get_analytics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/api-keys": {
         parameters: {
             query?: never;
@@ -2457,6 +2477,12 @@ export interface components {
             rejected_reason?: string | null;
             suspended_reason?: string | null;
         };
+        Analytics: {
+            messages: components["schemas"]["MessageFigures"][];
+            webhooks: components["schemas"]["WebhookFigures"][];
+            /** @description Hours of the range that changed and are to be counted again. */
+            pending_hours: number;
+        };
         /** @description A key with its owner, for staff. */
         AnyApiKey: {
             /** Format: uuid */
@@ -4429,6 +4455,31 @@ export interface components {
             created_at: string;
             deliveries: components["schemas"]["Delivery"][];
         };
+        /** @description Messages that were sent or received in the hour or day, and how far they have come by now. */
+        MessageFigures: {
+            /** Format: date-time */
+            start: string;
+            phone_number_id?: string;
+            /** @description Empty for messages without a template. */
+            template?: string;
+            /** @enum {string} */
+            direction?: "inbound" | "outbound";
+            received: number;
+            sent: number;
+            delivered: number;
+            read: number;
+            failed: number;
+            failed_by_code: {
+                [key: string]: number;
+            };
+            unknown: number;
+            /** @description Messages by pricing category. */
+            pricing: {
+                [key: string]: number;
+            };
+            median_seconds_to_delivered: number | null;
+            median_seconds_to_read: number | null;
+        };
         /** @description The event `message.inbound`. */
         MessageInboundEvent: {
             id: string;
@@ -5978,6 +6029,17 @@ export interface components {
             raw_path: string | null;
         } & {
             [key: string]: unknown;
+        };
+        /** @description Deliveries, replays aside, of the events of the hour or day. */
+        WebhookFigures: {
+            /** Format: date-time */
+            start: string;
+            delivered: number;
+            /** @description Given up. */
+            failed: number;
+            /** @description Waiting, or to be tried again, when the hour was counted. */
+            open: number;
+            p95_ms: number | null;
         };
         /** @description The event `webhook.recovered`. */
         WebhookRecoveredEvent: {
@@ -7690,6 +7752,87 @@ export interface operations {
             413: components["responses"]["PayloadTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    get_analytics: {
+        parameters: {
+            query: {
+                direction?: "inbound" | "outbound";
+                /** @description ISO 8601 date-time, inclusive. */
+                from: string;
+                /** @description Separated by commas: `phone_number_id`, `template`, `direction`. */
+                group_by?: string;
+                /** @description `day` unless given. */
+                interval?: "day" | "hour";
+                /** @description Messages of this number alone. */
+                phone_number_id?: string;
+                /** @description Messages of this template alone. */
+                template?: string;
+                /** @description ISO 8601 date-time, exclusive. */
+                to: string;
+            };
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "messages": [
+                     *         {
+                     *           "start": "2026-11-01T07:06:41.120Z",
+                     *           "phone_number_id": "200300400500600",
+                     *           "template": "text",
+                     *           "direction": "inbound",
+                     *           "received": 1,
+                     *           "sent": 1,
+                     *           "delivered": 1,
+                     *           "read": 1,
+                     *           "failed": 1,
+                     *           "failed_by_code": {},
+                     *           "unknown": 1,
+                     *           "pricing": {},
+                     *           "median_seconds_to_delivered": 1,
+                     *           "median_seconds_to_read": 1
+                     *         }
+                     *       ],
+                     *       "webhooks": [
+                     *         {
+                     *           "start": "2026-11-01T07:06:41.120Z",
+                     *           "delivered": 1,
+                     *           "failed": 1,
+                     *           "open": 1,
+                     *           "p95_ms": 1
+                     *         }
+                     *       ],
+                     *       "pending_hours": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Analytics"];
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["PayloadTooLarge"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];

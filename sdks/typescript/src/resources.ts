@@ -191,6 +191,11 @@ export class ConsoleSessions extends Resource {
 
 /** The log of everything that happened. */
 export class Events extends Resource {
+  /** Get analytics. Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a message was sent or received, whenever its statuses came. */
+  getAnalytics(query: { direction?: "inbound" | "outbound"; from: string; group_by?: string; interval?: "day" | "hour"; phone_number_id?: string; template?: string; to: string }, options: RequestOptions = {}): Promise<Schemas["Analytics"]> {
+    return this.json({ method: "GET", path: "/v1/analytics", query }, options);
+  }
+
   /** Search the event log. Newest first, without bodies, each with the counts of its deliveries. */
   list(query: { from?: string; phone_number_id?: string; to?: string; type?: string; user_id?: string; wa_id?: string; waba_id?: string; wamid?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["EventSummary"]> {
     return this.pages({ method: "GET", path: "/v1/events", query }, options);

@@ -538,6 +538,39 @@ class AsyncConsoleSessions(AsyncResource):
 class AsyncEvents(AsyncResource):
     """The log of everything that happened."""
 
+    async def get_analytics(
+        self,
+        *,
+        from_: str,
+        to: str,
+        direction: Literal["inbound", "outbound"] | None = None,
+        group_by: str | None = None,
+        interval: Literal["day", "hour"] | None = None,
+        phone_number_id: str | None = None,
+        template: str | None = None,
+    ) -> types.Analytics:
+        """Get analytics.
+
+        Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a message
+        was sent or received, whenever its statuses came.
+        """
+        answer: types.Analytics = await self._json(
+            Call(
+                "GET",
+                "/v1/analytics",
+                query={
+                    "direction": direction,
+                    "from": from_,
+                    "group_by": group_by,
+                    "interval": interval,
+                    "phone_number_id": phone_number_id,
+                    "template": template,
+                    "to": to,
+                },
+            )
+        )
+        return answer
+
     def list(
         self,
         *,

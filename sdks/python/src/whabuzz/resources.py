@@ -536,6 +536,39 @@ class ConsoleSessions(Resource):
 class Events(Resource):
     """The log of everything that happened."""
 
+    def get_analytics(
+        self,
+        *,
+        from_: str,
+        to: str,
+        direction: Literal["inbound", "outbound"] | None = None,
+        group_by: str | None = None,
+        interval: Literal["day", "hour"] | None = None,
+        phone_number_id: str | None = None,
+        template: str | None = None,
+    ) -> types.Analytics:
+        """Get analytics.
+
+        Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a message
+        was sent or received, whenever its statuses came.
+        """
+        answer: types.Analytics = self._json(
+            Call(
+                "GET",
+                "/v1/analytics",
+                query={
+                    "direction": direction,
+                    "from": from_,
+                    "group_by": group_by,
+                    "interval": interval,
+                    "phone_number_id": phone_number_id,
+                    "template": template,
+                    "to": to,
+                },
+            )
+        )
+        return answer
+
     def list(
         self,
         *,

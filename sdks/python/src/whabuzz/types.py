@@ -1162,6 +1162,27 @@ class MessageEvent(TypedDict):
     deliveries: list[Delivery]
 
 
+class MessageFigures(TypedDict):
+    """
+    Messages that were sent or received in the hour or day, and how far they have come by now.
+    """
+
+    start: str
+    phone_number_id: NotRequired[str]
+    template: NotRequired[str]
+    direction: NotRequired[Literal["inbound", "outbound"]]
+    received: int
+    sent: int
+    delivered: int
+    read: int
+    failed: int
+    failed_by_code: dict[str, int]
+    unknown: int
+    pricing: dict[str, int]
+    median_seconds_to_delivered: int | None
+    median_seconds_to_read: int | None
+
+
 class MessageReport(TypedDict):
     """
     One report of the upstream, in the order in which the reports were stored.
@@ -2241,6 +2262,18 @@ class WebhookFailingEvent(TypedDict):
     raw_path: str | None
 
 
+class WebhookFigures(TypedDict):
+    """
+    Deliveries, replays aside, of the events of the hour or day.
+    """
+
+    start: str
+    delivered: int
+    failed: int
+    open: int
+    p95_ms: int | None
+
+
 class WebhookRecoveredEvent(TypedDict):
     """
     The event `webhook.recovered`.
@@ -2289,6 +2322,12 @@ class AdminTenant(TypedDict):
     approved_at: NotRequired[str | None]
     rejected_reason: NotRequired[str | None]
     suspended_reason: NotRequired[str | None]
+
+
+class Analytics(TypedDict):
+    messages: list[MessageFigures]
+    webhooks: list[WebhookFigures]
+    pending_hours: int
 
 
 class Attempt(TypedDict):
