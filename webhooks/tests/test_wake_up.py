@@ -79,6 +79,17 @@ def room(empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> redis.Re
     monkeypatch.setattr(
         wake_up, "soon", lambda fresh: wake_up._send(fresh.handed_over, looks=fresh.has_unclaimed)
     )
+    drained = threading.Event()
+
+    class Drained(wake_up._Unsent):
+        def take(self) -> tuple[list[wake_up.Packed], bool]:
+            drained.set()
+            return [], False
+
+    # What the endpoint's creation signalled must not be answered in the middle of the test.
+    monkeypatch.setattr(wake_up, "_unsent", Drained())
+    wake_up._debounced.ask()
+    assert drained.wait(SECONDS)
     empty_valkey.set(ALIVE, ROOM)
     wake_up.wake()
     empty_valkey.delete(SIGNAL)
