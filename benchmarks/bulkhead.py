@@ -175,7 +175,8 @@ def _upstream(hanging: str) -> Iterator[str]:
     started, ended = threading.Event(), threading.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        # Cancelled when the benchmark ends.
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
