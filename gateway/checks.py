@@ -61,6 +61,10 @@ def check_production(**_: Any) -> list[CheckMessage]:
             sandboxed and settings.SANDBOX_APP_SECRET == settings.SIMULATOR_APP_SECRET,
             "SANDBOX_APP_SECRET is the published default: change it, or set SANDBOX_GRAPH_URL empty.",
         ),
+        "gateway.E023": (
+            sandboxed and not settings.SANDBOX_CONTROL_TOKEN,
+            "SANDBOX_CONTROL_TOKEN is empty: whoever reaches the simulator can play customers of any test world.",
+        ),
         "gateway.E015": (
             settings.META_WEBHOOK_VERIFY_TOKEN == "sim-verify-token",
             "META_WEBHOOK_VERIFY_TOKEN is the development value.",

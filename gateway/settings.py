@@ -59,6 +59,8 @@ META_GRAPH_VERSION: str = env.str("META_GRAPH_VERSION", "v25.0")
 SANDBOX_GRAPH_URL: str = env.str("SANDBOX_GRAPH_URL", f"http://127.0.0.1:{SIMULATOR_PORT}").rstrip("/")
 SANDBOX_APP_ID: str = env.str("SANDBOX_APP_ID", SIMULATOR_APP_ID)
 SANDBOX_APP_SECRET: str = env.str("SANDBOX_APP_SECRET", SIMULATOR_APP_SECRET)
+SANDBOX_CONTROL_TOKEN: str = env.str("SANDBOX_CONTROL_TOKEN", "")
+"""What the simulator's own routes ask for as `Authorization: Bearer …`; the simulator's SIMULATOR_CONTROL_TOKEN."""
 EMBEDDED_SIGNUP_SDK_URL: str = env.str("EMBEDDED_SIGNUP_SDK_URL", "https://connect.facebook.net/en_US/sdk.js")
 """The script that the hosted connect page runs the embedded sign-up with."""
 SANDBOX_SIGNUP_SDK_URL: str = env.str("SANDBOX_SIGNUP_SDK_URL", f"{SANDBOX_GRAPH_URL}/sdk.js")

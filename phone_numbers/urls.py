@@ -3,6 +3,7 @@
 from django.urls import path
 
 from phone_numbers.admin_api import AdminNumbersView
+from phone_numbers.sandbox.views import SandboxView
 from phone_numbers.views import AccountsView, BusinessProfileView, ConnectSessionsView, NumbersView
 
 _NUMBER = "numbers/<str:phone_number_id>"
@@ -16,6 +17,10 @@ urlpatterns = [
     ),
     path("numbers/connect", NumbersView.as_view({"post": "connect"}), name="number-connect"),
     path("numbers/migrate", NumbersView.as_view({"post": "migrate"}), name="number-migrate"),
+    path("test/recipients", SandboxView.as_view({"get": "recipients"}), name="test-recipients"),
+    path("test/numbers", SandboxView.as_view({"post": "numbers"}), name="test-numbers"),
+    path("test/inbound", SandboxView.as_view({"post": "inbound"}), name="test-inbound"),
+    path("test/conversations", SandboxView.as_view({"get": "conversations"}), name="test-conversations"),
     path(_NUMBER, NumbersView.as_view({"get": "retrieve", "delete": "destroy"}), name="number"),
     path("accounts/<str:waba_id>", AccountsView.as_view({"delete": "destroy"}), name="account"),
     path(f"{_NUMBER}/health", NumbersView.as_view({"get": "health"}), name="number-health"),

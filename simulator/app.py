@@ -3,9 +3,12 @@
 `__main__.py` serves it; tests build it with their own `Config`.
 """
 
+import hmac
+import re
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from simulator import conversations, pages
 from simulator import inbox_views as inbox
@@ -22,7 +25,7 @@ _MAX_BODY = 32 * 1024 * 1024
 
 def make_app(config: Config) -> web.Application:
     """Build the application with a fresh simulator in it."""
-    app = web.Application(client_max_size=_MAX_BODY)
+    app = web.Application(client_max_size=_MAX_BODY, middlewares=[_guarding(config.control_token)])
     sim = app[SIMULATOR] = Simulator(config)
     app.on_startup.append(_calling(sim.start))
     app.on_shutdown.append(_closing(sim))
@@ -51,6 +54,24 @@ def make_app(config: Config) -> web.Application:
     pages.add_routes(app)
     payments.add_routes(app)
     return app
+
+
+_OPEN_PATHS = re.compile(
+    r"/v\d+\.\d+/.*|/v1/.*|/sim/health|/inbox/[^/]+|/(?:en_US/)?sdk\.js|/embedded-signup|/static/.*|/(?:media|uploads)/.*"
+)
+"""What the gateway, customers' browsers in a sign-up, and load balancers reach; all else takes the control token."""
+
+
+def _guarding(token: str) -> Middleware:
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        sent = request.headers.get("Authorization", "").encode()
+        is_open = not token or _OPEN_PATHS.fullmatch(request.path) is not None
+        if is_open or hmac.compare_digest(sent, f"Bearer {token}".encode()):
+            return await handler(request)
+        return web.json_response({"error": "this takes SIMULATOR_CONTROL_TOKEN"}, status=401)
+
+    return guard
 
 
 def _calling(step: Callable[[], Awaitable[None]]) -> Callable[[web.Application], Awaitable[None]]:

@@ -31,6 +31,8 @@ class Config:
     app_secret: str = APP_SECRET
     verify_token: str = VERIFY_TOKEN
     payments_webhook_url: str | None = None
+    control_token: str = ""
+    """What the control API, the inboxes' settings and the pages ask for; empty: they are open."""
     razorpay_key_id: str = RAZORPAY_KEY_ID
     razorpay_key_secret: str = RAZORPAY_SECRET
     razorpay_webhook_secret: str = RAZORPAY_SECRET
@@ -54,6 +56,7 @@ class Config:
             app_secret=read("META_APP_SECRET", APP_SECRET),
             verify_token=read("META_WEBHOOK_VERIFY_TOKEN", VERIFY_TOKEN),
             payments_webhook_url=read("GATEWAY_PAYMENTS_URL", f"{gateway}/internal/razorpay/webhook"),
+            control_token=read("SIMULATOR_CONTROL_TOKEN", ""),
             razorpay_key_id=read("RAZORPAY_KEY_ID", RAZORPAY_KEY_ID),
             razorpay_key_secret=read("RAZORPAY_KEY_SECRET", RAZORPAY_SECRET),
             razorpay_webhook_secret=read("RAZORPAY_WEBHOOK_SECRETS", RAZORPAY_SECRET).partition(",")[0],

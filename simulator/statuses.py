@@ -39,7 +39,15 @@ class Statuses:
             timer.cancel()
         self._timers.clear()
 
-    def accepted(self, message: Message, *, category: str, failure: int | None) -> None:
+    def accepted(
+        self,
+        message: Message,
+        *,
+        category: str,
+        failure: int | None,
+        is_read: bool = True,
+        late_ms: int = 0,
+    ) -> None:
         """Plan the statuses of a message; `failure` is the code it fails with after the 200, if any."""
         settings = self._settings.statuses
         if not settings.enabled:
@@ -47,12 +55,12 @@ class Statuses:
         if failure is not None:
             self._later(settings.delivered_ms, self._fail, message, failure)
             return
-        self._later(settings.sent_ms, self._advance, message, "sent", category)
+        self._later(late_ms + settings.sent_ms, self._advance, message, "sent", category)
         if message.body.get("type") == "reaction":
             return
-        self._later(settings.delivered_ms, self._advance, message, "delivered", category)
-        if settings.auto_read:
-            self._later(settings.read_ms, self._advance, message, "read", category)
+        self._later(late_ms + settings.delivered_ms, self._advance, message, "delivered", category)
+        if settings.auto_read and is_read:
+            self._later(late_ms + settings.read_ms, self._advance, message, "read", category)
 
     def opened(self, phone_number_id: str, customer: str) -> None:
         """The customer looks at the conversation: what is delivered becomes read."""

@@ -18,7 +18,7 @@ from gateway.api.authentication import TENANT_HEADER
 from gateway.api.errors import error_kinds
 from gateway.api.pagination import NewestFirst
 
-UPSTREAM_TAGS = frozenset({"Numbers", "Messages", "Media", "Templates"})
+UPSTREAM_TAGS = frozenset({"Numbers", "Messages", "Media", "Templates", "Test world"})
 """Operations that call the upstream: its errors pass through with its status."""
 PLATFORM_TAGS = frozenset({"Tenants", "Admin", "Console", "Health"})
 """Operations that act on no tenant chosen by header."""

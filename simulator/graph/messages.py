@@ -19,8 +19,10 @@ from simulator.message_templates.checks import check_parameters, find_template
 from simulator.records import Account, Message, Number
 
 # Recipients whose number ends so fail in a fixed way (docs/simulator.md): before the 200, or after it.
-MAGIC_REFUSED = {"0030": 131030, "0429": 130429}
-MAGIC_FAILED = {"0026": 131026, "0047": 131047}
+MAGIC_REFUSED = {"0030": 131030, "0429": 130429, "0015": 132015}
+MAGIC_FAILED = {"0026": 131026, "0047": 131047, "0050": 131050}
+MAGIC_UNREAD, MAGIC_SLOW = "0001", "0008"
+SLOW_MILLISECONDS = 10_000
 _WINDOW_SECONDS = 24 * 3600
 _FREE_OF_WINDOW = {"template", "reaction"}
 _NOT_DIGITS = str.maketrans("", "", "+-() .")
@@ -65,7 +67,13 @@ async def send(call: Call) -> bytes:
     if body.get("type") == "reaction":
         call.sim.react(body["reaction"])
     failure = MAGIC_FAILED.get(magic) or _window_failure(call, message)
-    call.sim.statuses.accepted(message, category=category, failure=failure)
+    call.sim.statuses.accepted(
+        message,
+        category=category,
+        failure=failure,
+        is_read=magic != MAGIC_UNREAD,
+        late_ms=SLOW_MILLISECONDS if magic == MAGIC_SLOW else 0,
+    )
     answer: dict[str, Any] = {"id": message.id}
     if group:
         answer["group_id"] = customer

@@ -1,0 +1,31 @@
+"""Control calls of the sandbox: what only the simulator's own side can do, such as a customer who writes.
+
+The simulator answers them to whoever knows `SANDBOX_CONTROL_TOKEN` alone.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+from django.conf import settings
+
+from gateway.upstream.blocking_pool import blocking_pool
+from gateway.upstream.calls import GraphAnswer, GraphCall
+
+
+def control(
+    method: str, path: str, *, json: Any = None, params: Mapping[str, str] | None = None
+) -> GraphAnswer:
+    """Call `/sim/{path}` of the simulator. Raises UpstreamUnreachable."""
+    headers = {"Accept": "application/json", "User-Agent": settings.SERVICE_NAME}
+    if settings.SANDBOX_CONTROL_TOKEN:
+        headers["Authorization"] = f"Bearer {settings.SANDBOX_CONTROL_TOKEN}"
+    body = None
+    if json is not None:
+        headers["Content-Type"] = "application/json"
+        body = orjson.dumps(json)
+    url = f"{settings.SANDBOX_GRAPH_URL}/sim/{path}"
+    if params:
+        url += "?" + urlencode(params)
+    return blocking_pool().send(GraphCall(method, url, headers, body))

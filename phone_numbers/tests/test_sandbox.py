@@ -1,0 +1,113 @@
+"""`/v1/test/*` over HTTP, with a simulator as the sandbox: a ready number, customers who write, nobody else's world."""
+
+import pytest
+
+from phone_numbers.models import PhoneNumber
+from phone_numbers.sandbox import world
+from phone_numbers.sandbox.identity import first_number_of, waba_id_of
+from tenants import api_keys
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from tests.simulated import RunningSimulator
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("simulator")]
+
+
+def world_of(tenant: Tenant) -> Api:
+    return Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+
+
+def test_the_first_call_makes_a_ready_number_and_only_one(tenant: Tenant) -> None:
+    world.ensure(tenant.id)
+    world.ensure(tenant.id)
+    (number,) = world_of(tenant).get("/v1/numbers").json()["data"]
+    assert (number["phone_number_id"], number["connection_state"]) == (
+        first_number_of(tenant.id),
+        "connected",
+    )
+
+
+def test_a_message_to_a_customer_and_the_answer(tenant: Tenant, simulator: RunningSimulator) -> None:
+    api = world_of(tenant)
+    said = api.post("/v1/test/inbound", {"from": "919812345678", "text": "Hello"})
+    assert said.status_code == 201
+    number = said.json()["phone_number_id"]
+    sent = api.post(
+        "/v1/messages",
+        {"from": number, "to": "919812345678", "type": "text", "text": {"body": "Welcome"}},
+    )
+    assert sent.status_code == 200, "a number of the test world needs no endpoint"
+    rows = api.get("/v1/test/conversations?customer=919812345678").json()["data"]
+    assert [row["direction"] for row in rows] == ["outbound", "inbound"]
+    assert rows[1]["id"] == said.json()["id"]
+
+
+def test_every_type_of_message_can_come(tenant: Tenant) -> None:
+    api = world_of(tenant)
+    for kind in ("image", "audio", "document", "location", "contacts", "interactive", "button", "order"):
+        answer = api.post("/v1/test/inbound", {"from": "919812345678", "type": kind})
+        assert answer.status_code == 201, kind
+    assert_error(api.post("/v1/test/inbound", {"from": "1", "type": "reaction"}), 400, "invalid_request")
+    assert_error(api.post("/v1/test/inbound", {"text": "x"}), 400, "invalid_request")
+
+
+def test_nobody_reaches_anothers_world(tenant: Tenant, other_tenant: Tenant) -> None:
+    api, other = world_of(tenant), world_of(other_tenant)
+    api.post("/v1/test/inbound", {"from": "919812345678", "text": "mine"})
+    foreign = first_number_of(tenant.id)
+    assert_error(
+        other.post("/v1/test/inbound", {"from": "1234567", "phone_number_id": foreign}), 404, "not_found"
+    )
+    assert_error(other.get(f"/v1/test/conversations?phone_number_id={foreign}"), 404, "not_found")
+    assert other.get("/v1/test/conversations").json()["data"] == []
+
+
+def test_a_number_outside_of_the_sandbox_is_not_of_the_test_world(
+    tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    api = world_of(tenant)
+    account = simulator.account()
+    answer = api.post(
+        "/v1/numbers/connect", {"waba_id": account.waba_id, "access_token": account.access_token}
+    )
+    assert answer.json()["numbers"][0]["connection_detail"] == "no_verified_endpoint"
+    body = {"from": "1234567", "phone_number_id": account.phone_number_id}
+    assert_error(api.post("/v1/test/inbound", body), 404, "not_found")
+
+
+def test_live_keys_have_no_test_world(api: Api) -> None:
+    for answer in (
+        api.get("/v1/test/recipients"),
+        api.get("/v1/test/conversations"),
+        api.post("/v1/test/numbers"),
+        api.post("/v1/test/inbound", {"from": "1234567"}),
+    ):
+        assert_error(answer, 400, "invalid_request")
+
+
+def test_more_numbers_up_to_the_bound(tenant: Tenant) -> None:
+    api = world_of(tenant)
+    made = [api.post("/v1/test/numbers") for _ in range(world.MOST_NUMBERS)]
+    assert [answer.status_code for answer in made] == [201] * (world.MOST_NUMBERS - 1) + [400]
+    assert made[0].json()["connection_state"] == "connected"
+    assert PhoneNumber.objects.filter(account__waba_id=waba_id_of(tenant.id)).count() == world.MOST_NUMBERS
+
+
+@pytest.mark.parametrize(
+    ("to", "status", "code"),
+    [("+919800000030", 400, 131030), ("+919800000429", 429, 130429), ("+919800000015", 400, 132015)],
+)
+def test_magic_recipients_are_refused_as_listed(tenant: Tenant, to: str, status: int, code: int) -> None:
+    api = world_of(tenant)
+    assert any(
+        row["to"] == to and row["code"] == code for row in api.get("/v1/test/recipients").json()["data"]
+    )
+    number = api.post("/v1/test/inbound", {"from": "919812345678", "text": "x"}).json()["phone_number_id"]
+    answer = api.post("/v1/messages", {"from": number, "to": to, "type": "text", "text": {"body": "x"}})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+def test_without_the_sandbox_it_is_502(tenant: Tenant, simulator: RunningSimulator, settings: object) -> None:
+    settings.SANDBOX_GRAPH_URL = "http://127.0.0.1:9"  # type: ignore[attr-defined]
+    answer = world_of(tenant).post("/v1/test/inbound", {"from": "1234567"})
+    assert_error(answer, 502, "meta_unreachable")
