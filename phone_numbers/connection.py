@@ -21,7 +21,7 @@ from gateway.database.transactions import after_commit
 from phone_numbers import intervals
 from phone_numbers.lookup import NumberRoute
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.sandbox.identity import waba_id_of
+from phone_numbers.sandbox_identity import waba_id_of
 from tenants import checklist
 from tenants.models import Tenant
 from webhooks import endpoints

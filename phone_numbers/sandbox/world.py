@@ -15,7 +15,7 @@ from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 from phone_numbers import connection, onboarding
 from phone_numbers.actors import Actor
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.sandbox.identity import first_number_of, waba_id_of
+from phone_numbers.sandbox_identity import first_number_of, waba_id_of
 
 ENVIRONMENT = "test"
 MOST_NUMBERS = 5
