@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -23,6 +22,16 @@ class RecipientOut(serializers.Serializer[Any]):
     to = serializers.CharField()
     behaviour = serializers.CharField()
     code = serializers.IntegerField(allow_null=True, help_text="The upstream's code, if it fails.")
+
+
+INBOUND = inline_serializer(
+    "TestInboundIn",
+    {
+        "from": serializers.CharField(help_text="The customer's phone number or business-scoped user id."),
+        "phone_number_id": serializers.CharField(required=False, help_text="The first number if left out."),
+        "type": serializers.CharField(required=False, help_text="`text` if left out."),
+    },
+)
 
 
 class InboundOut(serializers.Serializer[Any]):
@@ -78,7 +87,7 @@ class SandboxView(UpstreamCallsView):
         "`from` is a phone number or a business-scoped user id, `type` any message type with its object in the "
         "upstream's form; a text may be a plain string, and each type has a default.",
         tags=["Test world"],
-        request=OpenApiTypes.OBJECT,
+        request=INBOUND,
         responses={201: InboundOut},
     )
     @waits_for_upstream
