@@ -29,7 +29,14 @@ from webhooks import endpoints
 UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
 
 
-NOT_SETTINGS = {"API_KEY", "APP_KEY", "WEBHOOK_SECRET", "SIMULATOR_BASE_URL", "SIMULATOR_STATE"}
+NOT_SETTINGS = {
+    "API_KEY",
+    "APP_KEY",
+    "WEBHOOK_SECRET",
+    "SIMULATOR_BASE_URL",
+    "SIMULATOR_CONTROL_TOKEN",
+    "SIMULATOR_STATE",
+}
 """Variables of a reader's shell, and of the simulator."""
 LOG_WORDS = {"level", "error", "event", "request", "status", "wb_ms", "meta_ms"}
 PROGRAMS = {"gateway.wsgi", "edge", "worker", "beat", "simulator"}
