@@ -1584,6 +1584,71 @@ class AsyncTenants(AsyncResource):
         )
 
 
+class AsyncTestWorld(AsyncResource):
+    """Test world."""
+
+    def list_conversations(
+        self, *, customer: str | None = None, phone_number_id: str | None = None, limit: int | None = None
+    ) -> AsyncPages[types.TestMessage]:
+        """Read the test world's messages.
+
+        The messages of one number of the test world in both directions, as its customers see them, newest
+        first.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/test/conversations",
+                query={"customer": customer, "phone_number_id": phone_number_id, "limit": limit},
+            )
+        )
+
+    async def send_inbound(
+        self, body: types.TestInboundRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.Inbound:
+        """Let a customer write to the test world.
+
+        A customer of the test world writes to one of its numbers; the events come as they do live. `from`
+        is a phone number or a business-scoped user id, `type` any message type with its object in the
+        upstream's form; a text may be a plain string, and each type has a default.
+        """
+        answer: types.Inbound = await self._json(
+            Call(
+                "POST",
+                "/v1/test/inbound",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    async def create_number(self) -> types.PhoneNumber:
+        """Add a number to the test world.
+
+        The first exists already. A number of the test world is connected at once and needs no endpoint.
+        """
+        answer: types.PhoneNumber = await self._json(
+            Call(
+                "POST",
+                "/v1/test/numbers",
+            )
+        )
+        return answer
+
+    def list_recipients(self, *, limit: int | None = None) -> AsyncPages[types.Recipient]:
+        """List the magic recipients.
+
+        Recipients in the test world whose messages show one behaviour each, by their last four digits.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/test/recipients",
+                query={"limit": limit},
+            )
+        )
+
+
 class AsyncWebhooks(AsyncResource):
     """Endpoints that receive events, their deliveries and replays."""
 
@@ -1824,4 +1889,5 @@ class AsyncResources:
         self.templates = AsyncTemplates(transport)
         self.tenant = AsyncTenant(transport)
         self.tenants = AsyncTenants(transport)
+        self.test_world = AsyncTestWorld(transport)
         self.webhooks = AsyncWebhooks(transport)

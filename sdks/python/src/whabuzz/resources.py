@@ -1582,6 +1582,71 @@ class Tenants(Resource):
         )
 
 
+class TestWorld(Resource):
+    """Test world."""
+
+    def list_conversations(
+        self, *, customer: str | None = None, phone_number_id: str | None = None, limit: int | None = None
+    ) -> Pages[types.TestMessage]:
+        """Read the test world's messages.
+
+        The messages of one number of the test world in both directions, as its customers see them, newest
+        first.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/test/conversations",
+                query={"customer": customer, "phone_number_id": phone_number_id, "limit": limit},
+            )
+        )
+
+    def send_inbound(
+        self, body: types.TestInboundRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.Inbound:
+        """Let a customer write to the test world.
+
+        A customer of the test world writes to one of its numbers; the events come as they do live. `from`
+        is a phone number or a business-scoped user id, `type` any message type with its object in the
+        upstream's form; a text may be a plain string, and each type has a default.
+        """
+        answer: types.Inbound = self._json(
+            Call(
+                "POST",
+                "/v1/test/inbound",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def create_number(self) -> types.PhoneNumber:
+        """Add a number to the test world.
+
+        The first exists already. A number of the test world is connected at once and needs no endpoint.
+        """
+        answer: types.PhoneNumber = self._json(
+            Call(
+                "POST",
+                "/v1/test/numbers",
+            )
+        )
+        return answer
+
+    def list_recipients(self, *, limit: int | None = None) -> Pages[types.Recipient]:
+        """List the magic recipients.
+
+        Recipients in the test world whose messages show one behaviour each, by their last four digits.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/test/recipients",
+                query={"limit": limit},
+            )
+        )
+
+
 class Webhooks(Resource):
     """Endpoints that receive events, their deliveries and replays."""
 
@@ -1822,4 +1887,5 @@ class Resources:
         self.templates = Templates(transport)
         self.tenant = Tenant(transport)
         self.tenants = Tenants(transport)
+        self.test_world = TestWorld(transport)
         self.webhooks = Webhooks(transport)

@@ -902,6 +902,12 @@ class ImportedNumber(TypedDict):
     connection_detail: NotRequired[str | None]
 
 
+class Inbound(TypedDict):
+    id: str
+    phone_number_id: str
+    customer: str
+
+
 class InboundMedia(TypedDict):
     """
     Fetch the bytes with `GET /v1/media/{id}`; a `url` of the upstream needs a token that nobody has.
@@ -1518,6 +1524,12 @@ class Ready(TypedDict):
     partitions: Literal["ok", "error"]
 
 
+class Recipient(TypedDict):
+    to: str
+    behaviour: str
+    code: int | None
+
+
 class RefreshedPhoneNumber(TypedDict):
     phone_number_id: str
     display_phone_number: NotRequired[str]
@@ -1992,6 +2004,24 @@ class TenantCreateRequest(TypedDict):
     name: str
     external_ref: NotRequired[str | None]
     retention_days: NotRequired[Literal[30, 90, 180, 365]]
+
+
+TestInboundRequest = TypedDict(
+    "TestInboundRequest",
+    {
+        "from": str,
+        "phone_number_id": NotRequired[str],
+        "type": NotRequired[str],
+    },
+)
+
+
+class TestMessage(TypedDict):
+    id: str
+    phone_number_id: str
+    customer: str
+    direction: str
+    status: str | None
 
 
 class TextContent(TypedDict):
