@@ -1580,6 +1580,86 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/test/conversations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the test world's messages
+         * @description The messages of one number of the test world in both directions, as its customers see them, newest first.
+         */
+        get: operations["list_test_conversations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/test/inbound": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a customer write to the test world
+         * @description A customer of the test world writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in the upstream's form; a text may be a plain string, and each type has a default.
+         */
+        post: operations["send_test_inbound"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/test/numbers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Add a number to the test world
+         * @description The first exists already. A number of the test world is connected at once and needs no endpoint.
+         */
+        post: operations["create_test_number"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/test/recipients": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the magic recipients
+         * @description Recipients in the test world whose messages show one behaviour each, by their last four digits.
+         */
+        get: operations["list_test_recipients"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/usage": {
         parameters: {
             query?: never;
@@ -3859,6 +3939,12 @@ export interface components {
             connection_state?: "pending" | "connected" | "disconnected";
             connection_detail?: string | null;
         };
+        Inbound: {
+            /** @description The message id that the event carries as `wamid`. */
+            id: string;
+            phone_number_id: string;
+            customer: string;
+        };
         /** @description Fetch the bytes with `GET /v1/media/{id}`; a `url` of the upstream needs a token that nobody has. */
         InboundMedia: {
             id?: string;
@@ -5042,6 +5128,12 @@ export interface components {
             /** @enum {string} */
             partitions: "ok" | "error";
         };
+        Recipient: {
+            to: string;
+            behaviour: string;
+            /** @description The upstream's code, if it fails. */
+            code: number | null;
+        };
         RefreshedPhoneNumber: {
             phone_number_id: string;
             display_phone_number?: string;
@@ -5697,6 +5789,23 @@ export interface components {
              * @enum {integer}
              */
             retention_days: 30 | 90 | 180 | 365;
+        };
+        TestInboundRequest: {
+            /** @description The customer's phone number or business-scoped user id. */
+            from: string;
+            /** @description The first number if left out. */
+            phone_number_id?: string;
+            /** @description `text` if left out. */
+            type?: string;
+        };
+        TestMessage: {
+            id: string;
+            phone_number_id: string;
+            customer: string;
+            /** @description `inbound` or `outbound`. */
+            direction: string;
+            /** @description As the customer's phone shows it. */
+            status: string | null;
         };
         TextContent: {
             /** @description Up to 4,096 characters. */
@@ -12265,6 +12374,231 @@ export interface operations {
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
+        };
+    };
+    list_test_conversations: {
+        parameters: {
+            query?: {
+                /** @description One customer's conversation. */
+                customer?: string;
+                /** @description 1 to 200, default 50. */
+                limit?: number;
+                /** @description The first number if left out. */
+                phone_number_id?: string;
+            };
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "text",
+                     *           "phone_number_id": "200300400500600",
+                     *           "customer": "text",
+                     *           "direction": "text",
+                     *           "status": "text"
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": {
+                        data: components["schemas"]["TestMessage"][];
+                    };
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    send_test_inbound: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "from": "text"
+                 *     }
+                 */
+                "application/json": components["schemas"]["TestInboundRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "phone_number_id": "200300400500600",
+                     *       "customer": "text"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Inbound"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    create_test_number: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            201: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "display_phone_number": "919800000001",
+                     *       "verified_name": "Asha Traders",
+                     *       "waba_id": "100200300400500",
+                     *       "connection_state": "pending",
+                     *       "connection_detail": null,
+                     *       "quality_rating": "GREEN",
+                     *       "messaging_limit_tier": "TIER_2K",
+                     *       "throughput_level": "STANDARD",
+                     *       "name_status": "APPROVED",
+                     *       "registered_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_event_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["PhoneNumber"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    list_test_recipients: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "to": "text",
+                     *           "behaviour": "text",
+                     *           "code": 1
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": {
+                        data: components["schemas"]["Recipient"][];
+                    };
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
         };
     };
     list_usage: {

@@ -504,6 +504,29 @@ export class Tenants extends Resource {
   }
 }
 
+/** Test world. */
+export class TestWorld extends Resource {
+  /** Read the test world's messages. The messages of one number of the test world in both directions, as its customers see them, newest first. */
+  listConversations(query: { customer?: string; phone_number_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["TestMessage"]> {
+    return this.pages({ method: "GET", path: "/v1/test/conversations", query }, options);
+  }
+
+  /** Let a customer write to the test world. A customer of the test world writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in the upstream's form; a text may be a plain string, and each type has a default. */
+  sendInbound(body: Schemas["TestInboundRequest"], options: RequestOptions = {}): Promise<Schemas["Inbound"]> {
+    return this.json({ method: "POST", path: "/v1/test/inbound", body }, options);
+  }
+
+  /** Add a number to the test world. The first exists already. A number of the test world is connected at once and needs no endpoint. */
+  createNumber(options: RequestOptions = {}): Promise<Schemas["PhoneNumber"]> {
+    return this.json({ method: "POST", path: "/v1/test/numbers" }, options);
+  }
+
+  /** List the magic recipients. Recipients in the test world whose messages show one behaviour each, by their last four digits. */
+  listRecipients(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Recipient"]> {
+    return this.pages({ method: "GET", path: "/v1/test/recipients", query }, options);
+  }
+}
+
 /** Endpoints that receive events, their deliveries and replays. */
 export class Webhooks extends Resource {
   /** List webhook deliveries. Newest first. Each is one event on its way to one endpoint. */
@@ -589,6 +612,7 @@ export class Resources {
   readonly templates: Templates;
   readonly tenant: Tenant;
   readonly tenants: Tenants;
+  readonly testWorld: TestWorld;
   readonly webhooks: Webhooks;
 
   constructor(transport: Transport) {
@@ -607,6 +631,7 @@ export class Resources {
     this.templates = new Templates(transport);
     this.tenant = new Tenant(transport);
     this.tenants = new Tenants(transport);
+    this.testWorld = new TestWorld(transport);
     this.webhooks = new Webhooks(transport);
   }
 }
