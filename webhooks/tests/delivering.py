@@ -17,7 +17,7 @@ def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **mem
             "type": "message.inbound",
             "environment": "live",
             "dedupe_key": key,
-            "data": b'{"a": 1.10}',
+            "data": b'{"message": {"id": "wamid.A", "type": "text"}, "a": 1.10}',
             "raw_path": "x",
             **members,
         }

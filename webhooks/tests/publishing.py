@@ -49,7 +49,7 @@ def make(
                         "type": kind,
                         "environment": "live",
                         "dedupe_key": f"msg:{event_id}",
-                        "data": b'{"n":1.50}',
+                        "data": b'{"message":{"id":"wamid.A","type":"text"},"n":1.50}',
                         "raw_path": "entry[0]" if raw else None,
                         **values,
                     }

@@ -63,12 +63,12 @@ def test_what_beat_calls_delivers_without_any_wake_up(
     publish_one(tenant)
     celery_app.loader.import_default_modules()
     schedule: dict[str, dict[str, Any]] = django_settings.CELERY_BEAT_SCHEDULE
-    called_each_second = [
+    called_within_seconds = [
         entry["task"]
         for entry in schedule.values()
-        if isinstance(entry["schedule"], float) and entry["schedule"] <= 1.0
+        if isinstance(entry["schedule"], float) and entry["schedule"] <= 5.0 and "webhooks" in entry["task"]
     ]
-    for name in called_each_second:
+    for name in called_within_seconds:
         celery_app.tasks[name].run()
     receiver.wait_for(1)
     queue = django_settings.CELERY_TASK_ROUTES["webhooks.tasks.deliver_due"]["queue"]

@@ -129,7 +129,12 @@ def test_a_body_that_is_gone_is_not_available(api: Api, tenant: Tenant, gone: st
 
 
 def test_events_of_the_service_itself_have_no_raw(api: Api, tenant: Tenant) -> None:
-    event = make(tenant, "batch.completed", raw=None, raw_path=None)
+    data = (
+        b'{"id":"bat_01K94R0MEG70080000000000ZZ","status":"completed","total":1,"accepted":1,"failed":0,"skipped":0,'
+        b'"rate_per_sec":80,"client_ref":null,"created_at":"2026-11-01T07:05:00.000Z",'
+        b'"started_at":"2026-11-01T07:05:00.412Z","completed_at":"2026-11-01T07:06:41.118Z"}'
+    )
+    event = make(tenant, "batch.completed", raw=None, raw_path=None, data=data)
     one = api.get(f"/v1/events/{event.public_id}").json()["event"]
     assert (one["raw"], one["raw_path"]) == (None, None)
     assert api.get("/v1/events").json()["data"][0]["payload_available"] is True

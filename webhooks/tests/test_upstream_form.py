@@ -22,12 +22,19 @@ from tests.receiver import Received, Receiver
 from webhooks import upstream_form
 from webhooks.delivery import dispatcher
 from webhooks.events.envelope import Envelope
-from webhooks.events.types import EVENT_TYPES
+from webhooks.events.types import EVENT_TYPES, OPERATIONAL_TYPES
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 
 WABA, NUMBER = "100200300400500", "200300400500600"
-OWN_EVENTS = {"message.outbound", "batch.completed", "number.connection", "token.expiring", "token.invalid"}
+OWN_EVENTS = {
+    "message.outbound",
+    "batch.completed",
+    "number.connection",
+    "token.expiring",
+    "token.invalid",
+    *OPERATIONAL_TYPES,
+}
 with_database = pytest.mark.django_db(transaction=True)
 
 
