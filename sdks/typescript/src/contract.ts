@@ -2767,7 +2767,7 @@ export interface components {
             failed: number;
             skipped?: number;
             rate_per_sec?: number;
-            client_ref?: string;
+            client_ref?: string | null;
             /** Format: date-time */
             created_at?: string;
             /** Format: date-time */

@@ -238,7 +238,7 @@ class BatchCompletedData(TypedDict):
     failed: int
     skipped: NotRequired[int]
     rate_per_sec: NotRequired[int]
-    client_ref: NotRequired[str]
+    client_ref: NotRequired[str | None]
     created_at: NotRequired[str]
     started_at: NotRequired[str | None]
     completed_at: NotRequired[str | None]
