@@ -50,7 +50,7 @@ checks: $(BIN)/.for-development ## Check settings, and that every model change h
 LIBRARIES := tests/e2e/libraries
 pytest: $(BIN)/.for-development site/.built tests/node/node_modules/.installed \
 		$(LIBRARIES)/node_modules/.installed .venv/libraries/.installed ## Run the tests alone
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 browser: ## Make sure that Chromium is there for the browser tests
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \
