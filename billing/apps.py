@@ -8,6 +8,9 @@ class BillingConfig(AppConfig):
     verbose_name = "Billing"
 
     def ready(self) -> None:
-        from billing import checks  # noqa: F401 - registers the checks of the settings
+        from billing import (
+            checks,  # noqa: F401 - registers the checks of the settings
+            staff_cards,  # noqa: F401 - registers its part of the staff dashboard
+        )
         from billing.console import entries  # noqa: F401 - registers its page and warnings in the console
         from billing.payments import trouble  # noqa: F401 - adds its section to the health report

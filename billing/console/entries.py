@@ -1,12 +1,18 @@
 """Billing in the console: its entry in the navigation, and what the home page warns of."""
 
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
 from django.conf import settings
 from django.urls import reverse
 
-from billing import overview, profiles
-from billing.early_warnings import BEFORE_THE_INVOICE
+from billing import overview, profiles, restriction
+from billing.early_warnings import BEFORE_THE_INVOICE, MANDATE_DAYS, TRIAL_DAYS
+from billing.mails.messages import REASONS
+from billing.models import Mandate, PaymentAttempt
+from billing.overview import Overview
 from billing.pricing.money import rupees
-from billing.pricing.periods import Period
+from billing.pricing.periods import Period, ist_date
 from gateway.clock import now
 from tenants.console.frame import LIVE, HomeWarning, Page, register, warns
 from tenants.models import Tenant
@@ -16,21 +22,73 @@ register(pages=[Page("Billing", "console_billing", "/console/billing", 85)])
 
 @warns
 def warnings(tenant: Tenant, environment: str) -> list[HomeWarning]:
-    """An overdue payment, a restriction, a profile that the next invoice needs. Billing knows no test environment."""
+    """What billing warns of by mail, on the home page as well. Billing knows no test environment."""
     if not settings.BILLING_ENABLED or environment != LIVE or tenant.billing_status is None:
         return []
     at = now()
     seen = overview.of(tenant, at)
-    page = reverse("console_billing")
-    found = []
-    if tenant.billing_restricted:
-        due = rupees(seen.amount_due_paise)
+    return [*_overdue(seen, at), *_trial(tenant, at), *_mandate(seen, at), *_profile(seen, at)]
+
+
+def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
+    """What is overdue, why a debit failed, and when new numbers are closed."""
+    page, due = reverse("console_billing"), rupees(seen.amount_due_paise)
+    if seen.tenant.billing_restricted:
         text = f"{due} are long overdue: no further number can be connected until they are paid."
-        found.append(HomeWarning(text, "Pay now", page, "bad"))
-    elif tenant.billing_status == Tenant.BillingStatus.PAST_DUE:
-        found.append(HomeWarning(f"{rupees(seen.amount_due_paise)} are overdue.", "Pay now", page, "bad"))
+        yield HomeWarning(text, "Pay now", page, "bad")
+    elif seen.tenant.billing_status == Tenant.BillingStatus.PAST_DUE:
+        since = seen.tenant.past_due_since or at
+        days = max(0, (since + restriction.RESTRICTED_AFTER - at).days)
+        text = f"{due} are overdue. In {days} days no further number can be connected."
+        yield HomeWarning(f"{text}{_failure(seen)}", "Pay now", page, "bad")
+
+
+def _failure(seen: Overview) -> str:
+    failed = (
+        PaymentAttempt.objects.filter(
+            invoice__in=[each.id for each in seen.unpaid],
+            kind=PaymentAttempt.Kind.AUTOPAY,
+            status=PaymentAttempt.Status.FAILED,
+        )
+        .order_by("-id")
+        .first()
+    )
+    reason = REASONS.get(str((failed.error or {}).get("reason") or "")) if failed else None
+    return f" The last debit failed: {reason}." if reason else ""
+
+
+def _trial(tenant: Tenant, at: datetime) -> Iterator[HomeWarning]:
+    ends = tenant.trial_ends_at
+    trying = tenant.billing_status == Tenant.BillingStatus.TRIALING
+    if trying and ends is not None and at < ends <= at + timedelta(days=max(TRIAL_DAYS)):
+        text = f"Your trial ends on {_day(ends)}. Set up autopay, so that nothing has to be paid by hand."
+        yield HomeWarning(text, "Set up autopay", reverse("console_billing"))
+
+
+def _mandate(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
+    """A mandate that ends soon, or is too small for the next invoice."""
+    mandate, page = seen.mandate, reverse("console_billing")
+    if mandate is None or mandate.status != Mandate.Status.ACTIVE:
+        return
+    if mandate.expires_at is not None and mandate.expires_at <= at + timedelta(days=max(MANDATE_DAYS)):
+        text = f"Your autopay mandate ends on {_day(mandate.expires_at)}."
+        yield HomeWarning(text, "Set up a new one", page)
+    if seen.next_charge is not None and seen.next_charge.total_paise > mandate.max_amount_paise:
+        text = (
+            f"The next invoice, {rupees(seen.next_charge.total_paise)}, is above the limit of your autopay mandate, "
+            f"{rupees(mandate.max_amount_paise)}."
+        )
+        yield HomeWarning(text, "Raise the limit", page)
+
+
+def _profile(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
+    """A profile that the next invoice needs, from ten days before it is issued."""
     charged = seen.next_charge is not None and seen.next_charge.numbers > 0
     if charged and Period.of(at).end - BEFORE_THE_INVOICE <= at and profiles.missing(seen.billing_profile):
         text = "The billing profile lacks something that the next invoice needs."
-        found.append(HomeWarning(text, "Complete it", reverse("console_billing_profile")))
-    return found
+        yield HomeWarning(text, "Complete it", reverse("console_billing_profile"))
+
+
+def _day(moment: datetime) -> str:
+    day = ist_date(moment)
+    return f"{day.day} {day:%B}"

@@ -170,5 +170,5 @@ def _moment(moment: datetime) -> str:
 
 
 def _qr(signed: str | None) -> str | None:
-    """The e-invoice's QR code as SVG."""
+    """The QR code of the registration as SVG; nothing of the signed text is markup in it."""
     return segno.make(signed, error="m").svg_inline(scale=2, border=1) if signed else None

@@ -48,12 +48,12 @@ def payment_due(invoice: Invoice, *, restricted_in_days: int) -> None:
             **_facts(invoice),
             "restricted_in_days": restricted_in_days,
             "debit_failed": failed is not None and failed.status == PaymentAttempt.Status.FAILED,
-            "reason": _REASONS.get(reason, ""),
+            "reason": REASONS.get(reason, ""),
         },
     )
 
 
-_REASONS = {
+REASONS = {
     "insufficient_funds": "the account has too little money",
     "payment_timed_out": "the bank did not answer in time",
     "notification_failed": "the bank could not announce the debit",

@@ -6,10 +6,10 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import profiles
+from billing import profiles, staff_cards
 from billing.billing_run import run
 from billing.invoices import credit_notes
-from billing.models import BillingProfile, Invoice, Mandate
+from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from gateway.clock import now
 from tenants.models import Tenant, User
@@ -142,7 +142,7 @@ def test_an_incomplete_profile_is_named_and_completed(customer: Client, payer: T
 
 def test_home_warns_of_what_is_overdue(customer: Client, invoice: Invoice, payer: Tenant) -> None:
     Tenant.objects.filter(pk=payer.pk).update(billing_status="past_due", past_due_since=now())
-    assert "₹590.00 are overdue." in text(customer, "/console")
+    assert "₹590.00 are overdue. In 20 days no further number" in text(customer, "/console")
     Tenant.objects.filter(pk=payer.pk).update(billing_restricted=True)
     assert "no further number can be connected" in text(customer, "/console")
 
@@ -153,3 +153,57 @@ def test_while_billing_is_off_the_page_says_so(customer: Client, settings: Setti
     assert (
         customer.post("/console/billing/autopay", {"method": "upi", "max_rupees": "590"}).status_code == 404
     )
+
+
+def test_home_says_why_a_debit_failed(customer: Client, invoice: Invoice, payer: Tenant) -> None:
+    PaymentAttempt.objects.create(
+        invoice=invoice,
+        kind="autopay",
+        status="failed",
+        amount_paise=59_000,
+        receipt="pat_x",
+        error={"reason": "insufficient_funds"},
+        created_at=now(),
+        next_check_at=now(),
+    )
+    Tenant.objects.filter(pk=payer.pk).update(billing_status="past_due", past_due_since=now())
+    assert "The last debit failed: the account has too little money." in text(customer, "/console")
+
+
+def test_home_warns_before_a_trial_or_a_mandate_ends_and_when_its_limit_is_too_low(
+    customer: Client, payer: Tenant
+) -> None:
+    Tenant.objects.filter(pk=payer.pk).update(
+        billing_status="trialing", trial_ends_at=now() + timedelta(days=3)
+    )
+    assert "Your trial ends on" in text(customer, "/console")
+    Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=now() + timedelta(days=30))
+    assert "Your trial ends on" not in text(customer, "/console")
+    Tenant.objects.filter(pk=payer.pk).update(billing_status="active", trial_ends_at=ist(2026, 11, 1))
+    connected(payer, "1", (now() - timedelta(days=40), None))
+    mandate = Mandate.objects.create(
+        tenant=payer,
+        method="upi",
+        status="active",
+        max_amount_paise=58_900,
+        expires_at=now() + timedelta(days=9),
+    )
+    page = text(customer, "/console")
+    assert "Your autopay mandate ends on" in page
+    assert "is above the limit of your autopay mandate, ₹589.00." in page
+    Mandate.objects.filter(pk=mandate.pk).update(
+        max_amount_paise=1_500_000, expires_at=now() + timedelta(days=300)
+    )
+    assert "autopay mandate" not in text(customer, "/console")
+
+
+def test_staff_see_how_many_profiles_lack_what_an_invoice_needs(payer: Tenant, staff: User) -> None:
+    profiles.profile_of(payer)
+    assert staff_cards.incomplete_profiles() == 1
+    browser = Client()
+    browser.force_login(staff)
+    page = text(browser, "/admin/")
+    assert "Buyer data missing" in page
+    assert "Invoices overdue" in page
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    assert staff_cards.incomplete_profiles() == 0

@@ -15,7 +15,7 @@ from billing.billing_run import run
 from billing.einvoices import documents as einvoice_documents
 from billing.einvoices import registration
 from billing.einvoices.registration import UnreadableAnswer, parsed, record
-from billing.invoices import credit_notes, printed_fields
+from billing.invoices import credit_notes, invoice_page, printed_fields
 from billing.models import BillingMail, CreditNote
 from billing.tests.conftest import FIRST_OF_DECEMBER
 from billing.tests.test_documents import invoice_of
@@ -85,6 +85,7 @@ def test_an_answer_is_written_once_and_shown(payer: Tenant) -> None:
     shown = printed_fields.of_invoice(invoice)
     assert ("IRN", IRN) in shown["facts"]
     assert shown["qr"].startswith("<svg")
+    assert shown["qr"] in invoice_page.render(invoice)
     assert AuditEntry.objects.filter(action="billing.einvoice").count() == 1
     with pytest.raises(UnreadableAnswer, match="another IRN"):
         record(parsed(answer(invoice.number, irn="b" * 64)))

@@ -1,0 +1,50 @@
+"""The cards of billing on the staff admin's first page: late money, and profiles that the next invoices need."""
+
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q
+from django.urls import reverse
+
+from billing.early_warnings import BEFORE_THE_INVOICE
+from billing.models import INDIA, BillingProfile, Invoice
+from billing.pricing.periods import Period
+from gateway.clock import now
+from tenants.models import Tenant
+from tenants.staff.dashboard import Card, register_cards
+
+_BILLED = (Tenant.BillingStatus.TRIALING, Tenant.BillingStatus.ACTIVE, Tenant.BillingStatus.PAST_DUE)
+
+
+@register_cards
+def _cards(report: dict[str, Any]) -> list[Card]:
+    if not settings.BILLING_ENABLED:
+        return []
+    at = now()
+    soon = Period.of(at).end - BEFORE_THE_INVOICE <= at
+    return [
+        Card(
+            "Invoices overdue",
+            Invoice.objects.unpaid().filter(due_at__lt=at).count(),
+            "see how late in Accounting",
+            reverse("admin:billing_invoice_accounting"),
+            True,
+        ),
+        Card(
+            "Buyer data missing",
+            incomplete_profiles(),
+            "the next invoices are issued on the 1st",
+            reverse("admin:billing_billingprofile_changelist"),
+            soon,
+        ),
+    ]
+
+
+def incomplete_profiles() -> int:
+    """Profiles of billed businesses that lack an address, or in India the State or the tax id."""
+    lacking = Q(legal_name="") | Q(address="") | Q(city="")
+    in_india = Q(country=INDIA) & (Q(state_code="") | Q(pin="") | Q(tax_id=""))
+    billed = BillingProfile.objects.filter(
+        tenant__sandbox=False, tenant__billing_status__in=_BILLED, tenant__status=Tenant.Status.ACTIVE
+    )
+    return billed.filter(lacking | in_india).count()
