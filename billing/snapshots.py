@@ -9,12 +9,14 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Q, QuerySet
 
+from billing import parties, profiles
 from billing.isolation import each
 from billing.models import BillingSnapshot
-from billing.pricing import plan
+from billing.pricing import gst, plan
 from billing.pricing.periods import Period
 from billing.usage import active_numbers, billed_from
 from tenants.models import Tenant
+from tenants.signup import tax_ids
 
 AFTER_MIDNIGHT = timedelta(minutes=10)
 """How long after a month's end its snapshot is taken (IST 00:10): by then its last transactions have committed."""
@@ -61,6 +63,7 @@ def _without(period: Period) -> QuerySet[Tenant]:
 def _take(tenant: Tenant, period: Period, at: datetime) -> int:
     numbers = active_numbers(tenant_id=tenant.id, start=billed_from(tenant, period), end=period.end)
     charge = plan.charge_for(len(numbers))
+    tax_paise = _tax(tenant, charge)
     before = BillingSnapshot(
         tenant=tenant,
         period=str(period),
@@ -68,9 +71,17 @@ def _take(tenant: Tenant, period: Period, at: datetime) -> int:
         numbers=[number.as_json() for number in numbers],
         terms=plan.TERMS,
         subtotal_paise=charge.subtotal_paise,
-        tax_paise=charge.tax_paise,
-        total_paise=charge.total_paise,
+        tax_paise=tax_paise,
+        total_paise=charge.subtotal_paise + tax_paise,
         taken_at=at,
     )
     BillingSnapshot.objects.bulk_create([before], ignore_conflicts=True)
     return int(BillingSnapshot.objects.filter(pk=before.pk).exists())
+
+
+def _tax(tenant: Tenant, charge: plan.Charge) -> int:
+    """The tax as the invoice will have it. A profile that cannot be read holds back the invoice, not the usage."""
+    try:
+        return gst.taxes(charge, parties.supply(profiles.profile_of(tenant))).total_paise
+    except tax_ids.InvalidTaxIdError:
+        return charge.tax_paise

@@ -44,6 +44,7 @@ register_navigation(
     NavigationLink("Audit log", "history", "admin:tenants_auditentry_changelist"),
     NavigationLink("People", "group", "admin:tenants_user_changelist"),
     NavigationLink("E-mail domains", "alternate_email", "admin:tenants_emaildomainrule_changelist"),
+    NavigationLink("Documentation", "menu_book", "docs"),
 )
 
 

@@ -72,7 +72,8 @@ def test_zones_exports_and_consumers(
     payer: Tenant, settings: Settings, profile: dict[str, Any], lut: str, kind: str | None
 ) -> None:
     settings.BILLING_LUT_NUMBER = lut
-    invoice_of(payer, **profile)
+    invoice = invoice_of(payer, **profile)
+    assert invoice.snapshot.total_paise == invoice.total_paise
     assert [found["TranDtls"]["SupTyp"] for found in registration.unregistered()] == ([kind] if kind else [])
 
 
