@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import orjson
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -20,6 +19,7 @@ from messaging.message_log import detail
 from messaging.message_log.detail import Detail
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, told
+from tenants.console.json_text import indented
 from webhooks.events import message_search
 from webhooks.models import Delivery, Endpoint
 
@@ -108,7 +108,7 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
             "explained": explained(found),
             "moments": sorted(_moments(visit, found), key=lambda each: each.at),
             "parts": [
-                (title, _indented(body))
+                (title, indented(body))
                 for title, body in (
                     ("The request", found.request),
                     ("The platform's answer", found.response),
@@ -172,7 +172,3 @@ def _attempts(visit: Visit, found: Detail) -> Iterator[Moment]:
                 f"{urls.get(row.endpoint_id, 'a deleted endpoint')}, {attempt['ms']} ms",
                 reverse("console_delivery", args=[row.public_id]),
             )
-
-
-def _indented(body: bytes) -> str:
-    return orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2).decode()

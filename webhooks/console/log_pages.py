@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-import orjson
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -14,6 +13,7 @@ from gateway.api import in_flight
 from gateway.api.errors import NotFound
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, require_active, told
+from tenants.console.json_text import indented
 from webhooks import endpoint_health, replay
 from webhooks.console.forms import DeliveryFilter, EventFilter
 from webhooks.delivery import receiver_answers
@@ -120,18 +120,14 @@ def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
         {
             "event": found,
             "parts": [
-                ("What you get: data", _indented(stored.data)),
-                ("As the platform sent it: raw", _indented(stored.raw)),
+                ("What you get: data", indented(stored.data)),
+                ("As the platform sent it: raw", indented(stored.raw)),
             ]
             if stored
             else [],
             "rows": _shown(visit, search.deliveries(found)),
         },
     )
-
-
-def _indented(body: bytes) -> str:
-    return orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2).decode()
 
 
 def _delivery(visit: Visit, delivery_id: str) -> Delivery:
