@@ -18,7 +18,7 @@ from messaging.console.explanation import explained
 from messaging.message_log import detail
 from messaging.message_log.detail import Detail
 from tenants.console import keyset
-from tenants.console.frame import Visit, console_page, told
+from tenants.console.frame import Visit, console_page, or_404
 from tenants.console.json_text import indented
 from webhooks.events import message_search
 from webhooks.models import Delivery, Endpoint
@@ -96,7 +96,7 @@ def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 @console_page
 def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse:
     """One message: why it was or was not delivered, and its time axis."""
-    with told(request):
+    with or_404():
         row = message_search.find(tenant_id=visit.tenant.id, environment=visit.environment, key=message_id)
     found = detail.load(row)
     return render(

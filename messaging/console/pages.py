@@ -5,19 +5,18 @@ from typing import Any
 import orjson
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from gateway.api import in_flight
-from gateway.api.errors import NotFound
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging.batches import lifecycle
 from messaging.message_templates import operations
 from messaging.models import Batch, BatchItem, MessageTemplate
 from phone_numbers.graph_calls import Refused
 from tenants.console import keyset
-from tenants.console.frame import Visit, console_page, require_active, told
+from tenants.console.frame import Visit, console_page, or_404, require_active, told
 
 TEMPLATES_PER_PAGE = 50
 FAILED_SHOWN = 100
@@ -106,10 +105,8 @@ def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _batch(visit: Visit, batch_id: str) -> Batch:
-    try:
+    with or_404():
         return lifecycle.find(tenant_id=visit.tenant.id, environment=visit.environment, batch_id=batch_id)
-    except NotFound as error:
-        raise Http404(error.text) from None
 
 
 def _error(item: BatchItem) -> dict[str, Any]:

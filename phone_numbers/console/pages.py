@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -21,7 +21,7 @@ from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import ConnectSession, PhoneNumber
 from tenants.billing_restriction import require_new_numbers_allowed
-from tenants.console.frame import Visit, console_page, require_active, told
+from tenants.console.frame import Visit, console_page, or_404, require_active, told
 
 NUMBERS_PER_PAGE = 50
 
@@ -128,12 +128,10 @@ def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
 
 def _find(visit: Visit, phone_number_id: str) -> PhoneNumber:
     """The number in the visit's environment; a page 404 for another tenant's."""
-    try:
+    with or_404():
         return operations.find(
             tenant_id=visit.tenant.id, environment=visit.environment, phone_number_id=phone_number_id
         )
-    except NotFound as error:
-        raise Http404(error.text) from None
 
 
 class _asking(told):  # noqa: N801

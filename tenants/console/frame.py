@@ -3,7 +3,8 @@
 Each app registers its own pages, first steps and warnings in its `AppConfig.ready`; this module only holds the lists.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, cast
@@ -156,6 +157,15 @@ def console_page(view: Callable[Concatenate[HttpRequest, Visit, P], HttpResponse
         return view(request, visit, *args, **kwargs)
 
     return cast("View[P]", never_cache(login_required(asked)))
+
+
+@contextmanager
+def or_404() -> Iterator[None]:
+    """Answer the page 404 for what a flow does not find."""
+    try:
+        yield
+    except NotFound as error:
+        raise Http404(error.text) from None
 
 
 class told:  # noqa: N801 - a context manager, read as `with told(request):`

@@ -12,7 +12,7 @@ from gateway.api.errors import ServiceError
 from gateway.request_log import search
 from gateway.request_log.models import ApiRequest
 from tenants.console import keyset
-from tenants.console.frame import Visit, console_page, told
+from tenants.console.frame import Visit, console_page, or_404
 
 
 class RequestFilter(forms.Form):
@@ -64,7 +64,7 @@ def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 @console_page
 def one_request(request: HttpRequest, visit: Visit, request_id: str) -> HttpResponse:
     """One call: where its time went, what its error means, and the call as curl."""
-    with told(request):
+    with or_404():
         found = search.find(tenant_id=visit.tenant.id, environment=visit.environment, request_id=request_id)
     return render(
         request,

@@ -4,15 +4,15 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from rest_framework.exceptions import ValidationError
 
 from gateway.api import in_flight
-from gateway.api.errors import NotFound, ServiceError
+from gateway.api.errors import ServiceError
 from gateway.api.validation import checked
-from tenants.console.frame import Visit, console_page, require_active, told
+from tenants.console.frame import Visit, console_page, or_404, require_active, told
 from webhooks import custom_headers, endpoint_health, endpoints, example_event, replay
 from webhooks.console.forms import EndpointForm, ExampleForm, RecoverForm, RotateForm
 from webhooks.models import Endpoint
@@ -171,10 +171,8 @@ def _scope(visit: Visit) -> dict[str, Any]:
 
 
 def _find(visit: Visit, endpoint_id: UUID) -> Endpoint:
-    try:
+    with or_404():
         return endpoints.find(**_scope(visit), endpoint_id=endpoint_id)
-    except NotFound as error:
-        raise Http404(error.text) from None
 
 
 class _into:  # noqa: N801

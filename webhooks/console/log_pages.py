@@ -10,9 +10,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from gateway import ids
 from gateway.api import in_flight
-from gateway.api.errors import NotFound
 from tenants.console import keyset
-from tenants.console.frame import Visit, console_page, require_active, told
+from tenants.console.frame import Visit, console_page, or_404, require_active, told
 from tenants.console.json_text import indented
 from webhooks import endpoint_health, replay
 from webhooks.console.forms import DeliveryFilter, EventFilter
@@ -109,10 +108,8 @@ def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 @console_page
 def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
     """One event: its body as delivered, and its deliveries."""
-    try:
+    with or_404():
         found = search.find(tenant_id=visit.tenant.id, environment=visit.environment, event_id=event_id)
-    except NotFound as error:
-        raise Http404(error.text) from None
     stored = envelope.load([found.id])[found.id]
     return render(
         request,
