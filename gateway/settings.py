@@ -445,6 +445,11 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 15},
     },
     "token-ends": {"task": "phone_numbers.tasks.warn_of_token_ends", "schedule": 3600.0},
+    "test-worlds": {
+        "task": "phone_numbers.tasks.make_missing_test_worlds",
+        "schedule": 300.0,
+        "options": {"expires": 300},
+    },
     "redeemed-codes": {"task": "phone_numbers.tasks.forget_redeemed_codes", "schedule": 3600.0},
     "billing": {"task": "billing.tasks.run_billing", "schedule": 600.0, "options": {"expires": 600}},
     "billing-notices": {

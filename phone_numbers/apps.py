@@ -15,6 +15,9 @@ class NumbersConfig(AppConfig):
             tokens,
         )
         from phone_numbers.console import entries  # noqa: F401 - registers its pages in the console
+        from phone_numbers.sandbox import making
+        from tenants.signals import address_confirmed
         from webhooks.signals import endpoints_changed
 
         endpoints_changed.connect(connection.on_endpoints_changed, dispatch_uid="connection_states")
+        address_confirmed.connect(making.make_after_commit, dispatch_uid="test_world")

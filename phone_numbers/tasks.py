@@ -7,6 +7,7 @@ from uuid import UUID
 from celery import shared_task
 
 from phone_numbers import onboarding, sync, tokens
+from phone_numbers.sandbox import making
 
 
 @shared_task
@@ -31,3 +32,15 @@ def warn_of_token_ends(**_: Any) -> None:
 def forget_redeemed_codes(**_: Any) -> None:
     """Hourly: forget the tokens of codes that nobody will repeat."""
     onboarding.forget_redeemed_codes()
+
+
+@shared_task
+def make_test_world(*, tenant_id: str, **_: Any) -> None:
+    """After the confirmation of a sign-up: make the tenant's test world; what fails waits for the task below."""
+    making.try_to_make(UUID(tenant_id))
+
+
+@shared_task
+def make_missing_test_worlds(**_: Any) -> None:
+    """Every five minutes: make the test worlds whose making failed."""
+    making.make_missing()

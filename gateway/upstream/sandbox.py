@@ -11,7 +11,7 @@ import orjson
 from django.conf import settings
 
 from gateway.upstream.blocking_pool import blocking_pool
-from gateway.upstream.calls import GraphAnswer, GraphCall
+from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
 
 
 def control(
@@ -29,3 +29,10 @@ def control(
     if params:
         url += "?" + urlencode(params)
     return blocking_pool().send(GraphCall(method, url, headers, body))
+
+
+def accepted(answer: GraphAnswer) -> dict[str, Any]:
+    """The answer's object. Raises UpstreamUnreachable for a refusal, which no caller could repair."""
+    if not answer.ok:
+        raise UpstreamUnreachable(f"sandbox_{answer.status}", answer.ms, is_unsent=False)
+    return answer.json()

@@ -13,6 +13,7 @@ from gateway.api.errors import InvalidRequest
 from gateway.api.in_flight import waits_for_upstream
 from gateway.api.pagination import limit_of
 from phone_numbers.sandbox import world
+from phone_numbers.sandbox.making import ENVIRONMENT
 from phone_numbers.sandbox.recipients import RECIPIENTS
 from phone_numbers.serializers import NumberOut
 from phone_numbers.views import UpstreamCallsView
@@ -55,7 +56,7 @@ class SandboxView(UpstreamCallsView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        if caller_of(request).effective_environment != world.ENVIRONMENT:
+        if caller_of(request).effective_environment != ENVIRONMENT:
             raise InvalidRequest("The test world takes a test key.", hint="Make one: POST /v1/api-keys.")
 
     @extend_schema(

@@ -1,8 +1,7 @@
-"""The test world of a tenant: an account of the simulator with a ready number, and customers who write.
+"""The test world of a tenant in use: its numbers, customers who write, and the conversations as those see them.
 
-It is made by the first call that needs it, which is safe to repeat and to race, since its ids follow from the tenant's.
-Its numbers need no endpoint to be connected: their events are read with the event stream, the
-event log or `GET /v1/test/conversations` as well.
+Its numbers need no endpoint to be connected: their events are read with the event stream, the event log or
+`GET /v1/test/conversations` as well.
 """
 
 from collections.abc import Mapping
@@ -11,13 +10,12 @@ from uuid import UUID
 
 from gateway.api.errors import InvalidRequest, NotFound
 from gateway.upstream import sandbox
-from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
-from phone_numbers import connection, onboarding
-from phone_numbers.actors import Actor
+from gateway.upstream.calls import GraphAnswer
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.sandbox_identity import first_number_of, waba_id_of
+from phone_numbers.sandbox import making
+from phone_numbers.sandbox.making import ENVIRONMENT
+from phone_numbers.sandbox_identity import waba_id_of
 
-ENVIRONMENT = "test"
 MOST_NUMBERS = 5
 INBOUND_MEMBERS = frozenset(
     """from type text image video audio document sticker location contacts interactive button reaction order system
@@ -28,22 +26,8 @@ INBOUND_MEMBERS = frozenset(
 
 def ensure(tenant_id: UUID) -> list[PhoneNumber]:
     """The numbers of a tenant's test world, which is made if it is missing. Raises UpstreamUnreachable."""
-    numbers = _numbers(tenant_id)
-    if numbers:
-        return numbers
-    waba_id = waba_id_of(tenant_id)
-    made = _accepted(
-        sandbox.control(
-            "POST",
-            "accounts",
-            json={
-                "waba_id": waba_id,
-                "name": "Sandbox",
-                "numbers": [{"phone_number_id": first_number_of(tenant_id)}],
-            },
-        )
-    )
-    _connect(tenant_id, str(made["access_token"]))
+    if not making.is_made(tenant_id):
+        making.make(tenant_id)
     return _numbers(tenant_id)
 
 
@@ -53,34 +37,35 @@ def add_number(tenant_id: UUID) -> PhoneNumber:
     if len(before) >= MOST_NUMBERS:
         raise InvalidRequest(f"A test world has at most {MOST_NUMBERS} numbers.")
     account = BusinessAccount.objects.get(waba_id=waba_id_of(tenant_id))
-    _accepted(sandbox.control("POST", f"accounts/{account.waba_id}/phone_numbers", json={}))
-    _connect(tenant_id, account.access_token)
+    sandbox.accepted(_control(tenant_id, "POST", f"accounts/{account.waba_id}/phone_numbers", json={}))
+    making.connect(tenant_id, account.access_token)
     return next(number for number in _numbers(tenant_id) if number.phone_number_id not in before)
 
 
 def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:
     """A customer of the test world writes. Raises NotFound for a number outside of it, InvalidRequest."""
-    number = _number(tenant_id, message.get("phone_number_id"))
+    number = number_of(tenant_id, message.get("phone_number_id"))
     said = {name: value for name, value in message.items() if name in INBOUND_MEMBERS}
-    answer = sandbox.control("POST", "inbound", json={**said, "phone_number_id": number.phone_number_id})
+    answer = _control(tenant_id, "POST", "inbound", json={**said, "phone_number_id": number.phone_number_id})
     if answer.status == 400:
         raise InvalidRequest(str(answer.json().get("error", "This makes no message.")))
-    return _accepted(answer)
+    return sandbox.accepted(answer)
 
 
 def conversations(
     tenant_id: UUID, *, phone_number_id: str | None, customer: str | None, limit: int
 ) -> list[Any]:
     """Messages of the test world as its customers see them, newest first. Raises NotFound."""
-    number = _number(tenant_id, phone_number_id)
+    number = number_of(tenant_id, phone_number_id)
     filters = {"phone_number_id": number.phone_number_id, "limit": str(limit)}
     if customer is not None:
         filters["customer"] = customer
-    found: list[Any] = _accepted(sandbox.control("GET", "messages", params=filters))["data"]
+    found: list[Any] = sandbox.accepted(sandbox.control("GET", "messages", params=filters))["data"]
     return found
 
 
-def _number(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:
+def number_of(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:
+    """The number of the test world with this id, the first for None. Raises NotFound for any other."""
     numbers = ensure(tenant_id)
     if phone_number_id is None:
         return numbers[0]
@@ -90,6 +75,19 @@ def _number(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:
     raise NotFound("There is no such number in your test world.")
 
 
+def _control(tenant_id: UUID, method: str, path: str, *, json: Any) -> GraphAnswer:
+    """A control call that a simulator without the world's account answers with 404: then it is made anew, and asked
+    again.
+
+    A call that was answered with 404 has changed nothing, so nothing happens twice.
+    """
+    answer = sandbox.control(method, path, json=json)
+    if answer.status != 404:
+        return answer
+    making.make(tenant_id)
+    return sandbox.control(method, path, json=json)
+
+
 def _numbers(tenant_id: UUID) -> list[PhoneNumber]:
     rows = PhoneNumber.objects.for_tenant(tenant_id).filter(
         environment=ENVIRONMENT, account__waba_id=waba_id_of(tenant_id)
@@ -97,17 +95,3 @@ def _numbers(tenant_id: UUID) -> list[PhoneNumber]:
     return list(
         rows.select_related("account").defer("pin", "meta_snapshot", "account__access_token").order_by("id")
     )
-
-
-def _connect(tenant_id: UUID, token: str) -> None:
-    waba_id = waba_id_of(tenant_id)
-    onboarding.connect(
-        tenant_id=tenant_id, environment=ENVIRONMENT, waba_id=waba_id, actor=Actor(), access_token=token
-    )
-    connection.recompute(tenant_id=tenant_id, waba_id=waba_id)
-
-
-def _accepted(answer: GraphAnswer) -> dict[str, Any]:
-    if not answer.ok:
-        raise UpstreamUnreachable(f"sandbox_{answer.status}", answer.ms, is_unsent=False)
-    return answer.json()

@@ -19,6 +19,7 @@ from gateway.api.errors import Conflict
 from gateway.clock import now
 from tenants import audit, key_cache, mail
 from tenants.models import SignUp, Tenant, User
+from tenants.signals import address_confirmed
 from tenants.signup import email_domains, flags, website_check
 
 LINK_LIFETIME = timedelta(hours=24)
@@ -117,6 +118,7 @@ def _confirm(sign_up: SignUp) -> Tenant:
     )
     transaction.on_commit(lambda: key_cache.write_tenant(tenant))
     website_check.after_commit(tenant)
+    address_confirmed.send(Tenant, tenant_id=tenant.id)
     return tenant
 
 

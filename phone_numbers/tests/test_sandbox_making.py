@@ -1,0 +1,135 @@
+"""How a test world comes to be: after the confirmation of a sign-up, again after a failure, once for racing calls."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connections
+from django.test import TestCase
+from pytest_django import Settings
+
+from phone_numbers import tasks
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.sandbox import making, world
+from phone_numbers.sandbox_identity import first_number_of, waba_id_of
+from tenants.models import Tenant
+from tenants.signals import address_confirmed
+from tests.simulated import RunningSimulator
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("simulator")]
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+def confirmed() -> Tenant:
+    """A tenant whose address was confirmed a moment ago."""
+    return Tenant.objects.create(name="Shop", created_via="signup")
+
+
+def state_of(tenant: Tenant) -> list[tuple[str, str]]:
+    rows = PhoneNumber.objects.for_tenant(tenant.id).order_by("id")
+    return list(rows.values_list("phone_number_id", "connection_state"))
+
+
+def test_a_confirmation_queues_the_making(monkeypatch: pytest.MonkeyPatch) -> None:
+    queued: list[Any] = []
+    monkeypatch.setattr(making, "enqueue", lambda task, **values: queued.append((task, values)))
+    tenant = confirmed()
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        address_confirmed.send(Tenant, tenant_id=tenant.id)
+        assert queued == [], "nothing is queued before the commit"
+    assert queued == [("phone_numbers.tasks.make_test_world", {"tenant_id": str(tenant.id)})]
+    tasks.make_test_world(tenant_id=str(tenant.id))
+    assert state_of(tenant) == [(first_number_of(tenant.id), "connected")]
+    tenant.refresh_from_db()
+    assert tenant.status == Tenant.Status.PENDING_APPROVAL
+    assert not tenant.number_connected, "its number came by itself: connecting one is still to do"
+
+
+def test_a_confirmation_without_a_sandbox_queues_nothing(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    settings.SANDBOX_GRAPH_URL = ""
+    monkeypatch.setattr(making, "enqueue", lambda *_, **__: pytest.fail("queued"))
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        address_confirmed.send(Tenant, tenant_id=confirmed().id)
+    assert making.make_missing() == 0
+
+
+def test_what_failed_is_made_by_the_next_round(settings: Settings, simulator: RunningSimulator) -> None:
+    tenants = [confirmed() for _ in range(making.MOST_FAILURES + 2)]
+    settings.SANDBOX_GRAPH_URL = NOWHERE
+    tasks.make_test_world(tenant_id=str(tenants[0].id))
+    tasks.make_missing_test_worlds()
+    assert all(state_of(tenant) == [] for tenant in tenants)
+    settings.SANDBOX_GRAPH_URL = simulator.url
+    assert making.make_missing() == len(tenants)
+    assert [state_of(tenant) for tenant in tenants] == [
+        [(first_number_of(tenant.id), "connected")] for tenant in tenants
+    ]
+    assert making.make_missing() == 0, "what exists is left alone"
+
+
+def test_a_round_gives_up_while_the_simulator_is_away(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(making.MOST_FAILURES + 2):
+        confirmed()
+    settings.SANDBOX_GRAPH_URL = NOWHERE
+    tried: list[Any] = []
+
+    def make(tenant_id: UUID) -> bool:
+        tried.append(tenant_id)
+        return False
+
+    monkeypatch.setattr(making, "try_to_make", make)
+    making.make_missing()
+    assert len(tried) == making.MOST_FAILURES
+
+
+def test_only_tenants_that_confirmed_an_address_are_sought() -> None:
+    made_by_an_app = Tenant.objects.create(name="Shop", created_via="app", status=Tenant.Status.ACTIVE)
+    rejected = confirmed()
+    Tenant.objects.filter(pk=rejected.pk).update(status=Tenant.Status.REJECTED)
+    assert making.make_missing() == 0
+    assert state_of(made_by_an_app) == []
+
+
+def test_half_a_world_is_completed(simulator: RunningSimulator) -> None:
+    tenant = confirmed()
+    simulator.faults({"match": {"path": "/subscribed_apps$"}, "action": "error", "code": 131016})
+    assert not making.try_to_make(tenant.id)
+    assert state_of(tenant) == [(first_number_of(tenant.id), "pending")]
+    simulator.faults()
+    assert [number.connection_state for number in world.ensure(tenant.id)] == ["connected"]
+
+
+def test_a_simulator_that_lost_the_world_gets_it_back(simulator: RunningSimulator) -> None:
+    tenant = confirmed()
+    (number,) = world.ensure(tenant.id)
+    token = BusinessAccount.objects.get(waba_id=waba_id_of(tenant.id)).access_token
+    simulator.control("POST", "reset")
+    said = world.write(tenant.id, {"from": "919812345678", "text": "Hello"})
+    assert said["phone_number_id"] == number.phone_number_id
+    account = simulator.control("GET", f"accounts/{waba_id_of(tenant.id)}")
+    assert account["access_tokens"] == [token]
+    assert account["phone_numbers"][0]["display_phone_number"] == number.display_phone_number
+    assert account["subscribed"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_first_uses_at_the_same_moment_make_one_world(tenant: Tenant) -> None:
+    together = threading.Barrier(4)
+
+    def use() -> int:
+        try:
+            together.wait(10)
+            return len(world.ensure(tenant.id))
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: use(), range(4))) == [1] * 4
+    assert state_of(tenant) == [(first_number_of(tenant.id), "connected")]
