@@ -1,5 +1,5 @@
 # One image for web, edge, workers, beat and simulator: the command says which (docker-compose.yml, docs/operations.md).
-# Not built by the project's tests.
+# The tests do not build it; they start its processes with the user, environment and folder rights that it says.
 FROM python:3.11-slim-bookworm AS build
 COPY requirements.txt /
 RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir --require-hashes -r /requirements.txt
@@ -7,7 +7,7 @@ RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir --require-hashe
 FROM python:3.11-slim-bookworm
 ARG SERVICE_SHA=unknown
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 SERVICE_SHA=$SERVICE_SHA
-RUN useradd --system --uid 10001 --create-home gateway && install -d -o gateway -m 0700 /data
+RUN useradd --system --uid 10001 --create-home gateway && install -d -o gateway -m 0700 /data /state
 ENV DATA_DIR=/data
 COPY --from=build /venv /venv
 WORKDIR /app

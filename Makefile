@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides run reset logs test lint types contract checks pytest browser format openapi sdks clients lock bench fuzz faults mutants shell
+.PHONY: help install guides run reset logs test lint types contract checks pytest browser proxy format openapi sdks clients lock bench fuzz faults mutants shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -27,7 +27,7 @@ logs: $(BIN)/.to-run ## Follow the logs of `make run`
 shell: $(BIN)/.to-run ## Open a Django shell beside `make run`
 	@$(BIN)/python manage.py shell
 
-test: lint types contract checks browser pytest ## Everything that must pass before a commit
+test: lint types contract checks browser proxy pytest ## Everything that must pass before a commit
 
 lint: $(BIN)/.for-development ## Check style and formatting
 	$(BIN)/ruff check .
@@ -53,11 +53,10 @@ pytest: $(BIN)/.for-development site/.built tests/node/node_modules/.installed \
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 browser: ## Make sure that Chromium is there for the browser tests
-	@command -v chromium chromium-browser google-chrome >/dev/null || { \
-		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-		&& echo "Installing Chromium for the browser tests ..." \
-		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
-	} || { echo "The browser tests need Chromium: install it (Debian: sudo apt-get install chromium)."; exit 1; }
+	@$(call program,chromium chromium-browser google-chrome,chromium)
+
+proxy: ## Make sure that nginx is there for the test of docker-compose.yml
+	@$(call program,nginx /usr/sbin/nginx,nginx-light)
 
 bench: $(BIN)/.for-development ## Measure (NAME=delivery for one benchmark, without NAME all)
 	$(BIN)/python -m benchmarks $(NAME)
@@ -128,4 +127,13 @@ $(BIN)/python -m pip install --quiet --require-hashes -r $(1) >.venv/install.log
 	echo "Installing $(1) failed (the whole story is in .venv/install.log): is the package index reachable?" \
 		"Then run make again."; \
 	exit 1; }
+endef
+
+# program(names, package): one of the programs is there, or its Debian package is installed.
+define program
+command -v $(1) >/dev/null || { \
+	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	&& echo "Installing $(2) for the tests ..." \
+	&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $(2) >/dev/null; \
+} || { echo "The tests need $(2): install it (Debian: sudo apt-get install $(2))."; exit 1; }
 endef

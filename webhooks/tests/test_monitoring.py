@@ -115,6 +115,12 @@ def test_counts_of_several_processes_add_up_and_survive_a_lost_valkey(
     assert scrape(settings)["gateway_deliveries_claimed_total"] == before + 5
 
 
+def test_metrics_answer_a_scraper_that_asks_by_address(settings: Any, db: None) -> None:
+    settings.METRICS_TOKEN, settings.SECURE_SSL_REDIRECT = TOKEN, True
+    answer = Client().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}", "Host": "10.1.2.3:8000"})
+    assert answer.status_code == 200
+
+
 @pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer "}])
 @pytest.mark.parametrize("token", ["", TOKEN])
 def test_without_the_token_there_is_no_metrics_page(
