@@ -30,10 +30,12 @@ def forwarded(request: HttpRequest) -> HttpResponse:
     """The floor of a send: the body goes to the upstream and its answer back, nothing is checked or kept."""
     body = orjson.loads(request.body)
     number = body.pop("from")
+    # The seed numbers businesses, and the benchmark their tokens alike.
+    token = f"EAAbench{int(number[-5:])}"
     answer = _session.post(
         f"{settings.META_GRAPH_URL}/{settings.META_GRAPH_VERSION}/{number}/messages",
         data=orjson.dumps({"messaging_product": "whatsapp", **body}),
-        headers={"Authorization": "Bearer EAAbench", "Content-Type": "application/json"},
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
         timeout=15,
     )
     return HttpResponse(answer.content, status=answer.status_code, content_type="application/json")

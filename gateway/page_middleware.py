@@ -13,14 +13,15 @@ from django.http import HttpRequest, HttpResponsePermanentRedirect
 from django.http.response import HttpResponseBase
 from django.middleware.common import CommonMiddleware
 
-from gateway.api.middleware import API_PATHS
+from gateway.api.middleware import API_PATHS, GRAPH_PATH
 
 
 class _PagesOnly:
     get_response: Any
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if request.path_info.startswith(API_PATHS):
+        path = request.path_info
+        if path.startswith(API_PATHS) or GRAPH_PATH.match(path):
             response: HttpResponseBase = self.get_response(request)
         else:
             response = super().__call__(request)  # type: ignore[misc]

@@ -42,6 +42,10 @@ class JSONRenderer(BaseRenderer):
         return b"" if data is None else dumps(data)
 
 
+PARSED = "parsed_body"
+"""The attribute of Django's request that has its body as an object, where a view before this one has read it."""
+
+
 class JSONParser(BaseParser):
     media_type = "application/json"
 
@@ -51,6 +55,11 @@ class JSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
+        parsed: dict[str, Any] | None = None
+        if parser_context is not None:
+            parsed = getattr(parser_context["request"]._request, PARSED, None)
+        if parsed is not None:
+            return parsed
         body = stream.read()
         # Nothing, sent in chunks: as with a Content-Length of 0.
         return parse_object(body) if body else {}

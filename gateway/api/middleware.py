@@ -3,6 +3,7 @@
 The headers and the version of every response (specification 1 and 9); header names in `docs/api.md`.
 """
 
+import re
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
@@ -123,3 +124,5 @@ def _refuse_early(request: HttpRequest) -> None:
 
 API_PATHS = ("/v1/", "/upstream/", "/internal/")
 """Paths whose errors are JSON; all others are pages."""
+GRAPH_PATH = re.compile(r"/(?:v\d{1,3}\.\d|\d{5}|upload:)")
+"""How a path of the Cloud API front begins; no page has such a path."""

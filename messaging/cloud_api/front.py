@@ -12,11 +12,13 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.urls import resolve
 from django.views.decorators.csrf import csrf_exempt
+from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
 from gateway.api.authentication import TenantCaller
 from gateway.api.bodies import limited_by
 from gateway.api.errors import ServiceError, error_response
+from gateway.api.json import PARSED, parse_object
 from gateway.api.throttling import TenantRateThrottle
 from messaging.cloud_api.errors import INVALID, UNKNOWN_PATH, in_graph_form, refusal
 from messaging.cloud_api.nodes import KEY_IN_QUERY, DebugTokenView, NodeView, SubscribedAppsView
@@ -177,7 +179,7 @@ def _message(request: HttpRequest, number: str, body: dict[str, Any]) -> HttpRes
         return _v1(request, "/v1/messages/read", {**_less_product(body, "status"), **added})
     if "type" not in body and "text" in body:
         added["type"] = "text"
-    _set_body(request, _with(added, body, request.body))
+    _set_body(request, _with(added, body, request.body), {**body, **added})
     if request.META.get("QUERY_STRING"):
         _set_query(request, QueryDict())
     request.path = request.path_info = "/v1/messages"
@@ -186,7 +188,8 @@ def _message(request: HttpRequest, number: str, body: dict[str, Any]) -> HttpRes
 
 def _marketing_message(request: HttpRequest, number: str, body: dict[str, Any]) -> HttpResponseBase:
     """A send by the upstream's marketing edge; its idempotency keys are its own."""
-    _set_body(request, _with({"from": number}, body, request.body))
+    added = {"from": number}
+    _set_body(request, _with(added, body, request.body), {**body, **added})
     request.path = request.path_info = "/marketing_messages"
     return _called(_send_marketing, request)
 
@@ -245,14 +248,16 @@ def _as_json(request: HttpRequest) -> dict[str, Any]:
         # Several libraries send JSON as text/plain.
         request.META["CONTENT_TYPE"] = "application/json"
     try:
-        body = orjson.loads(request.body)
-    except orjson.JSONDecodeError:
+        body = parse_object(request.body)
+    except ParseError:
         return {}
-    return body if isinstance(body, dict) else {}
+    setattr(request, PARSED, body)
+    return body
 
 
-def _set_body(request: HttpRequest, body: bytes) -> None:
+def _set_body(request: HttpRequest, body: bytes, parsed: dict[str, Any] | None = None) -> None:
     request._body = body
+    setattr(request, PARSED, parsed)
     request.META["CONTENT_TYPE"] = "application/json"
     request.META["CONTENT_LENGTH"] = str(len(body))
     request.content_type = "application/json"
