@@ -305,6 +305,8 @@ ACCOUNT_RATE_LIMITS = {
     "signup": "20/h/ip,5/h/key",
     "reset_password": "20/h/ip,5/h/key",
     "reset_password_from_key": "20/h/ip",
+    "device_login": "10/10m/ip",
+    "device_redeem": "90/m/ip",
 }
 MFA_ADAPTER = "tenants.console.accounts.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
@@ -434,6 +436,7 @@ CELERY_BEAT_SCHEDULE = {
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
     "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},
     "unconfirmed-sign-ups": {"task": "tenants.tasks.forget_unconfirmed_sign_ups", "schedule": 86_400.0},
+    "device-logins": {"task": "tenants.tasks.forget_device_logins", "schedule": 3600.0},
     "number-sync": {
         "task": "phone_numbers.tasks.start_due_syncs",
         "schedule": 30.0,

@@ -14,6 +14,7 @@ from django.db.models import Q
 
 from gateway.clock import now
 from gateway.ids import uuid7
+from tenants.device_login_models import DeviceLogin as DeviceLogin
 
 
 class PlatformApp(models.Model):

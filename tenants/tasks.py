@@ -6,6 +6,7 @@ from uuid import UUID
 from celery import shared_task
 
 from tenants import api_keys, key_cache, mail
+from tenants.device_login import flow as device_login
 from tenants.signup import registration, website_check
 
 
@@ -43,3 +44,9 @@ def check_website(tenant_id: str, **_: Any) -> None:
 def forget_unconfirmed_sign_ups(**_: Any) -> None:
     """Daily: drop what nobody confirmed."""
     registration.forget_unconfirmed()
+
+
+@shared_task
+def forget_device_logins(**_: Any) -> None:
+    """Hourly: drop device log-ins that are over."""
+    device_login.forget_expired()

@@ -12,6 +12,7 @@ from tenants.admin_api import (
     AdminTenantsView,
 )
 from tenants.console.session_api import ConsoleSessionsView, CurrentConsoleSessionView
+from tenants.device_login.views import DeviceLoginsView
 from tenants.views import ApiKeysView, PlatformKeysView, TenantsView, TenantView
 
 urlpatterns = [
@@ -28,6 +29,8 @@ urlpatterns = [
         PlatformKeysView.as_view({"post": "rotate"}),
         name="platform-key-rotate",
     ),
+    path("device-logins", DeviceLoginsView.as_view({"post": "create"}), name="device-logins"),
+    path("device-logins/redeem", DeviceLoginsView.as_view({"post": "redeem"}), name="device-login-redeem"),
     path("console/sessions", ConsoleSessionsView.as_view({"post": "create"}), name="console-sessions"),
     path(
         "console/sessions/current",

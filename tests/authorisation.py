@@ -226,6 +226,8 @@ ROWS: dict[str, Row] = {
     "GET /v1/platform-keys": Row(),
     "DELETE /v1/platform-keys/{key_id}": Row(_platform_key),
     "POST /v1/platform-keys/{key_id}/rotate": Row(_platform_key),
+    "POST /v1/device-logins": Row(body={"client_name": "laptop"}),
+    "POST /v1/device-logins/redeem": Row(body={"device_code": "x"}),
     "POST /v1/console/sessions": Row(),
     "GET /v1/console/sessions/current": Row(),
     "DELETE /v1/console/sessions/current": Row(),

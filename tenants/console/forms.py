@@ -11,6 +11,10 @@ from tenants.models import ApiKey, User
 from tenants.names import check_name
 from tenants.signup import email_domains, registration, tax_ids
 
+ENVIRONMENTS = [
+    (ApiKey.Environment.TEST, "Test: never reaches WhatsApp"),
+    (ApiKey.Environment.LIVE, "Live: sends to your customers"),
+]
 _PHONE = re.compile(r"\+[1-9]\d{7,14}")
 
 
@@ -142,12 +146,23 @@ class ApiKeyForm(forms.Form):
     )
     environment = forms.ChoiceField(
         label="Environment",
-        choices=[
-            (ApiKey.Environment.TEST, "Test: never reaches WhatsApp"),
-            (ApiKey.Environment.LIVE, "Live: sends to your customers"),
-        ],
+        choices=ENVIRONMENTS,
         initial=ApiKey.Environment.TEST,
     )
+
+
+class DeviceForm(forms.Form):
+    """The confirmation of a device log-in: which kind of key the program gets."""
+
+    code = forms.CharField(max_length=20, widget=forms.HiddenInput())
+    environment = forms.ChoiceField(
+        label="Environment", choices=ENVIRONMENTS, initial=ApiKey.Environment.TEST
+    )
+
+    def __init__(self, *args: Any, sandbox: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if sandbox:
+            self.fields["environment"].choices = ENVIRONMENTS[:1]  # type: ignore[attr-defined]
 
 
 class RevokeForm(forms.Form):

@@ -3,7 +3,7 @@
 from allauth.account import views as account
 from django.urls import include, path, re_path
 
-from tenants.console import key_pages, outbox, pages, request_pages, settings_pages
+from tenants.console import device_pages, key_pages, outbox, pages, request_pages, settings_pages
 
 urlpatterns = [
     path("", pages.root, name="root"),
@@ -38,6 +38,7 @@ urlpatterns = [
     path("console/settings/audit", settings_pages.audit_log, name="console_audit"),
     path("outbox", outbox.mail_list, name="outbox"),
     path("outbox/<int:mail_id>", outbox.one_mail, name="outbox_mail"),
+    path("console/device", device_pages.device, name="console_device"),
     path("console/api-keys", key_pages.key_list, name="console_api_keys"),
     path("console/api-keys/<uuid:key_id>/rotate", key_pages.rotate_key, name="console_rotate_key"),
     path("console/api-keys/<uuid:key_id>/revoke", key_pages.revoke_key, name="console_revoke_key"),

@@ -660,6 +660,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/device-logins": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start a device log-in
+         * @description Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every `interval_seconds`. Both codes live for ten minutes.
+         */
+        post: operations["create_device_login"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/device-logins/redeem": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Redeem a device log-in
+         * @description The status, and once a person has confirmed the key: in the first answer with `confirmed` alone. A code that is unknown, too old or redeemed is `expired`.
+         */
+        post: operations["redeem_device_login"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/events": {
         parameters: {
             query?: never;
@@ -3505,6 +3545,48 @@ export interface components {
             is_replay?: boolean;
             readonly replay_of: string | null;
         };
+        DeviceCodeRequest: {
+            device_code: string;
+        };
+        DeviceKey: {
+            /** Format: uuid */
+            readonly id: string;
+            name: string;
+            /** @enum {string} */
+            environment?: "live" | "test";
+            prefix: string;
+            /** @description The full key: in this answer and nowhere else. */
+            key: string;
+            /** Format: date-time */
+            expires_at?: string | null;
+            /** Format: uuid */
+            readonly tenant_id: string | null;
+            tenant_name: string;
+        };
+        DeviceLogin: {
+            /** @description The program's secret: redeem it for the key. */
+            device_code: string;
+            /** @description What the person compares with the page. */
+            user_code: string;
+            /**
+             * Format: uri
+             * @description The page on which the person types the code.
+             */
+            verification_url: string;
+            /**
+             * Format: uri
+             * @description The same page with the code filled in.
+             */
+            verification_url_complete: string;
+            /** Format: date-time */
+            expires_at: string;
+            /** @description How long to wait between two redemptions. */
+            interval_seconds: number;
+        };
+        DeviceLoginRequest: {
+            /** @description What the person sees, e.g. the computer's name. */
+            client_name: string;
+        };
         /** @description By the `id` of an upload or by a public https `link`. */
         DocumentContent: {
             id?: string;
@@ -5133,6 +5215,12 @@ export interface components {
             behaviour: string;
             /** @description The upstream's code, if it fails. */
             code: number | null;
+        };
+        RedeemedDeviceLogin: {
+            /** @enum {string} */
+            status: "waiting" | "confirmed" | "denied" | "expired";
+            /** @description Present once, when the status is `confirmed`. */
+            api_key: components["schemas"]["DeviceKey"] | null;
         };
         RefreshedPhoneNumber: {
             phone_number_id: string;
@@ -8940,6 +9028,117 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["PayloadTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Unprocessable"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    create_device_login: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "client_name": "text"
+                 *     }
+                 */
+                "application/json": components["schemas"]["DeviceLoginRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "device_code": "text",
+                     *       "user_code": "text",
+                     *       "verification_url": "https://shop.example/",
+                     *       "verification_url_complete": "https://shop.example/",
+                     *       "expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "interval_seconds": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["DeviceLogin"];
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["PayloadTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Unprocessable"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    redeem_device_login: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "device_code": "text"
+                 *     }
+                 */
+                "application/json": components["schemas"]["DeviceCodeRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "status": "waiting",
+                     *       "api_key": {
+                     *         "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *         "name": "Asha Traders",
+                     *         "environment": "live",
+                     *         "prefix": "wb_live_AbCdEfGh",
+                     *         "key": "wb_live_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789abcd",
+                     *         "expires_at": null,
+                     *         "tenant_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *         "tenant_name": "text"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["RedeemedDeviceLogin"];
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];

@@ -189,6 +189,19 @@ export class ConsoleSessions extends Resource {
   }
 }
 
+/** How a program without a browser gets a key that a person confirms. */
+export class DeviceLogins extends Resource {
+  /** Start a device log-in. Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every `interval_seconds`. Both codes live for ten minutes. */
+  create(body: Schemas["DeviceLoginRequest"], options: RequestOptions = {}): Promise<Schemas["DeviceLogin"]> {
+    return this.json({ method: "POST", path: "/v1/device-logins", body }, options);
+  }
+
+  /** Redeem a device log-in. The status, and once a person has confirmed the key: in the first answer with `confirmed` alone. A code that is unknown, too old or redeemed is `expired`. */
+  redeem(body: Schemas["DeviceCodeRequest"], options: RequestOptions = {}): Promise<Schemas["RedeemedDeviceLogin"]> {
+    return this.json({ method: "POST", path: "/v1/device-logins/redeem", body }, options);
+  }
+}
+
 /** The log of everything that happened. */
 export class Events extends Resource {
   /** Get analytics. Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a message was sent or received, whenever its statuses came. */
@@ -602,6 +615,7 @@ export class Resources {
   readonly billing: Billing;
   readonly connectSessions: ConnectSessions;
   readonly consoleSessions: ConsoleSessions;
+  readonly deviceLogins: DeviceLogins;
   readonly events: Events;
   readonly health: Health;
   readonly ledger: Ledger;
@@ -621,6 +635,7 @@ export class Resources {
     this.billing = new Billing(transport);
     this.connectSessions = new ConnectSessions(transport);
     this.consoleSessions = new ConsoleSessions(transport);
+    this.deviceLogins = new DeviceLogins(transport);
     this.events = new Events(transport);
     this.health = new Health(transport);
     this.ledger = new Ledger(transport);

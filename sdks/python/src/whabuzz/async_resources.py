@@ -535,6 +535,46 @@ class AsyncConsoleSessions(AsyncResource):
         )
 
 
+class AsyncDeviceLogins(AsyncResource):
+    """How a program without a browser gets a key that a person confirms."""
+
+    async def create(
+        self, body: types.DeviceLoginRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.DeviceLogin:
+        """Start a device log-in.
+
+        Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every
+        `interval_seconds`. Both codes live for ten minutes.
+        """
+        answer: types.DeviceLogin = await self._json(
+            Call(
+                "POST",
+                "/v1/device-logins",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    async def redeem(
+        self, body: types.DeviceCodeRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.RedeemedDeviceLogin:
+        """Redeem a device log-in.
+
+        The status, and once a person has confirmed the key: in the first answer with `confirmed` alone. A
+        code that is unknown, too old or redeemed is `expired`.
+        """
+        answer: types.RedeemedDeviceLogin = await self._json(
+            Call(
+                "POST",
+                "/v1/device-logins/redeem",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+
 class AsyncEvents(AsyncResource):
     """The log of everything that happened."""
 
@@ -1879,6 +1919,7 @@ class AsyncResources:
         self.billing = AsyncBilling(transport)
         self.connect_sessions = AsyncConnectSessions(transport)
         self.console_sessions = AsyncConsoleSessions(transport)
+        self.device_logins = AsyncDeviceLogins(transport)
         self.events = AsyncEvents(transport)
         self.health = AsyncHealth(transport)
         self.ledger = AsyncLedger(transport)

@@ -533,6 +533,46 @@ class ConsoleSessions(Resource):
         )
 
 
+class DeviceLogins(Resource):
+    """How a program without a browser gets a key that a person confirms."""
+
+    def create(
+        self, body: types.DeviceLoginRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.DeviceLogin:
+        """Start a device log-in.
+
+        Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every
+        `interval_seconds`. Both codes live for ten minutes.
+        """
+        answer: types.DeviceLogin = self._json(
+            Call(
+                "POST",
+                "/v1/device-logins",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def redeem(
+        self, body: types.DeviceCodeRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.RedeemedDeviceLogin:
+        """Redeem a device log-in.
+
+        The status, and once a person has confirmed the key: in the first answer with `confirmed` alone. A
+        code that is unknown, too old or redeemed is `expired`.
+        """
+        answer: types.RedeemedDeviceLogin = self._json(
+            Call(
+                "POST",
+                "/v1/device-logins/redeem",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+
 class Events(Resource):
     """The log of everything that happened."""
 
@@ -1877,6 +1917,7 @@ class Resources:
         self.billing = Billing(transport)
         self.connect_sessions = ConnectSessions(transport)
         self.console_sessions = ConsoleSessions(transport)
+        self.device_logins = DeviceLogins(transport)
         self.events = Events(transport)
         self.health = Health(transport)
         self.ledger = Ledger(transport)

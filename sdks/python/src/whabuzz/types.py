@@ -539,6 +539,34 @@ class DeliveryWithLog(TypedDict):
     replay_of: str | None
 
 
+class DeviceCodeRequest(TypedDict):
+    device_code: str
+
+
+class DeviceKey(TypedDict):
+    id: str
+    name: str
+    environment: NotRequired[Literal["live", "test"]]
+    prefix: str
+    key: str
+    expires_at: NotRequired[str | None]
+    tenant_id: str | None
+    tenant_name: str
+
+
+class DeviceLogin(TypedDict):
+    device_code: str
+    user_code: str
+    verification_url: str
+    verification_url_complete: str
+    expires_at: str
+    interval_seconds: int
+
+
+class DeviceLoginRequest(TypedDict):
+    client_name: str
+
+
 class DocumentContent(TypedDict):
     """
     By the `id` of an upload or by a public https `link`.
@@ -1528,6 +1556,11 @@ class Recipient(TypedDict):
     to: str
     behaviour: str
     code: int | None
+
+
+class RedeemedDeviceLogin(TypedDict):
+    status: Literal["waiting", "confirmed", "denied", "expired"]
+    api_key: DeviceKey | None
 
 
 class RefreshedPhoneNumber(TypedDict):

@@ -1,0 +1,183 @@
+"""Device log-in: a program asks for a key, a person confirms it on a page of the console."""
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from pytest_django import Settings
+
+from gateway.clock import now
+from tenants.console import device_pages
+from tenants.device_login import flow
+from tenants.device_login_models import DeviceLogin
+from tenants.models import ApiKey, AuditEntry, Tenant, User
+from tests.fixtures import Api, assert_error
+
+pytestmark = pytest.mark.django_db
+
+PASSWORD = "a long enough password"
+
+
+@pytest.fixture
+def person(tenant: Tenant) -> User:
+    return User.objects.create_user("asha@traders.example", PASSWORD, tenant=tenant)
+
+
+@pytest.fixture
+def browser(person: User) -> Client:
+    client = Client()
+    client.force_login(person)
+    return client
+
+
+def start() -> dict[str, Any]:
+    answer = Api(None).post("/v1/device-logins", {"client_name": "asha's laptop"})
+    assert answer.status_code == 201, answer.content
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def redeem(started: dict[str, Any]) -> Any:
+    return Api(None).post("/v1/device-logins/redeem", {"device_code": started["device_code"]})
+
+
+def decide(browser: Client, started: dict[str, Any], **more: str) -> Any:
+    return browser.post("/console/device", {"code": started["user_code"], "environment": "test", **more})
+
+
+def test_a_confirmed_program_gets_a_key_once(browser: Client, person: User, tenant: Tenant) -> None:
+    started = start()
+    assert started["verification_url_complete"].endswith(f"/console/device?code={started['user_code']}")
+    assert redeem(started).json() == {"status": "waiting", "api_key": None}
+    page = browser.get("/console/device", {"code": started["user_code"].lower()})
+    assert started["user_code"] in page.content.decode()
+    assert "asha&#x27;s laptop" in page.content.decode()
+    assert ApiKey.objects.count() == 0, "looking confirms nothing"
+
+    assert "Confirmed" in decide(browser, started).content.decode()
+    body = redeem(started).json()
+    assert body["status"] == "confirmed"
+    assert Api(body["api_key"]["key"]).get("/v1/tenant").json()["id"] == str(tenant.id)
+    key = ApiKey.objects.get()
+    assert (key.tenant_id, key.environment, key.name) == (tenant.id, "test", "Command line on asha's laptop")
+    assert key.expires_at is not None
+    assert timedelta(days=89) < key.expires_at - now() <= timedelta(days=90)
+    assert AuditEntry.objects.get(action="api_key.create").actor_user_id == person.pk
+    assert redeem(started).json() == {"status": "expired", "api_key": None}
+    assert decide(browser, started).status_code == 404, "a code confirms once"
+
+
+def test_the_person_chooses_live(browser: Client) -> None:
+    started = start()
+    decide(browser, started, environment="live")
+    assert redeem(started).json()["api_key"]["environment"] == "live"
+
+
+def test_a_sandbox_business_has_test_keys_alone(browser: Client, tenant: Tenant) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(sandbox=True)
+    started = start()
+    assert decide(browser, started, environment="live").status_code == 400
+    decide(browser, started)
+    assert redeem(started).json()["api_key"]["environment"] == "test"
+
+
+def test_a_refused_program_gets_nothing(browser: Client) -> None:
+    started = start()
+    decide(browser, started, deny="yes")
+    assert redeem(started).json() == {"status": "denied", "api_key": None}
+    assert decide(browser, started).status_code == 404
+    assert not ApiKey.objects.exists()
+
+
+def test_codes_end_after_ten_minutes(browser: Client, tenant: Tenant, person: User) -> None:
+    waiting, confirmed = start(), start()
+    decide(browser, confirmed)
+    DeviceLogin.objects.update(expires_at=now())
+    assert decide(browser, waiting).status_code == 404
+    for started in (waiting, confirmed):
+        assert redeem(started).json() == {"status": "expired", "api_key": None}
+    assert flow.forget_expired() == 2
+
+
+def test_only_a_logged_in_person_of_an_active_business_confirms(browser: Client, tenant: Tenant) -> None:
+    started = start()
+    assert decide(Client(), started).url.startswith("/login")
+    assert Client(enforce_csrf_checks=True).post("/console/device", {"code": "x"}).status_code == 403
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    assert decide(browser, started).status_code == 403
+    assert (
+        "once the account is active"
+        in browser.get("/console/device", {"code": started["user_code"]}).content.decode()
+    )
+    assert redeem(started).json()["status"] == "waiting"
+
+
+@pytest.mark.parametrize("change", ["suspended", "person"])
+def test_what_changes_before_the_key_is_made_counts(
+    browser: Client, tenant: Tenant, person: User, change: str
+) -> None:
+    started = start()
+    decide(browser, started)
+    if change == "suspended":
+        Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    else:
+        User.objects.filter(pk=person.pk).update(is_active=False)
+    assert_error(redeem(started), 409, "conflict")
+    assert not ApiKey.objects.exists()
+
+
+def test_neither_code_is_stored_so_that_it_opens_anything(browser: Client) -> None:
+    started = start()
+    decide(browser, started)
+    row = DeviceLogin.objects.get()
+    assert started["device_code"] not in str(DeviceLogin.objects.values().get())
+    for known in (row.device_code_hash, row.user_code):
+        assert flow.redeem(known).status == flow.EXPIRED
+
+
+def test_strangers_and_guesses_are_bounded(
+    browser: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ACCOUNT_RATE_LIMITS = {"device_login": "1/10m/ip", "device_redeem": "1/m/ip"}
+    monkeypatch.setattr(device_pages, "CODES_AT_ONCE", 1)
+    started = start()
+    refused = Api(None).post("/v1/device-logins", {"client_name": "another"})
+    assert_error(refused, 429, "rate_limited")
+    assert refused["Retry-After"] == "600"
+    assert redeem(started).status_code == 200
+    assert_error(redeem(started), 429, "rate_limited")
+    assert browser.get("/console/device", {"code": "BBBB-BBBB"}).status_code == 404
+    assert decide(browser, started).status_code == 429
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_redemptions_at_once_make_one_key(browser: Client, meeting: threading.Barrier) -> None:
+    started = start()
+    decide(browser, started)
+    found: list[str] = []
+
+    def ask() -> None:
+        try:
+            meeting.wait(10)
+            found.append(str(flow.redeem(started["device_code"]).new is not None))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(found) == ["False", "False", "False", "True"]
+    assert ApiKey.objects.count() == 1
+
+
+@pytest.fixture
+def meeting() -> Iterator[threading.Barrier]:
+    barrier = threading.Barrier(4)
+    yield barrier
+    barrier.abort()
