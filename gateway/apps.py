@@ -10,11 +10,16 @@ class GatewayConfig(AppConfig):
     name = "gateway"
 
     def ready(self) -> None:
-        from gateway import checks  # noqa: F401 - registers the system checks
+        from gateway import (
+            checks,  # noqa: F401 - registers the system checks
+            server_checks,
+            web_start,
+        )
         from gateway.api import paths  # noqa: F401 - registers the path converters
         from gateway.monitoring import sentry
 
         sentry.start()
+        web_start.register(server_checks.report_at_start)
         post_migrate.connect(_maintain_partitions, dispatch_uid="partitions")
 
 

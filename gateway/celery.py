@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import setup_logging
+from celery.signals import setup_logging, worker_ready
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
@@ -21,3 +21,10 @@ def _configure_logs(**_: Any) -> None:
     from gateway.monitoring.logs import configure
 
     configure(settings.LOGGING)
+
+
+@worker_ready.connect
+def _check_servers(**_: Any) -> None:
+    from gateway import server_checks
+
+    server_checks.report_at_start()

@@ -1,20 +1,20 @@
 """Settings of every process, read from the environment (`.env.example` documents each with its default).
 
 A variable set by the caller always wins; then a `.env` file beside `manage.py`; then the defaults, which are
-those of the embedded run: `make run` needs none of them. `gateway/checks.py` refuses bad production values.
+those of the embedded run: `make run` needs none of them. `NAME_FILE` names a file that holds the value of `NAME`.
+`gateway/checks.py` refuses bad production values.
 """
 
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import environ
-
 from gateway import embedded_addresses
 from gateway.guides import serving
+from gateway.secret_files import Env
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-env = environ.Env()
-environ.Env.read_env(BASE_DIR / ".env", overwrite=False)
+env = Env()
+Env.read_env(BASE_DIR / ".env", overwrite=False)
 
 # --- What kind of run this is -------------------------------------------------------------------------
 ENVIRONMENT: str = env.str("ENVIRONMENT", "development")

@@ -39,9 +39,11 @@ class Config:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Config":
-        """Read every variable; an empty value counts as absent."""
+        """Read every variable, or the file that `NAME_FILE` names; an empty value counts as absent."""
 
         def read(name: str, default: str) -> str:
+            if path := environ.get(f"{name}_FILE"):
+                return Path(path).read_text().rstrip("\r\n") or default
             return environ.get(name) or default
 
         port = int(read("SIMULATOR_PORT", "8100"))

@@ -12,7 +12,7 @@ from django.core.management import get_commands
 from django.urls import Resolver404, resolve
 
 import gateway.urls as _everything  # noqa: F401 - what its modules define is compared with the docs
-from gateway import checks
+from gateway import checks, server_checks
 from gateway.api import pagination
 from gateway.api.errors import error_kinds
 from gateway.local_run import supervisor
@@ -30,6 +30,7 @@ UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
 
 
 NOT_SETTINGS = {
+    "REDIS_URL_FILE",
     "API_KEY",
     "APP_KEY",
     "WEBHOOK_SECRET",
@@ -112,6 +113,8 @@ def test_every_setting_exists(name: str) -> None:
 def test_every_check_is_listed() -> None:
     ids = set(re.findall(r'"(gateway\.E\d+)"', Path(checks.__file__).read_text()))
     assert {row[0] for row in rows("docs/operations.md", "Production settings")} == ids
+    of_servers = set(re.findall(r'"(gateway\.[EW]\d+)"', Path(server_checks.__file__).read_text()))
+    assert {row[0] for row in rows("docs/operations.md", "The servers")} == of_servers
 
 
 def option(command: list[str], short: str, long: str) -> str | None:

@@ -54,6 +54,28 @@ def test_the_documented_defaults_are_the_defaults() -> None:
     assert values_under(**shown) == values_under()
 
 
+def test_every_setting_can_come_from_a_file(tmp_path: Path) -> None:
+    values = {
+        "SECRET_KEY": "from-a-file",
+        "ENCRYPTION_KEYS": "one,two",
+        "EMAIL_URL": "smtp://u:hidden@mail:25",
+    }
+    files = {}
+    for name, value in values.items():
+        (tmp_path / name).write_text(f"{value}\n")
+        files[f"{name}_FILE"] = str(tmp_path / name)
+    found = values_under(**files, SECRET_KEY="of-the-environment")
+    assert found["SECRET_KEY"] == "'from-a-file'"
+    assert found["ENCRYPTION_KEYS"] == "['one', 'two']"
+    assert found["EMAIL_HOST_PASSWORD"] == "'hidden'"
+
+
+def test_a_secret_file_that_is_missing_ends_the_start(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        values_under(SECRET_KEY_FILE=str(tmp_path / "absent"))
+    assert "absent" in failed.value.stderr
+
+
 def production_settings() -> dict[str, str]:
     """The block of production settings in docs/operations.md."""
     text = (ROOT / "docs/operations.md").read_text()

@@ -1,0 +1,64 @@
+"""Checks of the servers: each finding by its number, and a process that starts all the same."""
+
+import time
+from typing import Any
+
+import pytest
+import redis
+from django.core.management import CommandError, call_command
+
+from gateway import server_checks
+from gateway.valkey import valkey
+
+pytestmark = pytest.mark.django_db
+
+
+def found() -> list[str]:
+    return [str(finding.id) for finding in server_checks.check_servers(databases=["default"])]
+
+
+def test_the_servers_of_the_tests_are_fit() -> None:
+    assert found() == []
+
+
+def test_nothing_is_asked_without_a_database() -> None:
+    assert server_checks.check_servers() == []
+
+
+def test_an_evicting_valkey_is_refused_by_migrate(empty_valkey: redis.Redis) -> None:
+    empty_valkey.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        assert found() == ["gateway.E033"]
+        with pytest.raises(CommandError, match="allkeys-lru"):
+            call_command("check", databases=["default"])
+    finally:
+        empty_valkey.config_set("maxmemory-policy", "noeviction")
+
+
+def test_a_valkey_that_is_away_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = redis.Redis.from_url("unix:///nonexistent")
+    monkeypatch.setattr(server_checks, "valkey", lambda: away)
+    assert found() == ["gateway.W031"]
+
+
+def test_old_servers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Old:
+        def info(self) -> dict[str, Any]:
+            return {**valkey().info(), "redis_version": "6.2.1"}
+
+    monkeypatch.setattr(server_checks, "valkey", Old)
+    monkeypatch.setattr(server_checks, "OLDEST_POSTGRES", 99)
+    assert found() == ["gateway.E030", "gateway.E032"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_logs_the_findings_at_its_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = redis.Redis.from_url("unix:///nonexistent")
+    monkeypatch.setattr(server_checks, "valkey", lambda: away)
+    server_checks.report_at_start()
+    deadline = time.monotonic() + 10
+    while "gateway.W031" not in caplog.text:
+        assert time.monotonic() < deadline, "nothing was logged"
+        time.sleep(0.01)
