@@ -33,6 +33,7 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.clock import now
+from gateway.roles import Area
 from tenants.models import Tenant
 
 
@@ -51,6 +52,8 @@ class BillingDisabled(ServiceError):
 
 class BillingViewSet(ResourceViewSet):
     """A view that answers 503 while billing is off; permissions are checked first."""
+
+    area = Area.BILLING
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)

@@ -39,7 +39,7 @@ async def admitted_caller(request: Request) -> Caller:
     if caller is None:
         raise await _threads.run(refusal, token)
     request.caller = caller
-    check_tenant_caller(caller, chosen)
+    check_tenant_caller(caller, chosen, method=request.method)
     admission = throttling.admit_at_once(caller)
     if admission is None:
         admission = await _threads.run(throttling.admit, caller)
@@ -49,7 +49,7 @@ async def admitted_caller(request: Request) -> Caller:
 
 
 async def still_admitted(credentials: Sequence[Credential]) -> list[bool]:
-    """Whether each credential still opens what it opened, for answers that go on."""
+    """Whether each credential still opens what it reads, for answers that go on."""
     return await _threads.run(_still_admitted, credentials)
 
 
@@ -62,7 +62,7 @@ def _is_admitted(credential: Credential) -> bool:
         caller = caller_for(credential.token, credential.chosen)
         if caller is None:
             return False
-        check_tenant_caller(caller, credential.chosen)
+        check_tenant_caller(caller, credential.chosen, method="GET")
     except ServiceError:
         return False
     except DATABASE_UNAVAILABLE:

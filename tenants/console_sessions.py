@@ -59,7 +59,9 @@ def caller_for(token: str) -> Caller | None:
     if user.is_staff:
         return Caller("staff", "live", user_id=user.pk)
     tenant = key_cache.tenant_by_id(user.tenant_id) if user.tenant_id else None
-    return Caller("console_user", "live", tenant=tenant, user_id=user.pk) if tenant else None
+    if tenant is None:
+        return None
+    return Caller("console_user", "live", tenant=tenant, user_id=user.pk, role=user.role)
 
 
 def _hash(token: str) -> str:

@@ -14,6 +14,7 @@ from django.db.models import Q
 
 from gateway.clock import now
 from gateway.ids import uuid7
+from gateway.roles import Role
 from tenants.device_login_models import DeviceLogin as DeviceLogin
 
 
@@ -199,6 +200,10 @@ class User(AbstractUser):
     username = None  # type: ignore[assignment]
     email = models.EmailField(unique=True)
     tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.PROTECT, related_name="users")
+    role = models.CharField(
+        max_length=10, choices=Role.choices, default=Role.OWNER, db_default=Role.OWNER.value
+    )
+    """What the person may read and change in its tenant (`gateway/roles.py`); the one who signed up is an owner."""
 
     USERNAME_FIELD = "email"
     REQUIRED_FIELDS: ClassVar[list[str]] = []

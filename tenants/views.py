@@ -14,6 +14,7 @@ from gateway.api.errors import Forbidden, NotFound
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
+from gateway.roles import Area
 from tenants import api_keys, tenants
 from tenants.models import ApiKey, Tenant
 from tenants.serializers import (
@@ -30,6 +31,8 @@ from tenants.serializers import (
 
 class TenantView(ResourceViewSet):
     """The caller's own tenant; reading is open to every status."""
+
+    area = Area.SETTINGS
 
     @property
     def open_to_any_status(self) -> bool:

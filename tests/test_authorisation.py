@@ -9,6 +9,7 @@ from gateway.api.authentication import TENANT_HEADER
 from tenants import api_keys, console_sessions, platform_apps
 from tenants.models import Tenant, User
 from tests.authorisation import ROWS, Route, Row, World, registered_routes
+from tests.console_pages import CHANGES, READS
 from tests.fixtures import Api, assert_error
 
 ROUTES = registered_routes()
@@ -69,6 +70,14 @@ class Callers:
                 User.objects.create_user("a@traders.example", "pw", tenant=world.tenant)
             ).token
         )
+        self.by_role = {
+            role: Api(
+                console_sessions.open_session(
+                    User.objects.create_user(f"{role}@traders.example", "pw", tenant=world.tenant, role=role)
+                ).token
+            )
+            for role in READS
+        }
         self.staff = Api(
             console_sessions.open_session(User.objects.create_superuser("s@service.example", "pw")).token
         )
@@ -127,6 +136,19 @@ def check_tenant(case: Case, callers: Callers) -> None:
             case.lets_in(api)
     case.lets_in(callers.owner)
     case.lets_in(callers.person)
+    allowed = READS if case.route.method == "GET" else CHANGES
+    for role, api in callers.by_role.items():
+        if area_of(case.route) in allowed[role]:
+            case.lets_in(api)
+        else:
+            case.refuses(api, 403, "forbidden")
+
+
+def area_of(route: Route) -> str:
+    """The area that a person's role is asked for."""
+    if route.path.startswith("/v1/billing"):
+        return "billing"
+    return "settings" if route.path == "/v1/tenant" else "integration"
 
 
 def check_app(case: Case, callers: Callers) -> None:

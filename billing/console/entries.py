@@ -14,13 +14,14 @@ from billing.overview import Overview
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
 from gateway.clock import now
+from gateway.roles import Area
 from tenants.console.frame import LIVE, HomeWarning, Page, register, warns
 from tenants.models import Tenant
 
 register(pages=[Page("Billing", "console_billing", "/console/billing", 85)])
 
 
-@warns
+@warns(Area.BILLING)
 def warnings(tenant: Tenant, environment: str) -> list[HomeWarning]:
     """What billing warns of by mail, on the home page as well. Billing knows no test environment."""
     if not settings.BILLING_ENABLED or environment != LIVE or tenant.billing_status is None:

@@ -24,6 +24,7 @@ from gateway import ids
 from gateway.api import in_flight
 from gateway.api.errors import InvalidRequest, TooManyInFlight
 from gateway.clock import now
+from gateway.roles import Area
 from tenants.console.frame import Visit, console_page, require_active
 
 INVOICES_PER_PAGE = 24
@@ -38,7 +39,7 @@ def leads_to_provider(view: V) -> V:
 
 @leads_to_provider
 @require_safe
-@console_page
+@console_page(Area.BILLING)
 def billing(request: HttpRequest, visit: Visit) -> HttpResponse:
     """What is due, what the next invoice will be, autopay, and the invoices."""
     return _billing(request, visit, MandateForm())
@@ -46,7 +47,7 @@ def billing(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 @leads_to_provider
 @require_POST
-@console_page
+@console_page(Area.BILLING)
 def set_up_autopay(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Ask for a mandate, and go to the provider's page on which it is approved."""
     _require_billing()
@@ -70,7 +71,7 @@ def set_up_autopay(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@console_page
+@console_page(Area.BILLING)
 def profile(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Who invoices are made out to. Invoices that were issued stay as they are."""
     _require_billing()
@@ -95,7 +96,7 @@ def profile(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_safe
-@console_page
+@console_page(Area.BILLING)
 def invoice(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse:
     """An invoice as the page that prints, or with `?as=pdf` as PDF."""
     found = _invoice(visit, invoice_id)
@@ -107,7 +108,7 @@ def invoice(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse
 
 
 @require_safe
-@console_page
+@console_page(Area.BILLING)
 def credit_note(request: HttpRequest, visit: Visit, credit_note_id: str) -> HttpResponse:
     """A credit note as PDF."""
     own = CreditNote.objects.filter(invoice__tenant_id=visit.tenant.id).select_related("invoice")
@@ -120,7 +121,7 @@ def credit_note(request: HttpRequest, visit: Visit, credit_note_id: str) -> Http
 
 @leads_to_provider
 @require_POST
-@console_page
+@console_page(Area.BILLING)
 def pay(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse:
     """The payment page of an unpaid invoice."""
     _require_billing()

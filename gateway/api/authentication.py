@@ -21,6 +21,7 @@ from gateway.api.errors import (
     TenantSuspended,
     Unauthorized,
 )
+from gateway.roles import Area, allows
 
 TENANT_HEADER = "X-Service-Tenant"
 
@@ -49,6 +50,8 @@ class Caller:
     key_prefix: str | None = None
     """The key's first characters, as lists of keys show them."""
     user_id: int | None = None
+    role: str | None = None
+    """The role of a business's person (`gateway.roles`); None for keys and staff, which have none."""
     is_authenticated: bool = True
 
     @property
@@ -150,9 +153,17 @@ def _caller(request: Request) -> Caller:
     return request.user
 
 
-def check_tenant_caller(caller: Caller, chosen: str | None, *, open_to_any_status: bool = False) -> None:
-    """Let a caller pass that acts on one tenant in good standing. `chosen` is what X-Service-Tenant says.
+def check_tenant_caller(
+    caller: Caller,
+    chosen: str | None,
+    *,
+    method: str,
+    area: Area = Area.INTEGRATION,
+    open_to_any_status: bool = False,
+) -> None:
+    """Let a caller pass that acts on one tenant in good standing and, if it is a person, whose role allows it.
 
+    `chosen` is what X-Service-Tenant says; `method` and `area` are what the role is asked for.
     Raises Forbidden, InvalidRequest, NotFound, TenantSuspended or TenantNotApproved.
     """
     if caller.kind == "staff":
@@ -169,6 +180,8 @@ def check_tenant_caller(caller: Caller, chosen: str | None, *, open_to_any_statu
         raise Forbidden
     if caller.kind != "app_key" and chosen is not None and chosen.lower() != str(caller.tenant.id):
         raise Forbidden("This key belongs to another tenant.")
+    if caller.kind == "console_user" and not allows(caller.role or "", area, method):
+        raise Forbidden("Your role in this business does not allow this operation.")
     if not open_to_any_status:
         match caller.tenant.status:
             case "active":
@@ -180,13 +193,18 @@ def check_tenant_caller(caller: Caller, chosen: str | None, *, open_to_any_statu
 
 
 class TenantCaller(BasePermission):
-    """A caller that acts on one tenant in good standing. A view with `open_to_any_status` skips the check of the
-    status."""
+    """A caller that acts on one tenant in good standing.
+
+    A view with `open_to_any_status` skips the check of the status. A view's `area` is what a person's role is asked
+    for; without one it is the integration.
+    """
 
     def has_permission(self, request: Request, view: Any) -> bool:
         check_tenant_caller(
             _caller(request),
             request.headers.get(TENANT_HEADER),
+            method=request.method or "",
+            area=getattr(view, "area", Area.INTEGRATION),
             open_to_any_status=getattr(view, "open_to_any_status", False),
         )
         return True

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from gateway import ids
+from gateway.roles import Area
 from gateway.upstream.notifications.message_facts import STATUSES
 from messaging.console.explanation import explained
 from messaging.message_log import detail
@@ -64,7 +65,7 @@ class Moment:
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Messages, newest first, with a filter."""
     form = MessageFilter(request.GET)
@@ -93,7 +94,7 @@ def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse:
     """One message: why it was or was not delivered, and its time axis."""
     with or_404():

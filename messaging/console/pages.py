@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from gateway.api import in_flight
+from gateway.roles import Area
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging.batches import lifecycle
 from messaging.message_templates import operations
@@ -23,7 +24,7 @@ FAILED_SHOWN = 100
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def batch_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The batches, newest first."""
     rows = Batch.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
@@ -31,7 +32,7 @@ def batch_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     """One batch: progress, why it waits, and its failed items."""
     found = _batch(visit, batch_id)
@@ -50,7 +51,7 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def cancel(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     """Stop a batch."""
     require_active(visit)
@@ -62,7 +63,7 @@ def cancel(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def retry(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     """Queue again what was certainly not sent."""
     require_active(visit)
@@ -74,7 +75,7 @@ def retry(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def template_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The templates of all accounts of the environment, by name."""
     rows = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
@@ -89,7 +90,7 @@ def template_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Read every template from the platform now."""
     require_active(visit)

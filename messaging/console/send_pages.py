@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from gateway.api import in_flight
 from gateway.api.errors import ServiceError, error_reply
 from gateway.api.reply import Reply
+from gateway.roles import Area
 from messaging import sending
 from messaging.console.forms import SendForm
 from messaging.models import MessageTemplate
@@ -25,7 +26,7 @@ EVENTS_SHOWN = 20
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@console_page
+@console_page(Area.INTEGRATION)
 def send(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The form; sent, also the answer. A form is sent once: reloading the answer shows it again."""
     numbers = _numbers(visit)
@@ -39,7 +40,7 @@ def send(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def events(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The events of a message, oldest first: the page asks for them while it is open."""
     wamid = request.GET.get("wamid", "")[:512]

@@ -5,6 +5,7 @@ from datetime import timedelta
 from django.urls import reverse
 
 from gateway.clock import now
+from gateway.roles import Area
 from phone_numbers.connection import token_end
 from phone_numbers.console.details import explained
 from phone_numbers.models import BusinessAccount, PhoneNumber
@@ -29,7 +30,7 @@ register(
 )
 
 
-@warns
+@warns(Area.INTEGRATION)
 def warnings(tenant: Tenant, environment: str) -> list[HomeWarning]:
     """Numbers that were taken away or lost their token, and tokens that end soon."""
     numbers = PhoneNumber.objects.for_tenant(tenant.id).filter(

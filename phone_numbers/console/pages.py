@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from gateway.api import in_flight
 from gateway.api.errors import NotFound
+from gateway.roles import Area
 from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import health, leaving, operations
 from phone_numbers.actors import Actor
@@ -27,7 +28,7 @@ NUMBERS_PER_PAGE = 50
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def number_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The numbers of an environment, and what came of a connect session that returns here."""
     own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
@@ -46,7 +47,7 @@ def number_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Open a connect session that returns to the list, and go to its page."""
     require_active(visit)
@@ -62,16 +63,17 @@ def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def number(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
     """One number: state with reason and repair, what the platform says of it, and its forms."""
     return _number_page(request, visit, _find(visit, phone_number_id))
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def refresh(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
     """Read the number from the upstream again, with its health."""
+    require_active(visit)
     found = _find(visit, phone_number_id)
     with told(request), _asking(request, found):
         found = operations.refresh(found)
@@ -80,7 +82,7 @@ def refresh(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def subscribe(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
     """Repair the account's subscription."""
     require_active(visit)
@@ -92,7 +94,7 @@ def subscribe(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpR
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def register(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
     """Register the number for sending."""
     require_active(visit)
@@ -108,12 +110,13 @@ def register(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRe
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@console_page
+@console_page(Area.INTEGRATION)
 def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
     """A page that says what releasing does and asks for the number; POST with it releases."""
     found = _find(visit, phone_number_id)
     form = ReleaseForm(request.POST or None, phone_number_id=phone_number_id)
     if request.method == "POST" and form.is_valid():
+        require_active(visit)
         with told(request), _asking(request, found):
             leaving.release_number(found, actor=Actor(user_id=visit.user.pk))
             messages.success(request, "The number is released. Its events stay until your retention ends.")

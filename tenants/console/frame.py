@@ -1,26 +1,34 @@
-"""The frame of the console's pages: navigation, environment (live or test), time zone, and who is asked.
+"""The frame of the console's pages: navigation, environment (live or test), time zone, and what a person's role opens.
 
 Each app registers its own pages, first steps and warnings in its `AppConfig.ready`; this module only holds the lists.
+Each page names the area that it belongs to (`console_page`); the roles of `gateway/roles.py` open areas.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, cast
 from zoneinfo import ZoneInfo
 
+import structlog
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import resolve, reverse
 from django.views.decorators.cache import never_cache
 
+from gateway import roles
 from gateway.api.errors import NotFound, ServiceError
+from gateway.roles import Area
 from tenants.checklist import Step
 from tenants.console import outbox
 from tenants.models import ApiKey, Tenant, User
+
+log = structlog.get_logger(__name__)
 
 LIVE, TEST = ApiKey.Environment.LIVE, ApiKey.Environment.TEST
 ENVIRONMENT = "environment"
@@ -63,10 +71,12 @@ class HomeWarning:
 
 
 Warnings = Callable[[Tenant, str], list[HomeWarning]]
+AREA = "console_area"
+"""The attribute of a page's view that holds its area."""
 
 _pages: list[Page] = []
 _steps: list[FirstStep] = []
-_warnings: list[Warnings] = []
+_warnings: list[tuple[Area, Warnings]] = []
 
 
 def register(*, pages: list[Page] | None = None, steps: list[FirstStep] | None = None) -> None:
@@ -77,21 +87,14 @@ def register(*, pages: list[Page] | None = None, steps: list[FirstStep] | None =
     _steps.sort(key=lambda step: step.order)
 
 
-def warns(function: Warnings) -> Warnings:
-    """Register what an app warns of on the home page: (tenant, environment) → warnings."""
-    _warnings.append(function)
-    return function
+def warns(area: Area) -> Callable[[Warnings], Warnings]:
+    """Register an app's warnings on the home page for those who may read the area: (tenant, environment) → warnings."""
 
+    def registered(function: Warnings) -> Warnings:
+        _warnings.append((area, function))
+        return function
 
-def steps() -> list[FirstStep]:
-    """The first steps, in their order."""
-    return _steps
-
-
-def warnings_of(tenant: Tenant, environment: str) -> list[HomeWarning]:
-    """What needs the customer now, the worst first."""
-    found = [warning for function in _warnings for warning in function(tenant, environment)]
-    return sorted(found, key=lambda warning: warning.level != "bad")
+    return registered
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,44 @@ class Visit:
     def switchable(self) -> bool:
         """Whether there are two environments to look at; a sandbox tenant has `test` alone."""
         return not self.tenant.sandbox
+
+    def may_read(self, area: Area | None) -> bool:
+        """Whether the person's role opens an area; a page without one is everybody's."""
+        return area is None or roles.may_read(self.user.role, area)
+
+    def may_change(self, area: Area | None) -> bool:
+        """Whether the person's role changes an area."""
+        return area is None or roles.may_change(self.user.role, area)
+
+
+def steps_of(visit: Visit) -> list[dict[str, Any]]:
+    """The first steps that the person's role opens, in their order, each with whether it is done."""
+    return [
+        {"step": step, "done": visit.tenant.checklist[step.step]}
+        for step in _steps
+        if visit.may_read(_area_at(step.url_name))
+    ]
+
+
+def warnings_of(visit: Visit) -> list[HomeWarning]:
+    """What needs the customer now, the worst first. An app whose warnings fail leaves those of the others."""
+    found = [
+        warning
+        for area, function in _warnings
+        if visit.may_read(area)
+        for warning in _isolated(function, visit)
+    ]
+    return sorted(found, key=lambda warning: warning.level != "bad")
+
+
+def _isolated(function: Warnings, visit: Visit) -> list[HomeWarning]:
+    try:
+        with transaction.atomic():
+            return function(visit.tenant, visit.environment)
+    except Exception as error:  # noqa: BLE001 - the home page must open whatever one app's rows hold
+        log.error("home_warnings_failed", app=function.__module__, error=type(error).__name__)
+        text = "Something could not be checked just now. If this stays, write to our support."
+        return [HomeWarning(text, "Try again", reverse("console"))]
 
 
 def visit_of(request: HttpRequest) -> Visit | None:
@@ -132,10 +173,26 @@ def console_context(request: HttpRequest) -> dict[str, Any]:
         "support_email": settings.SUPPORT_EMAIL,
         "console": visit,
         "has_outbox": outbox.is_open(),
-        "console_pages": [{"page": page, "current": _below(request.path, page.prefix)} for page in _pages]
+        "console_may_change": visit is not None and visit.may_change(_area_of(request)),
+        "console_pages": [
+            {"page": page, "current": _below(request.path, page.prefix)}
+            for page in _pages
+            if visit.may_read(_area_at(page.url_name))
+        ]
         if visit
         else [],
     }
+
+
+def _area_of(request: HttpRequest) -> Area | None:
+    """The area of the page that is asked for."""
+    return getattr(getattr(request.resolver_match, "func", None), AREA, None)
+
+
+@cache
+def _area_at(url_name: str) -> Area | None:
+    """The area of a page by its name."""
+    return getattr(resolve(reverse(url_name)).func, AREA, None)
 
 
 def _below(path: str, prefix: str) -> bool:
@@ -146,17 +203,36 @@ P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
 
-def console_page(view: Callable[Concatenate[HttpRequest, Visit, P], HttpResponse]) -> View[P]:
-    """A page for a logged-in customer: the view gets the visit. Strangers log in first; staff without a tenant: 403."""
+def console_page(
+    area: Area,
+) -> Callable[[Callable[Concatenate[HttpRequest, Visit, P], HttpResponse]], View[P]]:
+    """A page of an area for a logged-in customer: the view gets the visit.
 
-    @wraps(view)
-    def asked(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        visit = visit_of(request)
-        if visit is None:
-            raise PermissionDenied("This account belongs to no business.")
-        return view(request, visit, *args, **kwargs)
+    Strangers log in first. Staff without a tenant, and people whose role does not open the area, or does not change it
+    when the method is not a safe one, get 403.
+    """
 
-    return cast("View[P]", never_cache(login_required(asked)))
+    def page(view: Callable[Concatenate[HttpRequest, Visit, P], HttpResponse]) -> View[P]:
+        @wraps(view)
+        def asked(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            visit = visit_of(request)
+            if visit is None:
+                raise PermissionDenied("This account belongs to no business.")
+            if not roles.allows(visit.user.role, area, request.method or ""):
+                raise PermissionDenied(_refusal(visit, area))
+            return view(request, visit, *args, **kwargs)
+
+        opened = cast("View[P]", never_cache(login_required(asked)))
+        setattr(opened, AREA, area)
+        return opened
+
+    return page
+
+
+def _refusal(visit: Visit, area: Area) -> str:
+    role = visit.user.get_role_display()
+    cannot = "change anything here" if visit.may_read(area) else "open this page"
+    return f"Your role is {role}: you cannot {cannot}. An owner of the account can change your role."
 
 
 @contextmanager

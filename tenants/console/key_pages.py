@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 
 from gateway.api.errors import Conflict
 from gateway.clock import now
+from gateway.roles import Area
 from tenants import api_keys
 from tenants.console.forms import ApiKeyForm, RevokeForm
 from tenants.console.frame import Visit, console_page, require_active
@@ -22,7 +23,7 @@ FORM_LIVES_SECONDS = 24 * 3600
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@console_page
+@console_page(Area.INTEGRATION)
 def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The keys, and a form for a new one. The answer to the form is the only page that ever shows the full key."""
     form = ApiKeyForm(request.POST or None)
@@ -56,7 +57,7 @@ def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@console_page
+@console_page(Area.INTEGRATION)
 def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse:
     """A page that says what rotating does; POST does it."""
     key = _key(visit.tenant, key_id)
@@ -76,7 +77,7 @@ def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@console_page
+@console_page(Area.INTEGRATION)
 def revoke_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse:
     """A page that asks for the key's name; POST with it revokes."""
     key = _key(visit.tenant, key_id)

@@ -9,7 +9,6 @@ from allauth.account.adapter import get_adapter
 from allauth.core import ratelimit
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -18,6 +17,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from gateway.api.errors import Conflict
+from gateway.roles import Area
 from tenants.console.forms import ApplicationForm, SignUpForm
 from tenants.console.frame import (
     ENVIRONMENT,
@@ -27,7 +27,7 @@ from tenants.console.frame import (
     TIME_ZONES,
     Visit,
     console_page,
-    steps,
+    steps_of,
     visit_of,
     warnings_of,
 )
@@ -82,33 +82,35 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
 @never_cache
 @login_required
 def home(request: HttpRequest) -> HttpResponse:
-    """The tenant's status, what needs the customer, and the first steps; staff belong in the admin."""
-    visit = visit_of(request)
-    if visit is None and cast("User", request.user).is_staff:
+    """The page that log-in leads to: a business's home; staff without a business belong in the admin."""
+    if cast("User", request.user).is_staff and visit_of(request) is None:
         return redirect("admin:index")
-    if visit is None:
-        raise PermissionDenied("This account belongs to no business.")
+    return _home(request)
+
+
+@console_page(Area.OWN)
+def _home(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The tenant's status, what needs the customer, and the first steps."""
     return render(
         request,
         "console/home.html",
         {
             "tenant": visit.tenant,
-            "warnings": warnings_of(visit.tenant, visit.environment),
-            "steps": [{"step": step, "done": visit.tenant.checklist[step.step]} for step in steps()],
+            "warnings": warnings_of(visit),
+            "steps": steps_of(visit),
         },
     )
 
 
 @require_safe
-@console_page
+@console_page(Area.OWN)
 def first_steps(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The list of first steps alone: the home page asks for it every few seconds until all are done."""
-    todo = [{"step": step, "done": visit.tenant.checklist[step.step]} for step in steps()]
-    return render(request, "console/parts/first_steps.html", {"steps": todo})
+    return render(request, "console/parts/first_steps.html", {"steps": steps_of(visit)})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@console_page
+@console_page(Area.SETTINGS)
 def application(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The form of a business that waits or was rejected: correct it and apply again."""
     tenant = visit.tenant
@@ -135,7 +137,7 @@ def application(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_POST
-@console_page
+@console_page(Area.OWN)
 def preferences(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Switch the environment or the time zone, and go back to the page that asked."""
     back = request.POST.get("next", "")

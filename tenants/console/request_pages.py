@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 from gateway.api.errors import ServiceError
 from gateway.request_log import search
 from gateway.request_log.models import ApiRequest
+from gateway.roles import Area
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, or_404
 
@@ -35,7 +36,7 @@ class RequestFilter(forms.Form):
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Calls of the API, newest first, with a filter."""
     form = RequestFilter(request.GET)
@@ -61,7 +62,7 @@ def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def one_request(request: HttpRequest, visit: Visit, request_id: str) -> HttpResponse:
     """One call: where its time went, what its error means, and the call as curl."""
     with or_404():

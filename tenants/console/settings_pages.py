@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
+from gateway.roles import Area
 from tenants import tenants
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, require_active
@@ -29,7 +30,7 @@ class SettingsForm(forms.Form):
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@console_page
+@console_page(Area.SETTINGS)
 def settings_page(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The settings, and who belongs to the business."""
     tenant = visit.tenant
@@ -53,7 +54,7 @@ def settings_page(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_safe
-@console_page
+@console_page(Area.SETTINGS)
 def audit_log(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Who changed what, newest first."""
     rows = AuditEntry.objects.filter(tenant_id=visit.tenant.id).order_by("-id")

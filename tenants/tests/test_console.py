@@ -13,7 +13,9 @@ from pytest_django import Settings
 from gateway import ids
 from gateway.clock import now
 from gateway.request_log.models import ApiRequest
+from gateway.roles import Area
 from tenants import api_keys, audit, console_sessions, mail
+from tenants.console import frame
 from tenants.models import ApiKey, OutboundMail, Tenant, User
 from tests.fixtures import Api, assert_error
 
@@ -303,6 +305,23 @@ def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(
     assert person.email in page
     assert "Our team" in page
     assert "tenant.suspend" not in page
+
+
+def test_warnings_of_one_app_that_fail_leave_the_home_page_and_the_warnings_of_the_others(
+    browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(tenant: Tenant, environment: str) -> list[frame.HomeWarning]:
+        return list(Tenant.objects.raw("SELECT no_such_column FROM tenants_tenant"))  # type: ignore[arg-type]
+
+    def fine(tenant: Tenant, environment: str) -> list[frame.HomeWarning]:
+        Tenant.objects.get(pk=tenant.pk)
+        return [frame.HomeWarning("Your endpoint fails.", "See why", "/console/webhooks", "bad")]
+
+    monkeypatch.setattr(frame, "_warnings", [(Area.OWN, broken), (Area.OWN, fine)])
+    answer = browser.get("/console")
+    assert answer.status_code == 200
+    assert "Your endpoint fails." in answer.content.decode()
+    assert "Something could not be checked" in answer.content.decode()
 
 
 def test_a_suspended_business_changes_no_settings(browser: Client, tenant: Tenant) -> None:

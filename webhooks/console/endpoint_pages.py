@@ -12,6 +12,7 @@ from rest_framework.exceptions import ValidationError
 from gateway.api import in_flight
 from gateway.api.errors import ServiceError
 from gateway.api.validation import checked
+from gateway.roles import Area
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
 from webhooks import custom_headers, endpoint_health, endpoints, example_event, replay
 from webhooks.console.forms import EndpointForm, ExampleForm, RecoverForm, RotateForm
@@ -21,7 +22,7 @@ from webhooks.verify_ping import WebhookVerifyFailed
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@console_page
+@console_page(Area.INTEGRATION)
 def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The endpoints, and a form for a new one. The answer to the form is the only page with its secret."""
     form = EndpointForm(request.POST or None)
@@ -39,14 +40,14 @@ def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def endpoint(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """One endpoint: health in words, what it gets, and what can be done with it."""
     return _endpoint_page(request, visit, _find(visit, endpoint_id))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@console_page
+@console_page(Area.INTEGRATION)
 def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """The form that changes URL, description and events. A new URL is pinged first and taken only when it passes."""
     found = _find(visit, endpoint_id)
@@ -68,7 +69,7 @@ def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def verify(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """Ping the endpoint now."""
     require_active(visit)
@@ -83,7 +84,7 @@ def verify(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """End a pause or an open circuit: what waits goes out."""
     require_active(visit)
@@ -94,7 +95,7 @@ def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def pause(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """Hold its events back until it is resumed."""
     require_active(visit)
@@ -106,7 +107,7 @@ def pause(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def example(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """Send an example event, and show what the endpoint said."""
     require_active(visit)
@@ -120,7 +121,7 @@ def example(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """A new secret, on this answer alone."""
     require_active(visit)
@@ -133,7 +134,7 @@ def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """Replay a time range: the first answer counts, the second, with `confirmed`, queues."""
     require_active(visit)
@@ -153,7 +154,7 @@ def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@console_page
+@console_page(Area.INTEGRATION)
 def delete(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """A page that says what deleting does; POST deletes."""
     found = _find(visit, endpoint_id)

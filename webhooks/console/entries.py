@@ -2,6 +2,7 @@
 
 from django.urls import reverse
 
+from gateway.roles import Area
 from tenants.console.frame import FirstStep, HomeWarning, Page, register, warns
 from tenants.models import Tenant
 from webhooks.models import Endpoint
@@ -26,7 +27,7 @@ register(
 )
 
 
-@warns
+@warns(Area.INTEGRATION)
 def warnings(tenant: Tenant, environment: str) -> list[HomeWarning]:
     """Endpoints that fail or were disabled; a tenant has at most 20."""
     found = []

@@ -9,6 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from gateway.clock import now
+from gateway.roles import Area
 from tenants.console.frame import Visit, console_page
 from webhooks.figures import reading
 from webhooks.figures.reading import Sums
@@ -50,7 +51,7 @@ class Day:
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def figures(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Figures by day, in UTC, of the range that was chosen."""
     form = RangeForm(request.GET or None)

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from gateway import ids
 from gateway.api import in_flight
+from gateway.roles import Area
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
 from tenants.console.json_text import indented
@@ -21,7 +22,7 @@ from webhooks.models import Delivery, Endpoint
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Deliveries, newest first, with a filter."""
     form = DeliveryFilter(request.GET)
@@ -44,7 +45,7 @@ def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResponse:
     """One delivery with every attempt, and what the receiver said."""
     found = _delivery(visit, delivery_id)
@@ -57,7 +58,7 @@ def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpRespon
 
 
 @require_POST
-@console_page
+@console_page(Area.INTEGRATION)
 def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResponse:
     """One more attempt at once; its page says what came of it."""
     require_active(visit)
@@ -77,7 +78,7 @@ def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResp
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Events, newest first, with a filter."""
     form = EventFilter(request.GET)
@@ -105,7 +106,7 @@ def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_safe
-@console_page
+@console_page(Area.INTEGRATION)
 def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
     """One event: its body as delivered, and its deliveries."""
     with or_404():

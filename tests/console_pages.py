@@ -1,0 +1,132 @@
+"""The authorisation matrix of the console's pages as data: one row for every page below /console.
+
+A new page needs one line in `PAGES`: its area, its methods, and the API route whose object it shows (`of`), so that the
+object can be made and looked for by a stranger.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from django.urls import get_resolver
+
+Area = Literal["own", "integration", "billing", "settings"]
+Status = Literal["pending_approval", "rejected", "suspended"]
+
+
+@dataclass(frozen=True)
+class Page:
+    """How a page is called, and who may."""
+
+    area: Area
+    reads: bool = True
+    changes: bool = False
+    of: str | None = None
+    """The API route (a key of `tests.authorisation.ROWS`) that knows how to make the page's object."""
+    body: Mapping[str, str] = field(default_factory=dict)
+    """The form; `{name}` in a value is a part of the page's path."""
+    changed_while: frozenset[Status] = frozenset()
+    """The statuses of a business, besides active, in which a POST does its work."""
+
+
+READS: dict[str, set[Area]] = {
+    "owner": {"own", "integration", "billing", "settings"},
+    "developer": {"own", "integration", "settings"},
+    "billing": {"own", "billing", "settings"},
+    "read_only": {"own", "integration", "billing", "settings"},
+}
+CHANGES: dict[str, set[Area]] = {
+    "owner": {"own", "integration", "billing", "settings"},
+    "developer": {"own", "integration"},
+    "billing": {"own", "billing"},
+    "read_only": {"own"},
+}
+
+ALWAYS: frozenset[Status] = frozenset({"pending_approval", "rejected", "suspended"})
+KEY = "DELETE /v1/api-keys/{key_id}"
+ENDPOINT = "GET /v1/webhooks/{endpoint_id}"
+DELIVERY = "GET /v1/webhook-deliveries/{delivery_id}"
+EVENT = "GET /v1/events/{event_id}"
+NUMBER = "GET /v1/numbers/{phone_number_id}"
+MESSAGE = "GET /v1/messages/{message_id}"
+BATCH = "GET /v1/messages/batch/{batch_id}"
+INVOICE = "GET /v1/billing/invoices/{invoice_id}"
+CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
+REQUEST = "GET /v1/requests/{request_id}"
+
+
+def _does(area: Area, of: str | None = None, **body: str) -> Page:
+    """A page that only takes a POST, of an active business."""
+    return Page(area, reads=False, changes=True, of=of, body=body)
+
+
+PAGES: dict[str, Page] = {
+    "console": Page("own"),
+    "console_first_steps": Page("own"),
+    "console_preferences": Page("own", reads=False, changes=True, changed_while=ALWAYS),
+    "console_application": Page("settings", changes=True),
+    "console_settings": Page("settings", changes=True, body={"retention_days": "30"}),
+    "console_audit": Page("settings"),
+    "console_requests": Page("integration"),
+    "console_request": Page("integration", of=REQUEST),
+    "console_api_keys": Page("integration", changes=True),
+    "console_rotate_key": Page("integration", changes=True, of=KEY),
+    "console_revoke_key": Page("integration", changes=True, of=KEY, body={"name": "server"}),
+    "console_endpoints": Page("integration", changes=True),
+    "console_endpoint": Page("integration", of=ENDPOINT),
+    "console_endpoint_change": Page(
+        "integration", changes=True, of=ENDPOINT, body={"url": "http://127.0.0.1:9/", "event_types": "*"}
+    ),
+    "console_endpoint_verify": _does("integration", ENDPOINT),
+    "console_endpoint_resume": _does("integration", ENDPOINT),
+    "console_endpoint_pause": _does("integration", ENDPOINT),
+    "console_endpoint_example": _does("integration", ENDPOINT),
+    "console_endpoint_secret": _does("integration", ENDPOINT, overlap_hours="1"),
+    "console_endpoint_recover": _does("integration", ENDPOINT),
+    "console_endpoint_delete": Page("integration", changes=True, of=ENDPOINT),
+    "console_deliveries": Page("integration"),
+    "console_delivery": Page("integration", of=DELIVERY),
+    "console_delivery_again": _does("integration", DELIVERY),
+    "console_figures": Page("integration"),
+    "console_events": Page("integration"),
+    "console_event": Page("integration", of=EVENT),
+    "console_numbers": Page("integration"),
+    "console_connect": _does("integration"),
+    "console_number": Page("integration", of=NUMBER),
+    "console_number_refresh": _does("integration", NUMBER),
+    "console_number_subscribe": _does("integration", NUMBER),
+    "console_number_register": _does("integration", NUMBER, pin="123456"),
+    "console_number_release": Page(
+        "integration", changes=True, of=NUMBER, body={"phone_number_id": "{phone_number_id}"}
+    ),
+    "console_send": Page("integration", changes=True),
+    "console_send_events": Page("integration"),
+    "console_messages": Page("integration"),
+    "console_message": Page("integration", of=MESSAGE),
+    "console_batches": Page("integration"),
+    "console_batch": Page("integration", of=BATCH),
+    "console_batch_cancel": _does("integration", BATCH),
+    "console_batch_retry": _does("integration", BATCH),
+    "console_templates": Page("integration"),
+    "console_templates_sync": _does("integration"),
+    "console_billing": Page("billing"),
+    "console_billing_autopay": _does("billing"),
+    "console_billing_profile": Page("billing", changes=True, changed_while=ALWAYS),
+    "console_invoice": Page("billing", of=INVOICE),
+    "console_invoice_pay": Page("billing", reads=False, changes=True, of=INVOICE, changed_while=ALWAYS),
+    "console_credit_note": Page("billing", of=CREDIT_NOTE),
+}
+
+
+def registered_pages() -> set[str]:
+    """The names of every page below /console."""
+    return set(_walk(get_resolver(), ""))
+
+
+def _walk(resolver: Any, prefix: str) -> Iterator[str]:
+    for pattern in resolver.url_patterns:
+        path = prefix + str(pattern.pattern)
+        if hasattr(pattern, "url_patterns"):
+            yield from _walk(pattern, path)
+        elif path.startswith("console"):
+            yield pattern.name
