@@ -67,6 +67,7 @@ PAGES: dict[str, Page] = {
     "console_application": Page("settings", changes=True),
     "console_settings": Page("settings", changes=True, body={"retention_days": "30"}),
     "console_audit": Page("settings"),
+    "console_device": Page("integration", changes=True),
     "console_requests": Page("integration"),
     "console_request": Page("integration", of=REQUEST),
     "console_api_keys": Page("integration", changes=True),

@@ -8,6 +8,7 @@ from django.views.decorators.http import require_http_methods
 
 from gateway import token_bucket
 from gateway.api.errors import NotFound, ServiceError
+from gateway.roles import Area
 from gateway.valkey import VALKEY_UNAVAILABLE
 from tenants.console.forms import DeviceForm
 from tenants.console.frame import Visit, console_page, require_active
@@ -22,9 +23,11 @@ SECONDS_A_CODE = 30.0
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@console_page
+@console_page(Area.INTEGRATION)
 def device(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Ask for the code, then show who asks; POST confirms or refuses."""
+    if request.method == "POST":
+        require_active(visit)
     typed = (request.POST if request.method == "POST" else request.GET).get("code", "")[:20]
     if not typed:
         return _page(request, visit)
@@ -32,7 +35,6 @@ def device(request: HttpRequest, visit: Visit) -> HttpResponse:
         return render(request, "429.html", status=429)
     try:
         if request.method == "POST":
-            require_active(visit)
             return _decided(request, visit, typed)
         found = flow.waiting(typed)
     except NotFound as error:
