@@ -1,7 +1,8 @@
 """The demo data of `make run`: made over the service's own API, as a customer would, and safe to repeat.
 
 A staff user, an active sandbox tenant with a connected number, an API key, and a verified webhook endpoint on the
-simulator's inbox. `ready.json` holds what a script needs to use them.
+simulator's inbox. The account of the number is the tenant's test world, so that `/v1/test/*` makes no second one.
+`ready.json` holds what a script needs to use them.
 """
 
 import json
@@ -13,12 +14,12 @@ import requests
 from django.conf import settings
 
 from gateway.clock import now
+from phone_numbers.sandbox_identity import waba_id_of
 from tenants import api_keys
 from tenants.models import ApiKey, Tenant, User
 
 STAFF_EMAIL = "staff@gateway.example"
 TENANT_NAME = "Demo Shop"
-WABA_ID = "100200300400500"
 PHONE_NUMBER_ID = "200300400500600"
 DISPLAY_PHONE_NUMBER = "919800000001"
 INBOX = "demo"
@@ -50,7 +51,7 @@ def make(ready_path: Path) -> dict[str, str]:
         "staff_password": _staff_password(before.get("staff_password", "")),
     }
     customer = _Customer(ready["api_key"])
-    customer.connect_number()
+    customer.connect_number(waba_id_of(tenant.id))
     customer.verify_endpoint()
     _write(ready_path, ready)
     return ready
@@ -64,12 +65,17 @@ class _Customer:
         self.session.trust_env = False
         self.api_key = api_key
 
-    def connect_number(self) -> None:
+    def connect_number(self, waba_id: str) -> None:
+        """The number, on the account `waba_id` unless an earlier start connected it on another."""
+        numbers = self._gateway("GET", "/v1/numbers")["data"]
+        connected = next((row for row in numbers if row["phone_number_id"] == PHONE_NUMBER_ID), None)
+        if connected:
+            waba_id = connected["waba_id"]
         account = self._simulator(
             "POST",
             "/sim/accounts",
             {
-                "waba_id": WABA_ID,
+                "waba_id": waba_id,
                 "name": TENANT_NAME,
                 "numbers": [
                     {
@@ -80,12 +86,11 @@ class _Customer:
                 ],
             },
         )
-        numbers = self._gateway("GET", "/v1/numbers")["data"]
-        if not any(number["phone_number_id"] == PHONE_NUMBER_ID for number in numbers):
+        if not connected:
             self._gateway(
                 "POST",
                 "/v1/numbers/embedded-signup",
-                {"code": account["code"], "waba_id": WABA_ID, "phone_number_id": PHONE_NUMBER_ID},
+                {"code": account["code"], "waba_id": waba_id, "phone_number_id": PHONE_NUMBER_ID},
             )
 
     def verify_endpoint(self) -> None:

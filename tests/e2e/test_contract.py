@@ -37,15 +37,43 @@ NEVER_CALLED = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def credentials(stack: Stack) -> dict[str, str]:
-    """A token for each kind of operation: the demo tenant's, a platform's, a staff member's."""
+    """A token for each kind of operation: a platform's, a staff member's, and that of a tenant made for these cases.
+
+    The tenant has one of everything, so that lists have rows; no other test works with what the cases leave there.
+    """
     app_id = stack.manage("create_app", "Fuzz")
+    app = stack.manage("create_key", "--app", app_id, "--environment", "test")
+    made = stack.api("POST", "/v1/tenants", {"name": "Fuzzed"}, key=app)
+    assert made.status_code == 201, made.text
+    tenant = stack.manage("create_key", "--tenant", made.json()["id"], "--environment", "test")
+    furnish(stack, tenant)
     return {
-        "tenant": stack.ready["api_key"],
-        "app": stack.manage("create_key", "--app", app_id, "--environment", "test"),
+        "tenant": tenant,
+        "app": app,
         "staff": stack.manage("console_token", stack.ready["staff_email"]),
     }
+
+
+def furnish(stack: Stack, key: str) -> None:
+    """A number, an endpoint, messages in both directions, a batch, a template and a connect session."""
+    inbox = f"{stack.ready['simulator_url']}/inbox/fuzzed"
+    customer = "919812345678"
+    written = stack.api("POST", "/v1/test/inbound", {"from": customer, "text": "Hello"}, key=key)
+    assert written.status_code == 201, written.text
+    number = written.json()["phone_number_id"]
+    text = {"to": f"+{customer}", "type": "text", "text": {"body": "Hello"}}
+    template = {"name": "fuzzed", "language": "en_US", "category": "UTILITY"}
+    for path, body in (
+        ("/v1/webhooks", {"url": inbox}),
+        ("/v1/messages", {"from": number, **text}),
+        ("/v1/messages/batch", {"from": number, "messages": [text]}),
+        ("/v1/templates", {**template, "components": [{"type": "BODY", "text": "Hello"}]}),
+        ("/v1/connect-sessions", {"return_url": "https://shop.example/connected"}),
+    ):
+        answer = stack.api("POST", path, body, key=key)
+        assert answer.ok, answer.text
 
 
 def kind_of(path: str) -> str:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import requests
 
-from messaging.demo import WABA_ID
 from tests.e2e.conftest import Stack, until
 from tests.e2e.reading import Reader
 from tests.e2e.test_main_job import inbox
@@ -103,9 +102,10 @@ def test_a_rejection_is_listed_with_its_reason(stack: Stack) -> None:
 
 def test_a_template_made_elsewhere_is_listed_within_a_minute(stack: Stack) -> None:
     """Its approval is news of a template that is not known; the worker reads the account."""
-    account = stack.simulator("POST", "/sim/accounts", {"waba_id": WABA_ID})
+    number = stack.api("GET", f"/v1/numbers/{stack.ready['phone_number_id']}").json()
+    account = stack.simulator("POST", "/sim/accounts", {"waba_id": number["waba_id"]})
     made = requests.post(
-        f"{stack.ready['simulator_url']}/v25.0/{WABA_ID}/message_templates",
+        f"{stack.ready['simulator_url']}/v25.0/{number['waba_id']}/message_templates",
         json={
             "name": "made_elsewhere",
             "language": "en_US",
