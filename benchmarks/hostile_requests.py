@@ -46,7 +46,7 @@ def requests(*, key: str, number: str, app_secret: str, csrf: str) -> Iterator[H
     """
     return itertools.chain(
         _forms(csrf),
-        _uploads(key),
+        _uploads(key, number),
         _batches(key, number),
         messages(key, number),
         _heads(),
@@ -75,7 +75,7 @@ def _forms(csrf: str) -> Iterator[Hostile]:
     yield _web("a query of 4,000 parameters", "GET", f"/v1/numbers?{'a&' * 2000}", {400, 401, 414})
 
 
-def _uploads(key: str) -> Iterator[Hostile]:
+def _uploads(key: str, number: str) -> Iterator[Hostile]:
     headers = {"Authorization": f"Bearer {key}", "Content-Type": PARTS}
     part = b'--b\r\nContent-Disposition: form-data; name="%b"%b\r\n%b\r\n%b\r\n'
     wrong = {400, 413}
@@ -97,8 +97,12 @@ def _uploads(key: str) -> Iterator[Hostile]:
         b"\n" * (50 * MIB),
     )
     yield upload("a file of 50 MiB of blanks in base64", encoded + b"--b--\r\n")
-    whole = (part % (b"from", b"", b"", b"1")) + part % (b"file", b'; filename="f"', b"", b"x" * (100 * MIB))
-    yield upload("a file of 100 MiB for an unknown number", whole + b"--b--\r\n")
+    file = (
+        part % (b"file", b'; filename="f"', b"Content-Type: video/mp4\r\n", b"x" * (100 * MIB)) + b"--b--\r\n"
+    )
+    yield upload("a file of 100 MiB for an unknown number", (part % (b"from", b"", b"", b"1")) + file)
+    own = part % (b"from", b"", b"", number.encode())
+    yield upload("a file of 100 MiB for an own number", own + file, {200})
 
 
 def _batches(key: str, number: str) -> Iterator[Hostile]:
@@ -124,6 +128,8 @@ def _batches(key: str, number: str) -> Iterator[Hostile]:
         b",".join(b'"%x":1' % place for place in range(49)),
     )
     yield batch("10,000 items of 49 members and a from", b",".join([fill] * 10_000), {202, 400})
+    odd = fill.replace(b'"from"', rb'"fr\u006fm"')
+    yield batch("10,000 items of 49 members and a from in escapes", b",".join([odd] * 10_000))
     yield batch(
         "200 items nested 5,000 deep", b",".join([b"{" + b'"a":' + b"[" * 5000 + b"]" * 5000 + b"}"] * 200)
     )
@@ -136,6 +142,8 @@ def messages(key: str, number: str) -> Iterator[Hostile]:
     begin = b'{"from":"%b","to":"1","type":"text",' % number.encode()
     bodies = {
         "1 MiB of empty objects": b'"x":[%b]}' % b",".join([b"{}"] * 340_000),
+        "1 MiB of zeros": b'"x":[%b]}' % b",".join([b"0"] * 520_000),
+        "19,990 members": b",".join(b'"%x":1' % place for place in range(19_990)) + b"}",
         "1 MiB of members": b",".join(b'"%x":1' % place for place in range(100_000)) + b"}",
         "500,000 levels": b'"x":' + b"[" * 500_000 + b"]" * 500_000 + b"}",
         "a number of 500,000 digits": b'"x":' + b"9" * 500_000 + b"}",

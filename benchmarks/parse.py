@@ -31,7 +31,7 @@ def run(harness: Harness) -> list[Result]:
 
     def parse_one() -> bytes:
         parse_object(one)
-        return upstream_body.outgoing(one)
+        return upstream_body.outgoing(one, has_product=False)
 
     def parse_batch() -> list[bytes]:
         return list(batch_body.outgoing(batch, batch_body.read(batch)))

@@ -272,6 +272,11 @@ CACHES = {
 }
 
 AUTH_USER_MODEL = "tenants.User"
+PASSWORD_HASHERS = [
+    "tenants.password_hashing.Argon2idHasher",
+    # Of accounts that have not logged in since Argon2id.
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {

@@ -28,6 +28,8 @@ SLOWEST_BYTES_PER_SECOND = 16 * 1024
 """A body must arrive within the grace plus its size at this rate; so must an answer be taken."""
 DRAIN_SECONDS = 0.05
 """How long an unread body is read away to keep a connection. What takes longer is closed."""
+READ_BYTES = 64 * 1024
+"""Received of a body at once. gunicorn takes up to 1 MiB, and each read of 64 KiB then copies all that is left."""
 FREE_CHUNKS = 1000
 SMALLEST_CHUNK = 64
 """Chunks beyond the free ones must have this many bytes in the mean: each costs the interpreter 2 µs."""
@@ -137,6 +139,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         return super().handle(conn)
 
     def handle_request(self, req: Any, conn: Connection) -> Any:
+        conn.parser.unreader.max_body_chunk = READ_BYTES
         reader = req.body.reader
         if isinstance(reader, ChunkedReader):
             reader.parser = _of_fair_size(reader.parser)

@@ -89,7 +89,7 @@ async def send_message(runtime: Runtime, request: SendRequest) -> Reply:
     if isinstance(opened, Reply):
         return opened
     number = opened
-    outgoing = upstream_body.outgoing(request.raw)
+    outgoing = upstream_body.outgoing(request.raw, has_product="messaging_product" in request.body)
     event_id = ids.uuid7()
     try:
         slot = send_journal.begin(

@@ -4,6 +4,7 @@ Order and number formatting of everything else are kept (decision "Messages"). T
 `recipient`, and `type`; all else is the upstream's judgement.
 """
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,10 @@ PRODUCT = b'"messaging_product":"whatsapp"'
 
 # Values stay the bytes that they are. Bodies have passed `parse_object`: they are JSON, and not nested too deep.
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+_SENDER = re.compile(rb'"from"[ \t\n\r]*:[ \t\n\r]*"[^"\\]*"[ \t\n\r]*(,?)[ \t\n\r]*')
+_ESCAPED_SENDER = re.compile(rb"\\u00(?:66|72|6[fFdD])")
+"""An escape of a letter of `from`: no encoder writes one."""
 
 
 def check_sender(body: dict[str, Any]) -> str:
@@ -55,16 +60,36 @@ def without(raw: bytes, *names: str) -> bytes:
     return _joined((name, value) for name, value in members.items() if name not in names)
 
 
-def outgoing(raw: bytes) -> bytes:
-    """The upstream's body for a caller's body, which is a JSON object: `from` is left out."""
-    members = _decode_object(raw)
-    body = _joined((name, value) for name, value in members.items() if name != "from")
-    return body if "messaging_product" in members else with_product(body)
+def outgoing(raw: bytes, *, has_product: bool) -> bytes:
+    """The upstream's body for a caller's body, a JSON object: without `from`.
+
+    `has_product` says whether it has a `messaging_product` of its own.
+    """
+    body = less_sender(raw)
+    if body is None:
+        body = without(raw, "from")
+    return body if has_product else with_product(body)
+
+
+def less_sender(raw: bytes) -> bytes | None:
+    """A JSON object that has a text `from`, with that member cut out of its bytes.
+
+    None when its spelling does not tell which bytes these are: `without` knows. That takes a microsecond for each
+    member; a cut takes as long for two members as for a thousand.
+    """
+    if raw.count(b'"from"') != 1 or _ESCAPED_SENDER.search(raw):
+        return None
+    # It occurs once and the object has it, so this is the member: neither a value nor the member of another object.
+    found = _SENDER.search(raw)
+    if found is None:
+        return None
+    before, rest = raw[: found.start()], raw[found.end() :]
+    return before + rest if found[1] else before.rstrip().removesuffix(b",") + rest
 
 
 def with_product(body: bytes) -> bytes:
     """A JSON object with `messaging_product` put before its members, which stay the bytes that they are."""
-    members = body[1:].lstrip()
+    members = body.lstrip()[1:].lstrip()
     return b"{" + PRODUCT + b"," * (members != b"}") + members
 
 

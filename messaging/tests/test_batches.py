@@ -86,7 +86,7 @@ def test_an_item_is_the_callers_bytes_less_from(api: Api, number: PhoneNumber) -
     ).replace("NUMBER", number.phone_number_id)
     assert api.post(PATH, raw.encode()).status_code == 202
     assert [bytes(item.body).decode() for item in BatchItem.objects.order_by("idx")] == [
-        '{"messaging_product":"whatsapp","type":"text","to":"+919812345678","text":{"body":"caf\\u00e9 ☕ 1.0"}}',
+        '{"messaging_product":"whatsapp","type":"text", "to":"+919812345678","text":{"body":"caf\\u00e9 ☕ 1.0"}}',
         '{"to":"1","type":"location","location":{"latitude":28.610,"longitude":7.72e1}, '
         '"messaging_product":"whatsapp"}',
     ]
@@ -165,6 +165,13 @@ MANY = {
     ),
     "members of an item with a from": b'{"to":"1","type":"t","from":"NUMBER",%b}'
     % b",".join(b'"%x":1' % place for place in range(MILLION)),
+    "members of many items whose from cannot be cut out": b",".join(
+        [
+            b'{"to":"1","type":"t","fr\\u006fm":"NUMBER",%b}'
+            % b",".join(b'"%x":1' % place for place in range(100))
+        ]
+        * 9_500
+    ),
 }
 
 
