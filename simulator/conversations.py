@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from simulator.control.views import answer, read, refusals
+from simulator.control.views import answer, read, refusals, require_account
 from simulator.customers import contact
 from simulator.graph.media import send_bytes
 from simulator.inbound import receive
@@ -25,44 +25,32 @@ async def list_messages(request: web.Request) -> web.Response:
     """GET /sim/messages: newest first; ?phone_number_id= ?customer= ?direction= ?id= ?limit= filter."""
     sim = request.app[SIMULATOR]
     query = request.query
-    number, customer, limit = (
-        query.get("phone_number_id"),
-        query.get("customer"),
-        int(query.get("limit", "100")),
-    )
-    source: Any = sim.state.messages.values()
-    if number and customer:
-        source = sim.state.conversations.get((number, customer), ())
+    number, customer = query.get("phone_number_id"), query.get("customer")
     rows = (
         message
-        for message in reversed(source)
-        if number in {None, message.phone_number_id}
-        and customer in {None, message.customer}
+        for message in sim.state.messages.newest_first(number, customer)
+        if customer in {None, message.customer}
         and query.get("direction") in {None, message.direction}
         and query.get("id") in {None, message.id}
     )
-    return answer({"total": len(sim.state.messages), "data": [m.view() for m in islice(rows, max(0, limit))]})
+    shown = islice(rows, max(0, int(query.get("limit", "100"))))
+    return answer({"total": len(sim.state.messages), "data": [message.view() for message in shown]})
 
 
 async def list_conversations(request: web.Request) -> web.Response:
     """GET /sim/conversations?phone_number_id=: customers with their last message, newest first."""
     sim = request.app[SIMULATOR]
-    wanted = request.query.get("phone_number_id")
-    found = [
-        _conversation(sim, number_id, customer, messages[-1])
-        for (number_id, customer), messages in sim.state.conversations.items()
-        if wanted in {None, number_id}
-    ]
-    found.sort(key=lambda row: -row["last"]["timestamp"])
-    return answer({"data": found[: int(request.query.get("limit", "200"))]})
+    limit = max(0, int(request.query.get("limit", "200")))
+    found = sim.state.messages.latest(request.query.get("phone_number_id"), limit=limit)
+    return answer({"data": [_conversation(sim, last) for last in found]})
 
 
-def _conversation(sim: Simulator, number_id: str, customer: str, last: Message) -> dict[str, Any]:
-    account = sim.state.accounts[sim.state.numbers[number_id].waba_id]
+def _conversation(sim: Simulator, last: Message) -> dict[str, Any]:
+    account = sim.state.accounts[sim.state.numbers[last.phone_number_id].waba_id]
     return {
-        "phone_number_id": number_id,
-        "customer": customer,
-        "contact": contact(sim.state, account, customer),
+        "phone_number_id": last.phone_number_id,
+        "customer": last.customer,
+        "contact": contact(sim.state, account, last.customer),
         "last": last.view(),
     }
 
@@ -76,21 +64,27 @@ async def opened(request: web.Request) -> web.Response:
     return answer({"opened": True})
 
 
-async def fail(request: web.Request) -> web.Response:
-    """POST /sim/messages/{id}/fail {code}: a failed status now, whatever went before."""
+async def change_status(request: web.Request) -> web.Response:
+    """POST /sim/messages/{id}/status {status, code?, waba_id?}: a status of a sent message, whatever went before."""
     sim = request.app[SIMULATOR]
+    body = await read(request)
     message = sim.state.messages.get(request.match_info["message_id"])
     if message is None or message.direction != "outbound":
         raise KeyError("such sent message")
-    sim.statuses.fail(message, int((await read(request)).get("code", 131026)))
+    require_account(body, sim.state.numbers[message.phone_number_id].waba_id, "sent message")
+    if body.get("status", "failed") == "failed":
+        sim.statuses.fail(message, int(body.get("code", 131026)))
+    else:
+        sim.statuses.set(message, str(body["status"]))
     return answer(message.view())
 
 
 async def media(request: web.Request) -> web.StreamResponse:
-    """GET /sim/media/{id}: a stored file without a token, for the phone page."""
+    """GET /sim/media/{id}?waba_id=: a stored file without a token, for the phone page."""
     found = request.app[SIMULATOR].state.media.get(request.match_info["media_id"])
     if found is None:
         raise KeyError("such media")
+    require_account(request.query, found.waba_id, "media")
     return await send_bytes(request, found)
 
 
@@ -105,7 +99,7 @@ def add_routes(app: web.Application) -> None:
         ("POST", "/sim/inbound", inbound),
         ("GET", "/sim/messages", list_messages),
         ("GET", "/sim/messages/stream", stream),
-        ("POST", "/sim/messages/{message_id}/fail", fail),
+        ("POST", "/sim/messages/{message_id}/status", change_status),
         ("GET", "/sim/conversations", list_conversations),
         ("POST", "/sim/conversations/open", opened),
         ("GET", "/sim/media/{media_id}", media),

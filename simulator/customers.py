@@ -11,6 +11,8 @@ from simulator.records import Account
 from simulator.state import State
 
 IDENTITIES = ("both", "phone", "user_id")
+MOST_OF_ACCOUNT = 2_000
+"""Customers that an account remembers; the one that was met first is forgotten first."""
 
 
 def is_phone(customer: str) -> bool:
@@ -21,25 +23,37 @@ def is_phone(customer: str) -> bool:
 def remember(state: State, account: Account, source: Mapping[str, Any]) -> str:
     """The key of the customer in `source["from"]`; name, user name and identity are kept. Raises `ValueError`."""
     given = str(source.get("from") or "")
-    customer = resolve(state, given) if "." in given else digits_of(given)
+    customer = resolve(state, account, given) if "." in given else digits_of(given)
     if not customer:
         raise ValueError("from is a phone number or a business-scoped user id")
     identity = source.get("identity")
     if identity is not None and identity not in IDENTITIES:
         raise ValueError(f"identity is one of {', '.join(IDENTITIES)}")
-    known = state.customers.setdefault(customer, {})
+    own = state.customers.setdefault(account.waba_id, {})
+    known = own.setdefault(customer, {})
     for name in ("name", "username", "identity", "parent_user_id"):
         if source.get(name):
             known[name] = str(source[name])
     if is_phone(customer):
         state.user_ids[business_scoped_id(account.business_id, customer)] = customer
+    while len(own) > MOST_OF_ACCOUNT:
+        forgotten = next(iter(own))
+        del own[forgotten]
+        state.user_ids.pop(business_scoped_id(account.business_id, forgotten), None)
     state.changed()
     return customer
 
 
-def resolve(state: State, user_id: str) -> str:
+def resolve(state: State, account: Account, user_id: str) -> str:
     """The key of the customer with a user id: the phone if this business has met it, else the id itself."""
-    return state.user_ids.get(user_id, user_id)
+    digits = state.user_ids.get(user_id)
+    if digits is None or business_scoped_id(account.business_id, digits) != user_id:
+        return user_id
+    return digits
+
+
+def _known(state: State, account: Account, customer: str) -> dict[str, Any]:
+    return state.customers.get(account.waba_id, {}).get(customer, {})
 
 
 def names(state: State, account: Account, customer: str) -> tuple[str | None, str | None]:
@@ -47,7 +61,7 @@ def names(state: State, account: Account, customer: str) -> tuple[str | None, st
     if not is_phone(customer):
         return None, customer
     user_id = business_scoped_id(account.business_id, customer)
-    match state.customers.get(customer, {}).get("identity"):
+    match _known(state, account, customer).get("identity"):
         case "phone":
             return customer, None
         case "user_id":
@@ -57,7 +71,7 @@ def names(state: State, account: Account, customer: str) -> tuple[str | None, st
 
 def contact(state: State, account: Account, customer: str, *, username: bool = True) -> dict[str, Any]:
     """The `contacts` entry of a customer."""
-    known = state.customers.get(customer, {})
+    known = _known(state, account, customer)
     profile = {"name": known.get("name") or customer_name(customer)}
     if username and known.get("username"):
         profile["username"] = known["username"]

@@ -1,5 +1,5 @@
 """Messages from customers: builds the `messages` notification of every type and stores the message (upstream
-upstream fact 3.4).
+fact 3.4).
 
 Called by `POST /sim/inbound` and by the phone page. `customer_of` decides how a customer is named: by phone,
 by phone and business-scoped user id, or by user id alone.
@@ -57,11 +57,32 @@ def receive(sim: Simulator, source: Source) -> Message:
     stored = Message(given, number.id, customer, "inbound", time.time(), message, "received")
     if kind == "reaction":
         sim.react(message["reaction"])
-    sim.add_message(stored)
-    sim.state.last_inbound[number.id, customer] = stored.timestamp
+    if kind in {"edit", "revoke"}:
+        _change_original(sim, number, customer, message)
+    else:
+        sim.add_message(stored)
     if account.subscribed:
         sim.notifier.publish(waba_id=account.waba_id, field="messages", value=value)
     return stored
+
+
+def _change_original(sim: Simulator, number: Number, customer: str, message: dict[str, Any]) -> None:
+    """Change or take back the message that an `edit` or a `revoke` names. Raises `ValueError` for no such message."""
+    kind = message["type"]
+    original = sim.state.messages.get(message[kind]["original_message_id"])
+    if original is None or (original.phone_number_id, original.customer, original.direction) != (
+        number.id,
+        customer,
+        "inbound",
+    ):
+        raise ValueError(f"{kind}.original_message_id names no message of this customer")
+    if kind == "revoke":
+        original.change = "deleted"
+    else:
+        original.change = "edited"
+        new = {name: value for name, value in message["edit"]["message"].items() if name != "context"}
+        original.body = {**original.body, **new}
+    sim.message_changed(original)
 
 
 def _sender(sim: Simulator, account: Account, customer: str) -> dict[str, str]:
@@ -93,7 +114,7 @@ def _media(kind: str) -> Callable[[Simulator, Number, Source], dict[str, Any]]:
         if encoded is not None:
             data = base64.b64decode(str(encoded), validate=True)
         mime_type, filename = given.pop("mime_type", mime_type), given.pop("filename", filename)
-        media = sim.state.store_media(
+        media = sim.state.media.store(
             number, data=data, mime_type=mime_type, filename=filename, days=INBOUND_DAYS
         )
         content: dict[str, Any] = {
@@ -148,6 +169,26 @@ def _reaction(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
     return {"reaction": reaction}
 
 
+def _edit(sim: Simulator, number: Number, source: Source) -> dict[str, Any]:
+    edit = source.get("edit")
+    if not isinstance(edit, dict) or not isinstance(edit.get("original_message_id"), str):
+        raise ValueError("edit needs original_message_id")
+    new = edit.get("message")
+    if new is None and "text" in source:
+        new = {"type": "text", **_text(sim, number, source)}
+    if not isinstance(new, dict) or not isinstance(new.get("type"), str) or new["type"] not in new:
+        raise ValueError("edit needs message, with its type and the object of that type, or text")
+    message = {"context": {"id": edit["original_message_id"]}, **new}
+    return {"edit": {"original_message_id": edit["original_message_id"], "message": message}}
+
+
+def _revoke(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    revoke = source.get("revoke")
+    if not isinstance(revoke, dict) or not isinstance(revoke.get("original_message_id"), str):
+        raise ValueError("revoke needs original_message_id")
+    return {"revoke": {"original_message_id": revoke["original_message_id"]}}
+
+
 def _order(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
     item = {"product_retailer_id": "SKU-1", "quantity": 2, "item_price": 12.5, "currency": "INR"}
     return {
@@ -186,6 +227,8 @@ _BUILDERS: dict[str, Callable[[Simulator, Number, Source], dict[str, Any]]] = {
     "interactive": _interactive,
     "button": _button,
     "reaction": _reaction,
+    "edit": _edit,
+    "revoke": _revoke,
     "order": _order,
     "system": _system,
     "unsupported": _unsupported,

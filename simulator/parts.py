@@ -82,7 +82,8 @@ class Simulator:
 
     def add_message(self, message: Message) -> None:
         """Store a message and tell the phone pages."""
-        self.state.add_message(message, limit=self.settings.keep.messages)
+        keep = self.settings.keep
+        self.state.messages.add(message, most=keep.messages, most_of_number=keep.messages_of_number)
         self.message_changed(message)
 
     def react(self, reaction: Mapping[str, Any]) -> None:

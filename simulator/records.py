@@ -202,6 +202,8 @@ class Message:
     rendered: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     reaction: str | None = None
+    # What its customer did to it later: "edited" or "deleted".
+    change: str | None = None
 
     def view(self) -> dict[str, Any]:
         """The form the control API shows."""
@@ -216,4 +218,5 @@ class Message:
             "rendered": self.rendered,
             "error": self.error,
             "reaction": self.reaction,
+            "change": self.change,
         }

@@ -71,6 +71,7 @@ class Keep:
 
     requests: int = 20000
     messages: int = 50000
+    messages_of_number: int = 5000
 
 
 @dataclass(slots=True)

@@ -56,7 +56,7 @@ class Snapshot:
     def _content(self) -> dict[str, Any]:
         state = self._state
         return {
-            "version": 1,
+            "version": 2,
             "accounts": [asdict(account) for account in state.accounts.values()],
             "numbers": [asdict(number) for number in state.numbers.values()],
             "tokens": [asdict(token) for token in state.tokens.values()],
@@ -88,7 +88,8 @@ class Snapshot:
         state.tokens = {row["value"]: Token(**row) for row in content["tokens"]}
         for row in content["templates"]:
             state.add_template(Template(**row))
-        state.customers = content["customers"]
+        # Version 1 kept the names of customers for all accounts together.
+        state.customers = content["customers"] if content["version"] > 1 else {}
         state.user_ids = content["user_ids"]
         state.app_subscription = content["app_subscription"]
         self._inboxes.restore(content["inboxes"])

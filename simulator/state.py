@@ -7,12 +7,13 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from simulator.config import Config
+from simulator.conversation_log import ConversationLog
 from simulator.identifiers import display_form, graph_time, new_id
+from simulator.media_store import MediaStore
 from simulator.records import (
     MANAGE_EVENTS,
     MANAGEMENT,
@@ -20,8 +21,6 @@ from simulator.records import (
     Account,
     Code,
     Flow,
-    Media,
-    Message,
     Number,
     Template,
     Token,
@@ -30,7 +29,6 @@ from simulator.records import (
 
 CODE_SECONDS = 30
 PROOF_SECONDS = 300
-MEDIA_BYTES = 512 * 1024 * 1024
 UPLOADS_KEPT = 200
 TOKEN_VARIANTS = (
     "default",
@@ -60,12 +58,12 @@ class State:
         self.numbers: dict[str, Number] = {}
         self.tokens: dict[str, Token] = {}
         self.codes: dict[str, Code] = {}
-        self.media: dict[str, Media] = {}
-        self.media_bytes = 0
+        self.media = MediaStore()
         self.templates: dict[str, Template] = {}
         self.template_index: dict[tuple[str, str, str], Template] = {}
         self.clear_messages()
-        self.customers: dict[str, dict[str, Any]] = {}
+        # Account → customer → what the account knows of them.
+        self.customers: dict[str, dict[str, dict[str, Any]]] = {}
         # Business-scoped user id → the digits of the customer it belongs to.
         self.user_ids: dict[str, str] = {}
         self.uploads: dict[str, Upload] = {}
@@ -79,9 +77,7 @@ class State:
 
     def clear_messages(self) -> None:
         """Forget the conversations."""
-        self.messages: dict[str, Message] = {}
-        self.conversations: dict[tuple[str, str], deque[Message]] = {}
-        self.last_inbound: dict[tuple[str, str], float] = {}
+        self.messages = ConversationLog()
 
     def changed(self) -> None:
         """Something that a restart must not lose has changed."""
@@ -195,30 +191,6 @@ class State:
         fresh = stamp.isdigit() and abs(time.time() - int(stamp)) <= PROOF_SECONDS
         return fresh and hmac.compare_digest(proof.encode(), expected.encode())
 
-    def store_media(
-        self, number: Number, *, data: bytes, mime_type: str, filename: str | None, days: int
-    ) -> Media:
-        """Keep a file for `days`; the oldest files leave when all together pass 512 MiB."""
-        media = Media(
-            id=new_id("51"),
-            waba_id=number.waba_id,
-            phone_number_id=number.id,
-            mime_type=mime_type,
-            filename=filename,
-            sha256=hashlib.sha256(data).digest(),
-            data=data,
-            expires_at=time.time() + days * 86400,
-        )
-        self.media[media.id] = media
-        self.media_bytes += len(data)
-        while self.media_bytes > MEDIA_BYTES and len(self.media) > 1:
-            self.drop_media(next(iter(self.media)))
-        return media
-
-    def drop_media(self, media_id: str) -> None:
-        """Forget a file."""
-        self.media_bytes -= len(self.media.pop(media_id).data)
-
     def add_upload(self, upload: Upload) -> None:
         """Keep an upload; the oldest one leaves when there are many."""
         self.uploads[upload.key] = upload
@@ -237,19 +209,3 @@ class State:
         self.templates.pop(template.id, None)
         self.template_index.pop((template.waba_id, template.name, template.language), None)
         self.changed()
-
-    def add_message(self, message: Message, *, limit: int) -> None:
-        """Remember a message; the oldest one leaves when more than `limit` are kept."""
-        self.messages[message.id] = message
-        key = (message.phone_number_id, message.customer)
-        conversation = self.conversations.get(key)
-        if conversation is None:
-            conversation = self.conversations[key] = deque()
-        conversation.append(message)
-        while len(self.messages) > limit:
-            oldest = self.messages.pop(next(iter(self.messages)))
-            key = (oldest.phone_number_id, oldest.customer)
-            conversation = self.conversations[key]
-            conversation.popleft()
-            if not conversation:
-                del self.conversations[key]

@@ -19,6 +19,7 @@ from simulator.settings import Settings
 from simulator.state import State
 
 FREE_FORM = "service"
+SETTABLE = ("sent", "delivered", "read", "played")
 
 
 class Statuses:
@@ -45,34 +46,48 @@ class Statuses:
         *,
         category: str,
         failure: int | None,
+        details: str | None = None,
         is_read: bool = True,
         late_ms: int = 0,
     ) -> None:
-        """Plan the statuses of a message; `failure` is the code it fails with after the 200, if any."""
+        """Plan the statuses of a message; `failure` is the code it fails with after the 200, if any, for `details`."""
         settings = self._settings.statuses
         if not settings.enabled:
             return
         if failure is not None:
-            self._later(settings.delivered_ms, self._fail, message, failure)
+            self.later(settings.delivered_ms, self._fail, message, failure, details)
             return
-        self._later(late_ms + settings.sent_ms, self._advance, message, "sent", category)
+        self.later(late_ms + settings.sent_ms, self._advance, message, "sent", category)
         if message.body.get("type") == "reaction":
             return
-        self._later(late_ms + settings.delivered_ms, self._advance, message, "delivered", category)
+        self.later(late_ms + settings.delivered_ms, self._advance, message, "delivered", category)
         if settings.auto_read and is_read:
-            self._later(late_ms + settings.read_ms, self._advance, message, "read", category)
+            self.later(late_ms + settings.read_ms, self._advance, message, "read", category)
 
     def opened(self, phone_number_id: str, customer: str) -> None:
         """The customer looks at the conversation: what is delivered becomes read."""
-        for message in self._state.conversations.get((phone_number_id, customer), ()):
+        for message in self._state.messages.between(phone_number_id, customer):
             if message.direction == "outbound" and message.status == "delivered":
                 self._advance(message, "read", FREE_FORM)
 
     def fail(self, message: Message, code: int) -> None:
         """Let a message fail now, also after `sent` (upstream fact 3.3, rule 4)."""
-        self._fail(message, code)
+        self._fail(message, code, None)
 
-    def _later(self, milliseconds: int, call: Callable[..., None], *arguments: Any) -> None:
+    def set(self, message: Message, status: str) -> None:
+        """Send one status now, whatever went before. Raises `ValueError` for an unknown one."""
+        if status not in SETTABLE:
+            raise ValueError(f"status is one of {', '.join(SETTABLE)}, failed")
+        message.status = status
+        self._changed(message)
+        self._send(message, status, FREE_FORM)
+
+    def after_delivery(self, milliseconds: int, call: Callable[..., Any], *arguments: Any) -> None:
+        """Call something so long after a message that is accepted now was delivered."""
+        self.later(self._settings.statuses.delivered_ms + milliseconds, call, *arguments)
+
+    def later(self, milliseconds: int, call: Callable[..., Any], *arguments: Any) -> None:
+        """Call something after a time, unless the simulator is reset or stopped before."""
         if milliseconds == 0:
             asyncio.get_running_loop().call_soon(call, *arguments)
             return
@@ -92,6 +107,9 @@ class Statuses:
         drop = self._settings.notifications.drop_delivered
         if status == "delivered" and drop and random.random() < drop:
             return
+        self._send(message, status, category)
+
+    def _send(self, message: Message, status: str, category: str) -> None:
         item = self._item(message, status)
         if item is None:
             return
@@ -108,11 +126,11 @@ class Statuses:
             account, number, entry, contacts=[contact(self._state, account, message.customer, username=False)]
         )
 
-    def _fail(self, message: Message, code: int) -> None:
+    def _fail(self, message: Message, code: int, details: str | None) -> None:
         if message.id not in self._state.messages:
             return
         message.status = "failed"
-        message.error = status_error(code)
+        message.error = status_error(code, details)
         self._changed(message)
         item = self._item(message, "failed")
         if item is None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
+from simulator.control import number_events
 from simulator.control.views import answer, read, refusals
 from simulator.identifiers import digits_of
 from simulator.parts import SIMULATOR, Simulator
@@ -181,6 +182,16 @@ async def change_number(request: web.Request) -> web.Response:
     return answer(number_view(number))
 
 
+async def number_event(request: web.Request) -> web.Response:
+    """POST /sim/phone_numbers/{id}/events {event}: what the upstream decides about a number, with its notice."""
+    sim = request.app[SIMULATOR]
+    number = sim.state.numbers.get(request.match_info["phone_number_id"])
+    if number is None:
+        raise KeyError("such number")
+    number_events.decide(sim, number, str((await read(request)).get("event")))
+    return answer(number_view(number))
+
+
 def _account(sim: Simulator, waba_id: str) -> Account:
     account = sim.state.accounts.get(waba_id)
     if account is None:
@@ -247,6 +258,7 @@ def add_routes(app: web.Application) -> None:
         ("PATCH", "/sim/accounts/{waba_id}", change_account),
         ("POST", "/sim/accounts/{waba_id}/phone_numbers", add_account_number),
         ("PATCH", "/sim/phone_numbers/{phone_number_id}", change_number),
+        ("POST", "/sim/phone_numbers/{phone_number_id}/events", number_event),
         ("POST", "/sim/codes", create_code),
         ("POST", "/sim/tokens", create_token),
         ("PATCH", "/sim/tokens", change_token),

@@ -5,7 +5,7 @@ Tests, benchmarks and the sandbox drive the simulator through it. Errors are `{"
 404.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
@@ -48,6 +48,12 @@ def refusals(handler: ControlHandler) -> ControlHandler:
     return checked
 
 
+def require_account(asked: Mapping[str, Any], waba_id: str, what: str) -> None:
+    """Refuse what belongs to another account than the `waba_id` that a caller may name. Raises `KeyError`."""
+    if asked.get("waba_id") not in {None, waba_id}:
+        raise KeyError(f"such {what}")
+
+
 async def get_settings(request: web.Request) -> web.Response:
     """GET /sim/settings."""
     return answer(request.app[SIMULATOR].settings.view())
@@ -79,13 +85,14 @@ async def put_faults(request: web.Request) -> web.Response:
 
 async def change_template(request: web.Request) -> web.Response:
     """POST /sim/templates/{id}: {event, reason?}, {quality}, {category} or {correct_category}, each with its
-    notice.
+    notice; `waba_id` refuses another account's.
     """
     sim = request.app[SIMULATOR]
     template = sim.state.templates.get(request.match_info["template_id"])
     if template is None:
         raise KeyError("such template")
     body = await read(request)
+    require_account(body, template.waba_id, "template")
     if "event" in body:
         more = {name: body[name] for name in ("other_info", "disable_info", "rejection_info") if name in body}
         sim.reviews.decide(template, str(body["event"]), reason=str(body.get("reason", "NONE")), **more)

@@ -5,7 +5,6 @@
 import hashlib
 import hmac
 import time
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -13,9 +12,8 @@ from aiohttp import BodyPartReader, web
 
 from simulator.errors import GraphError, invalid_parameter, no_such_object, trace_id
 from simulator.graph.dispatch import Call, Table, find_token
-from simulator.graph.message_checks import MEDIA_TYPES
 from simulator.parts import SIMULATOR, Simulator
-from simulator.records import Media, Number
+from simulator.records import Media
 
 URL_SECONDS = 300
 UPLOAD_DAYS = 30
@@ -79,7 +77,7 @@ async def upload(call: Call) -> dict[str, str]:
         mime_type = "application/x-msdownload"
     if len(data) > limit_of(mime_type):
         raise GraphError(131053, f"The file is larger than {limit_of(mime_type)} bytes.")
-    media = call.sim.state.store_media(
+    media = call.sim.state.media.store(
         number, data=data, mime_type=mime_type, filename=filename, days=UPLOAD_DAYS
     )
     return {"id": media.id}
@@ -109,32 +107,18 @@ async def get_media(call: Call) -> dict[str, Any]:
 
 async def delete_media(call: Call) -> dict[str, bool]:
     """DELETE /{media}."""
-    call.sim.state.drop_media(_media(call).id)
+    call.sim.state.media.drop(_media(call).id)
     return {"success": True}
 
 
 def _media(call: Call) -> Media:
     media = call.sim.state.media.get(call.node)
     asked_for = call.request.query.get("phone_number_id")
-    if media is None or media.expires_at < time.time() or not call.token.opens(media.waba_id):
+    if media is None or not call.token.opens(media.waba_id):
         raise no_such_object(call.node, call.request.method)
     if asked_for and asked_for != media.phone_number_id:
         raise no_such_object(call.node, call.request.method)
     return media
-
-
-def check_media_ids(call: Call, number: Number, body: Mapping[str, Any]) -> None:
-    """Refuse a message whose media id the number does not have: unknown, deleted, expired, or another number's."""
-    kind = body.get("type")
-    content = body.get(kind) if isinstance(kind, str) and kind in MEDIA_TYPES else None
-    media_id = content.get("id") if isinstance(content, Mapping) else None
-    if media_id is None:
-        return
-    media = call.sim.state.media.get(str(media_id))
-    if media is None or media.expires_at < time.time() or media.phone_number_id != number.id:
-        raise invalid_parameter(
-            f"Param {kind}['id'] is not a valid whatsapp business account media attachment ID"
-        )
 
 
 def media_url(sim: Simulator, media: Media) -> str:

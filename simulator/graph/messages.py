@@ -9,20 +9,16 @@ from typing import Any
 
 import orjson
 
+from simulator import magic
 from simulator.customers import resolve
 from simulator.errors import GraphError
 from simulator.graph.dispatch import Call, Table
-from simulator.graph.media import check_media_ids
+from simulator.graph.media_checks import check_media_ids, media_problem
 from simulator.graph.message_checks import bad, check, missing
 from simulator.identifiers import message_id
 from simulator.message_templates.checks import check_parameters, find_template
 from simulator.records import Account, Message, Number
 
-# Recipients whose number ends so fail in a fixed way (docs/simulator.md): before the 200, or after it.
-MAGIC_REFUSED = {"0030": 131030, "0429": 130429, "0015": 132015}
-MAGIC_FAILED = {"0026": 131026, "0047": 131047, "0050": 131050}
-MAGIC_UNREAD, MAGIC_SLOW = "0001", "0008"
-SLOW_MILLISECONDS = 10_000
 _WINDOW_SECONDS = 24 * 3600
 _FREE_OF_WINDOW = {"template", "reaction"}
 _NOT_DIGITS = str.maketrans("", "", "+-() .")
@@ -37,7 +33,9 @@ async def send(call: Call) -> bytes:
     if "status" in body:
         return mark_read(call, number, body)
     check(body)
-    check_media_ids(call, number, body)
+    is_template = body.get("type") == "template"
+    if not is_template:
+        check_media_ids(call, number, body)
     account = call.sim.state.accounts[number.waba_id]
     if not number.registered:
         raise GraphError(133010)
@@ -45,13 +43,17 @@ async def send(call: Call) -> bytes:
         raise GraphError(131031, "The business account has been locked.")
     call.sim.throttle.take_send(number)
     customer, contact, group = _recipient(call, number, body)
-    magic = customer[-4:] if call.sim.settings.recipients.magic else ""
+    is_magic = call.sim.settings.recipients.magic and not group
+    effect = magic.effect_of(customer, body) if is_magic else magic.ORDINARY
+    if effect.refused is not None:
+        raise GraphError(effect.refused)
     if not group:
-        _check_recipient(call, number, customer, magic)
+        _check_recipient(call, number, customer)
     category: str = "service"
     rendered: dict[str, Any] | None = None
-    if body.get("type") == "template":
+    if is_template:
         category, rendered = _check_template(call, account, body, recipient_is_id=body.get("to") is None)
+        check_media_ids(call, number, body)
     message = Message(
         id=message_id(customer, inbound=False),
         phone_number_id=number.id,
@@ -66,14 +68,19 @@ async def send(call: Call) -> bytes:
     call.sim.add_message(message)
     if body.get("type") == "reaction":
         call.sim.react(body["reaction"])
-    failure = MAGIC_FAILED.get(magic) or _window_failure(call, message)
-    call.sim.statuses.accepted(
-        message,
-        category=category,
-        failure=failure,
-        is_read=magic != MAGIC_UNREAD,
-        late_ms=SLOW_MILLISECONDS if magic == MAGIC_SLOW else 0,
-    )
+    failure = effect.failed or _window_failure(call, message)
+    wrong_file = media_problem(call, body)
+    if not effect.is_silent:
+        call.sim.statuses.accepted(
+            message,
+            category=category,
+            failure=131053 if wrong_file else failure,
+            details=wrong_file,
+            is_read=effect.is_read,
+            late_ms=effect.late_ms,
+        )
+    if not (failure or wrong_file):
+        magic.answer(call.sim, message, effect)
     answer: dict[str, Any] = {"id": message.id}
     if group:
         answer["group_id"] = customer
@@ -107,7 +114,7 @@ def mark_read(call: Call, number: Number, body: dict[str, Any]) -> bytes:
     target = call.sim.state.messages.get(wanted)
     if target is None or target.direction != "inbound" or target.phone_number_id != number.id:
         raise GraphError(131009, "Message ID is invalid or too old.")
-    for message in call.sim.state.conversations[number.id, target.customer]:
+    for message in call.sim.state.messages.between(number.id, target.customer):
         if (
             message.direction == "inbound"
             and message.timestamp <= target.timestamp
@@ -131,23 +138,22 @@ def _recipient(call: Call, number: Number, body: dict[str, Any]) -> tuple[str, d
             raise missing("to")
         if not isinstance(user_id, str) or "." not in user_id:
             raise bad("recipient", "is not a business-scoped user ID")
-        customer = resolve(call.sim.state, user_id)
+        customer = resolve(call.sim.state, call.sim.state.accounts[number.waba_id], user_id)
         return customer, {"input": user_id, "user_id": user_id}, False
     if not isinstance(to, str) or not to:
         raise bad("to", "is not a valid recipient")
     if body.get("recipient_type", "individual") == "group":
         return to, {"input": to, "wa_id": to}, True
     digits = to.translate(_NOT_DIGITS)
-    if not digits.isdigit() or not digits.isascii() or not 5 <= len(digits) <= 15:
+    if not digits.isdigit() or not digits.isascii() or digits.startswith("0") or not 5 <= len(digits) <= 15:
+        # A national number's leading 0 is no part of an international one.
         raise GraphError(131009, "Recipient phone number is not valid.")
     if len(digits) <= 10 and not to.startswith("+"):
         digits = number.digits[: len(number.digits) - 10] + digits
     return digits, {"input": to, "wa_id": digits}, False
 
 
-def _check_recipient(call: Call, number: Number, customer: str, magic: str) -> None:
-    if magic in MAGIC_REFUSED:
-        raise GraphError(MAGIC_REFUSED[magic])
+def _check_recipient(call: Call, number: Number, customer: str) -> None:
     call.sim.throttle.take_pair(number, customer)
     if customer == number.digits:
         raise GraphError(131021, "Sender and recipient are the same number.")
@@ -169,7 +175,7 @@ def _check_template(
 def _window_failure(call: Call, message: Message) -> int | None:
     if not call.sim.settings.recipients.window or message.body.get("type") in _FREE_OF_WINDOW:
         return None
-    last = call.sim.state.last_inbound.get((message.phone_number_id, message.customer), 0.0)
+    last = call.sim.state.messages.last_inbound.get((message.phone_number_id, message.customer), 0.0)
     return None if message.timestamp - last <= _WINDOW_SECONDS else 131047
 
 

@@ -9,9 +9,10 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from simulator import customers
 from simulator.app import make_app
 from simulator.config import Config
-from simulator.tests.conftest import CUSTOMER, NUMBER, TOKEN, WABA, Graph, until
+from simulator.tests.conftest import CUSTOMER, NUMBER, TOKEN, WABA, Gateway, Graph, until
 
 
 async def test_seeding_twice_gives_the_same(graph: Graph) -> None:
@@ -94,7 +95,7 @@ async def test_memory_is_bounded(graph: Graph) -> None:
     for number in range(30):
         await graph.send(to=f"9198{number % 7:08d}")
     assert len(graph.sim.state.messages) == 10
-    assert sum(len(chat) for chat in graph.sim.state.conversations.values()) == 10
+    assert sum(1 for _ in graph.sim.state.messages.newest_first(NUMBER)) == 10
     assert len((await graph.control("GET", "requests?limit=1000"))["data"]) == 10
 
 
@@ -234,3 +235,71 @@ async def test_a_stuck_call_does_not_delay_the_stop(graph: Graph) -> None:
     with pytest.raises(TimeoutError):
         await graph.call("GET", WABA, timeout=aiohttp.ClientTimeout(total=0.02))
     await asyncio.wait_for(graph.client.close(), 5)
+
+
+async def test_a_busy_number_forgets_its_own_messages(graph: Graph) -> None:
+    await graph.control("PUT", "settings", {"preset": "benchmark", "keep": {"messages_of_number": 3}})
+    other = (await graph.control("POST", "accounts", {}))["phone_numbers"][0]["id"]
+    kept = await graph.control("POST", "inbound", {"phone_number_id": other, "from": CUSTOMER, "text": "hi"})
+    for _ in range(6):
+        await graph.send()
+    rows = (await graph.control("GET", f"messages?phone_number_id={NUMBER}"))["data"]
+    assert len(rows) == 3
+    assert kept["id"] in graph.sim.state.messages
+    assert graph.sim.state.messages.last_inbound[other, CUSTOMER]
+
+
+async def test_what_an_account_knows_of_a_customer_no_other_sees(graph: Graph) -> None:
+    other = await graph.control("POST", "accounts", {})
+    foreign = other["phone_numbers"][0]["id"]
+    said = {"from": CUSTOMER, "text": "hi", "name": "Secret Name", "identity": "user_id"}
+    await graph.control("POST", "inbound", {"phone_number_id": foreign, **said})
+    await graph.control("POST", "inbound", {"phone_number_id": NUMBER, "from": CUSTOMER, "text": "hi"})
+    (mine,) = (await graph.control("GET", f"conversations?phone_number_id={NUMBER}"))["data"]
+    (theirs,) = (await graph.control("GET", f"conversations?phone_number_id={foreign}"))["data"]
+    assert theirs["contact"]["profile"]["name"] == "Secret Name"
+    assert mine["contact"]["profile"]["name"] != "Secret Name"
+    assert mine["contact"]["wa_id"] == CUSTOMER
+    state = graph.sim.state
+    user_id = theirs["contact"]["user_id"]
+    assert customers.resolve(state, state.accounts[other["waba_id"]], user_id) == CUSTOMER
+    assert customers.resolve(state, state.accounts[WABA], user_id) == user_id
+
+
+async def test_customers_of_an_account_are_bounded(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(customers, "MOST_OF_ACCOUNT", 2)
+    for number in range(4):
+        body = {"phone_number_id": NUMBER, "from": f"91981234567{number}", "text": "hi"}
+        await graph.control("POST", "inbound", body)
+    assert list(graph.sim.state.customers[WABA]) == ["919812345672", "919812345673"]
+    assert len(graph.sim.state.user_ids) == 2
+
+
+async def test_the_upstream_decides_about_a_number(graph: Graph, gateway: Gateway) -> None:
+    for event in ("FLAGGED", "UPGRADE", "NAME_REJECTED", "PIN_CHANGED"):
+        changed = await graph.control("POST", f"phone_numbers/{NUMBER}/events", {"event": event})
+    assert (changed["quality_rating"], changed["messaging_limit_tier"]) == ("RED", "TIER_10K")
+    assert changed["name_status"] == "DECLINED"
+    await until(lambda: len(gateway.changes) == 4)
+    assert [change["field"] for change in gateway.changes] == [
+        "phone_number_quality_update",
+        "phone_number_quality_update",
+        "phone_number_name_update",
+        "security",
+    ]
+    async with graph.client.post(f"/sim/phone_numbers/{NUMBER}/events", json={"event": "X"}) as response:
+        assert response.status == 400
+
+
+async def test_what_belongs_to_another_account_is_not_found(graph: Graph) -> None:
+    _, body = await graph.send()
+    wamid = body["messages"][0]["id"]
+    stored = graph.sim.state.media.store(
+        graph.sim.state.numbers[NUMBER], data=b"x", mime_type="image/png", filename=None, days=1
+    )
+    for waba_id, expected in (("1", 404), (WABA, 200)):
+        asked = {"status": "read", "waba_id": waba_id}
+        async with graph.client.post(f"/sim/messages/{wamid}/status", json=asked) as response:
+            assert response.status == expected
+        async with graph.client.get(f"/sim/media/{stored.id}?waba_id={waba_id}") as response:
+            assert response.status == expected

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import FormData
 
+from simulator import media_store
 from simulator.graph import media
 from simulator.tests.conftest import CUSTOMER, NUMBER, TOKEN, WABA, Gateway, Graph, until
 
@@ -164,3 +165,57 @@ async def test_executables_are_refused(graph: Graph) -> None:
     for built in (named, form(b"MZ", "application/x-msdownload")):
         status, body = await graph.call("POST", f"{NUMBER}/media", data=built)
         assert (status, body["error"]["code"]) == (400, 100)
+
+
+async def test_a_file_in_a_header_is_checked_too(graph: Graph) -> None:
+    button = {"type": "reply", "reply": {"id": "a", "title": "A"}}
+    for media_id, expected in ((await upload(graph), 200), ("1", 400)):
+        interactive = {
+            "type": "button",
+            "header": {"type": "image", "image": {"id": media_id}},
+            "body": {"text": "Which?"},
+            "action": {"buttons": [button]},
+        }
+        status, _ = await graph.send(type="interactive", interactive=interactive)
+        assert status == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "mime", "fails"),
+    [
+        ("image", "image/png", False),
+        ("image", "application/pdf", True),
+        ("image", "image/webp", True),
+        ("sticker", "image/webp", False),
+        ("sticker", "image/png", True),
+        ("audio", "audio/ogg; codecs=opus", False),
+        ("audio", "video/mp4", True),
+        ("video", "video/3gpp", False),
+        ("document", "image/png", False),
+    ],
+)
+async def test_a_file_of_the_wrong_type_fails_after_the_200(
+    graph: Graph, gateway: Gateway, kind: str, mime: str, fails: bool
+) -> None:
+    await graph.control("PUT", "settings", {"preset": "instant"})
+    status, body = await graph.send(type=kind, **{kind: {"id": await upload(graph, mime=mime)}})
+    assert status == 200
+    wamid = body["messages"][0]["id"]
+    await until(lambda: gateway.statuses(wamid) == ["failed"] if fails else "read" in gateway.statuses(wamid))
+    if fails:
+        (error,) = gateway.changes[0]["value"]["statuses"][0]["errors"]
+        assert error["code"] == 131053
+        assert mime in error["error_data"]["details"]
+
+
+async def test_an_account_that_uploads_much_drops_its_own_files(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(media_store, "MOST_BYTES_OF_ACCOUNT", 2_000)
+    other = await graph.control("POST", "accounts", {"access_token": "EAAother"})
+    number = other["phone_numbers"][0]["id"]
+    _, body = await graph.call("POST", f"{number}/media", data=form(b"x" * 900), token="EAAother")
+    first, second, third = [await upload(graph, data=b"x" * 900) for _ in range(3)]
+    assert (await graph.call("GET", first))[0] == 400
+    assert [(await graph.call("GET", kept))[0] for kept in (second, third)] == [200, 200]
+    assert (await graph.call("GET", body["id"], token="EAAother"))[0] == 200

@@ -99,7 +99,14 @@ async def test_nothing_is_sent_for_an_account_that_is_not_subscribed(graph: Grap
 
 @pytest.mark.parametrize(
     ("to", "code"),
-    [("919800000030", 131030), ("919800000429", 130429), ("919800000001", 131021), ("x", 131009)],
+    [
+        ("919800000030", 131030),
+        ("919800000429", 130429),
+        ("919800000001", 131021),
+        ("x", 131009),
+        ("09812345678", 131009),
+        ("00919812345678", 131009),
+    ],
 )
 async def test_recipients_refused_at_once(graph: Graph, to: str, code: int) -> None:
     status, body = await graph.send(to=to)

@@ -169,7 +169,7 @@ async def test_a_late_failure(graph: Graph, gateway: Gateway) -> None:
     _, body = await graph.send()
     wamid = body["messages"][0]["id"]
     await until(lambda: "delivered" in gateway.statuses(wamid))
-    await graph.control("POST", f"messages/{wamid}/fail", {"code": 131049})
+    await graph.control("POST", f"messages/{wamid}/status", {"status": "failed", "code": 131049})
     await until(lambda: "failed" in gateway.statuses(wamid))
 
 

@@ -130,8 +130,10 @@ async def test_media_headers(graph: Graph) -> None:
     graph.sim.state.handles["4::nothing"] = None  # type: ignore[assignment]
     await approved(graph, components=[header, BODY])
     wrong = {"type": "header", "parameters": [{"type": "video", "video": {"id": "1"}}]}
-    right = {"type": "header", "parameters": [{"type": "image", "image": {"id": "1"}}]}
+    unknown = {"type": "header", "parameters": [{"type": "image", "image": {"id": "1"}}]}
+    right = {"type": "header", "parameters": [{"type": "image", "image": {"link": "https://e.x/a.png"}}]}
     assert (await send(graph, [wrong, texts("a", "b")]))[1]["error"]["code"] == 132012
+    assert (await send(graph, [unknown, texts("a", "b")]))[1]["error"]["code"] == 100
     assert (await send(graph, [right, texts("a", "b")]))[0] == 200
 
 
