@@ -18,8 +18,8 @@ from phone_numbers.sandbox_identity import waba_id_of
 
 MOST_NUMBERS = 5
 INBOUND_MEMBERS = frozenset(
-    """from type text image video audio document sticker location contacts interactive button reaction order system
-    unsupported name username identity context referral errors""".split()  # noqa: SIM905
+    """from type text image video audio document sticker location contacts interactive button reaction order edit
+    revoke system unsupported name username identity context referral errors""".split()  # noqa: SIM905
 )
 """What a caller may say of a customer's message; the id, the time and the number's owner are the sandbox's."""
 
@@ -52,9 +52,7 @@ def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:
     return sandbox.accepted(answer)
 
 
-def conversations(
-    tenant_id: UUID, *, phone_number_id: str | None, customer: str | None, limit: int
-) -> list[Any]:
+def messages(tenant_id: UUID, *, phone_number_id: str | None, customer: str | None, limit: int) -> list[Any]:
     """Messages of the test world as its customers see them, newest first. Raises NotFound."""
     number = number_of(tenant_id, phone_number_id)
     filters = {"phone_number_id": number.phone_number_id, "limit": str(limit)}

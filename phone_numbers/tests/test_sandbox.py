@@ -1,5 +1,7 @@
 """`/v1/test/*` over HTTP, with a simulator as the sandbox: a ready number, customers who write, nobody else's world."""
 
+from typing import Any
+
 import pytest
 
 from phone_numbers.models import PhoneNumber
@@ -7,7 +9,7 @@ from phone_numbers.sandbox import world
 from phone_numbers.sandbox_identity import first_number_of, waba_id_of
 from tenants import api_keys
 from tenants.models import Tenant
-from tests.fixtures import Api, assert_error
+from tests.fixtures import Api, assert_error, wait_until
 from tests.simulated import RunningSimulator
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("simulator")]
@@ -78,6 +80,10 @@ def test_a_number_outside_of_the_sandbox_is_not_of_the_test_world(
 def test_live_keys_have_no_test_world(api: Api) -> None:
     for answer in (
         api.get("/v1/test/recipients"),
+        api.get("/v1/test/texts"),
+        api.post("/v1/test/statuses", {"message_id": "x", "status": "read"}),
+        api.post("/v1/test/templates", {"template_id": "x", "event": "PAUSED"}),
+        api.post("/v1/test/number-events", {"event": "FLAGGED"}),
         api.get("/v1/test/conversations"),
         api.post("/v1/test/numbers"),
         api.post("/v1/test/inbound", {"from": "1234567"}),
@@ -111,3 +117,91 @@ def test_without_the_sandbox_it_is_502(tenant: Tenant, simulator: RunningSimulat
     settings.SANDBOX_GRAPH_URL = "http://127.0.0.1:9"  # type: ignore[attr-defined]
     answer = world_of(tenant).post("/v1/test/inbound", {"from": "1234567"})
     assert_error(answer, 502, "meta_unreachable")
+
+
+def test_magic_texts_do_what_their_list_says(tenant: Tenant, simulator: RunningSimulator) -> None:
+    """Each listed text is obeyed: the simulator plans an answer, another status or a refusal for it."""
+    simulator.control("PUT", "settings", {"preset": "instant", "throttling": {"pair": False}})
+    api = world_of(tenant)
+    listed = [row["text"] for row in api.get("/v1/test/texts").json()["data"]]
+    number = world.ensure(tenant.id)[0].phone_number_id
+    replies = [{"type": "reply", "reply": {"id": f"b{n}", "title": f"Choice {n}"}} for n in (1, 2)]
+    sent: dict[str, Any] = {}
+    for place, text in enumerate(listed):
+        to = f"9198123{place:05d}"
+        asked = {"type": "button", "body": {"text": text}, "action": {"buttons": replies}}
+        answer = api.post(
+            "/v1/messages", {"from": number, "to": to, "type": "interactive", "interactive": asked}
+        )
+        sent[to] = (text, answer.status_code)
+
+    def unlike_others() -> set[str]:
+        rows = api.get("/v1/test/conversations?limit=200").json()["data"]
+        ordinary = {row["customer"] for row in rows if row["status"] == "read"}
+        answered = {row["customer"] for row in rows if row["direction"] == "inbound" or row["reaction"]}
+        return {
+            text
+            for to, (text, status) in sent.items()
+            if status != 200 or to in answered or to not in ordinary
+        }
+
+    wait_until(lambda: unlike_others() == set(listed), "a listed text is ordinary to the simulator")
+
+
+def test_a_customer_corrects_and_takes_back_a_message(tenant: Tenant) -> None:
+    api = world_of(tenant)
+    said = api.post("/v1/test/inbound", {"from": "919812345678", "text": "Helo"}).json()
+    edit = {"original_message_id": said["id"]}
+    for body in (
+        {"type": "edit", "edit": edit, "text": "Hello"},
+        {"type": "revoke", "revoke": edit},
+    ):
+        assert api.post("/v1/test/inbound", {"from": "919812345678", **body}).status_code == 201
+    (row,) = api.get("/v1/test/conversations").json()["data"]
+    assert (row["id"], row["change"], row["body"]["text"]) == (said["id"], "deleted", {"body": "Hello"})
+
+
+def test_a_status_can_be_set(tenant: Tenant, other_tenant: Tenant) -> None:
+    api, other = world_of(tenant), world_of(other_tenant)
+    number = world.ensure(tenant.id)[0].phone_number_id
+    text = {"from": number, "to": "+919812345678", "type": "text", "text": {"body": "#silent"}}
+    wamid = api.post("/v1/messages", text).json()["messages"][0]["id"]
+    assert api.post("/v1/test/statuses", {"message_id": wamid, "status": "played"}).json() == {
+        "id": wamid,
+        "status": "played",
+    }
+    failed = {"message_id": wamid, "status": "failed", "code": 131049}
+    assert api.post("/v1/test/statuses", failed).json()["status"] == "failed"
+    assert_error(other.post("/v1/test/statuses", failed), 404, "not_found")
+    assert_error(api.post("/v1/test/statuses", {**failed, "message_id": "../x"}), 404, "not_found")
+    assert_error(api.post("/v1/test/statuses", {**failed, "status": "sent"}), 400, "invalid_request")
+    assert_error(api.post("/v1/test/statuses", {**failed, "status": "lost"}), 400, "invalid_request")
+
+
+def test_a_template_can_be_decided_about(tenant: Tenant, other_tenant: Tenant) -> None:
+    api, other = world_of(tenant), world_of(other_tenant)
+    world.ensure(tenant.id)
+    body = {
+        "name": "order_update",
+        "language": "en",
+        "category": "UTILITY",
+        "components": [{"type": "BODY", "text": "Your order is on its way."}],
+    }
+    template_id = api.post("/v1/templates", body).json()["id"]
+    paused = {"template_id": template_id, "event": "PAUSED"}
+    assert api.post("/v1/test/templates", paused).json()["status"] == "PAUSED"
+    assert api.post("/v1/test/templates", {"template_id": template_id, "quality": "RED"}).status_code == 201
+    moved = {"template_id": template_id, "category": "MARKETING"}
+    assert api.post("/v1/test/templates", moved).json()["category"] == "MARKETING"
+    assert_error(other.post("/v1/test/templates", paused), 404, "not_found")
+    assert_error(api.post("/v1/test/templates", {**paused, "quality": "RED"}), 400, "invalid_request")
+    assert_error(api.post("/v1/test/templates", {"template_id": template_id}), 400, "invalid_request")
+
+
+def test_a_number_can_be_decided_about(tenant: Tenant, other_tenant: Tenant) -> None:
+    api, other = world_of(tenant), world_of(other_tenant)
+    flagged = {"phone_number_id": world.ensure(tenant.id)[0].phone_number_id, "event": "FLAGGED"}
+    assert api.post("/v1/test/number-events", flagged).json()["quality_rating"] == "RED"
+    assert api.post("/v1/test/number-events", {"event": "UNFLAGGED"}).json()["quality_rating"] == "GREEN"
+    assert_error(other.post("/v1/test/number-events", flagged), 404, "not_found")
+    assert_error(api.post("/v1/test/number-events", {"event": "SOLD"}), 400, "invalid_request")

@@ -112,8 +112,8 @@ async def test_a_customer_changes_only_messages_of_their_own(graph: Graph) -> No
     first = await graph.control("POST", "inbound", {"phone_number_id": NUMBER, "from": CUSTOMER, "text": "a"})
     for kind in ("edit", "revoke"):
         for original, sender in ((first["id"], "919800000777"), ("wamid.none", CUSTOMER), (None, CUSTOMER)):
-            body = {"phone_number_id": NUMBER, "from": sender, "type": kind, "text": "b"}
-            body[kind] = {"original_message_id": original}
+            body: dict[str, Any] = {"phone_number_id": NUMBER, "from": sender, "type": kind, "text": "b"}
+            body |= {kind: {"original_message_id": original}}
             async with graph.client.post("/sim/inbound", json=body) as response:
                 assert response.status == 400
     assert graph.sim.state.messages[first["id"]].change is None

@@ -1651,9 +1651,29 @@ export interface paths {
         put?: never;
         /**
          * Let a customer write to the test world
-         * @description A customer of the test world writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in the upstream's form; a text may be a plain string, and each type has a default.
+         * @description A customer of the test world writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in the upstream's form; a text may be a plain string, and most types have a default.
          */
         post: operations["send_test_inbound"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/test/number-events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Decide about a number of the test world
+         * @description What the upstream would decide: quality and messaging limit, throughput, display name, PIN. The event comes as it does live.
+         */
+        post: operations["decide_test_number"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1692,6 +1712,66 @@ export interface paths {
          * @description Recipients in the test world whose messages show one behaviour each, by their last four digits.
          */
         get: operations["list_test_recipients"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/test/statuses": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Set a message's status in the test world
+         * @description The status of a message that a number of the test world sent, now and whatever went before: its event comes as it does live. It may also contradict what came before, to try that.
+         */
+        post: operations["set_test_status"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/test/templates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Decide about a template of the test world
+         * @description What the upstream's review would decide: exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live.
+         */
+        post: operations["decide_test_template"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/test/texts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the magic texts
+         * @description Last lines of messages in the test world that say what becomes of the message, or how its customer answers.
+         */
+        get: operations["list_test_texts"];
         put?: never;
         post?: never;
         delete?: never;
@@ -4021,12 +4101,6 @@ export interface components {
             connection_state?: "pending" | "connected" | "disconnected";
             connection_detail?: string | null;
         };
-        Inbound: {
-            /** @description The message id that the event carries as `wamid`. */
-            id: string;
-            phone_number_id: string;
-            customer: string;
-        };
         /** @description Fetch the bytes with `GET /v1/media/{id}`; a `url` of the upstream needs a token that nobody has. */
         InboundMedia: {
             id?: string;
@@ -5210,12 +5284,6 @@ export interface components {
             /** @enum {string} */
             partitions: "ok" | "error";
         };
-        Recipient: {
-            to: string;
-            behaviour: string;
-            /** @description The upstream's code, if it fails. */
-            code: number | null;
-        };
         RedeemedDeviceLogin: {
             /** @enum {string} */
             status: "waiting" | "confirmed" | "denied" | "expired";
@@ -5878,6 +5946,13 @@ export interface components {
              */
             retention_days: 30 | 90 | 180 | 365;
         };
+        TestInbound: {
+            /** @description The message id that the event carries as `wamid`. */
+            id: string;
+            phone_number_id: string;
+            customer: string;
+        };
+        /** @description The members that the contract names; the message's own object comes beside them, in the upstream's form. */
         TestInboundRequest: {
             /** @description The customer's phone number or business-scoped user id. */
             from: string;
@@ -5885,6 +5960,21 @@ export interface components {
             phone_number_id?: string;
             /** @description `text` if left out. */
             type?: string;
+            /** @description A plain string, or the upstream's object. */
+            text?: unknown;
+            /** @description The customer's profile name, remembered. */
+            name?: string;
+            /** @description The customer's user name, remembered. */
+            username?: string;
+            /**
+             * @description What you learn of the customer: phone number, business-scoped user id, or both; remembered.
+             * @enum {string}
+             */
+            identity?: "both" | "phone" | "user_id";
+            /** @description The ad or post that the customer came from. */
+            referral?: unknown;
+            /** @description The message that is answered: its id, or the upstream's object. */
+            context?: unknown;
         };
         TestMessage: {
             id: string;
@@ -5894,6 +5984,79 @@ export interface components {
             direction: string;
             /** @description As the customer's phone shows it. */
             status: string | null;
+            /** @description The message: as you sent it, or as your event carries it. */
+            body: {
+                [key: string]: unknown;
+            };
+            /** @description The emoji that is on the message. */
+            reaction: string | null;
+            /** @description `edited` or `deleted` when the customer did that. */
+            change: string | null;
+        };
+        TestNumberEvent: {
+            phone_number_id: string;
+            quality_rating: string;
+            messaging_limit_tier: string;
+            throughput_level: string;
+            name_status: string;
+        };
+        TestNumberEventRequest: {
+            /** @description The first number if left out. */
+            phone_number_id?: string;
+            /** @enum {string} */
+            event: "FLAGGED" | "UNFLAGGED" | "UPGRADE" | "DOWNGRADE" | "THROUGHPUT_UPGRADE" | "NAME_APPROVED" | "NAME_REJECTED" | "PIN_CHANGED";
+        };
+        TestRecipient: {
+            to: string;
+            behaviour: string;
+            /** @description The upstream's code, if it fails. */
+            code: number | null;
+        };
+        TestStatus: {
+            id: string;
+            status: string;
+        };
+        TestStatusRequest: {
+            /** @description Of a message that a test number sent. */
+            message_id: string;
+            /** @enum {string} */
+            status: "sent" | "delivered" | "read" | "played" | "failed";
+            /** @description Of `failed`: the upstream's code, 131026 if left out. */
+            code?: number;
+        };
+        TestTemplate: {
+            id: string;
+            name: string;
+            language: string;
+            status: string;
+            category: string;
+            quality: string;
+        };
+        /** @description One decision about a template. */
+        TestTemplateRequest: {
+            /** @description The template's id. */
+            template_id: string;
+            /** @enum {string} */
+            event?: "APPROVED" | "REJECTED" | "PENDING" | "PAUSED" | "DISABLED" | "FLAGGED" | "IN_APPEAL" | "REINSTATED" | "PENDING_DELETION" | "DELETED" | "LOCKED" | "UNLOCKED" | "ARCHIVED" | "UNARCHIVED" | "LIMIT_EXCEEDED";
+            /**
+             * @description Of an event.
+             * @enum {string}
+             */
+            reason?: "NONE" | "ABUSIVE_CONTENT" | "CATEGORY_NOT_AVAILABLE" | "INCORRECT_CATEGORY" | "INVALID_FORMAT" | "PROMOTIONAL" | "SCAM" | "TAG_CONTENT_MISMATCH";
+            /** @enum {string} */
+            quality?: "UNKNOWN" | "GREEN" | "YELLOW" | "RED";
+            /** @enum {string} */
+            category?: "AUTHENTICATION" | "MARKETING" | "UTILITY";
+            /**
+             * @description The upstream's warning a day before the change.
+             * @enum {string}
+             */
+            correct_category?: "AUTHENTICATION" | "MARKETING" | "UTILITY";
+        };
+        TestText: {
+            /** @description The last line of a text, of a caption, or of the text above buttons. */
+            text: string;
+            behaviour: string;
         };
         TextContent: {
             /** @description Up to 4,096 characters. */
@@ -12612,7 +12775,10 @@ export interface operations {
                      *           "phone_number_id": "200300400500600",
                      *           "customer": "text",
                      *           "direction": "text",
-                     *           "status": "text"
+                     *           "status": "text",
+                     *           "body": {},
+                     *           "reaction": "text",
+                     *           "change": "text"
                      *         }
                      *       ]
                      *     }
@@ -12673,7 +12839,66 @@ export interface operations {
                      *       "customer": "text"
                      *     }
                      */
-                    "application/json": components["schemas"]["Inbound"];
+                    "application/json": components["schemas"]["TestInbound"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    decide_test_number: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "event": "FLAGGED"
+                 *     }
+                 */
+                "application/json": components["schemas"]["TestNumberEventRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "quality_rating": "GREEN",
+                     *       "messaging_limit_tier": "TIER_2K",
+                     *       "throughput_level": "STANDARD",
+                     *       "name_status": "APPROVED"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TestNumberEvent"];
                 };
             };
             400: components["responses"]["InvalidRequestOrUpstream"];
@@ -12783,7 +13008,174 @@ export interface operations {
                      *     }
                      */
                     "application/json": {
-                        data: components["schemas"]["Recipient"][];
+                        data: components["schemas"]["TestRecipient"][];
+                    };
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    set_test_status: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "message_id": "text",
+                 *       "status": "sent"
+                 *     }
+                 */
+                "application/json": components["schemas"]["TestStatusRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "text"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TestStatus"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    decide_test_template: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "template_id": "text"
+                 *     }
+                 */
+                "application/json": components["schemas"]["TestTemplateRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "name": "Asha Traders",
+                     *       "language": "en_US",
+                     *       "status": "text",
+                     *       "category": "text",
+                     *       "quality": "text"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TestTemplate"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    list_test_texts: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "text": "text",
+                     *           "behaviour": "text"
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": {
+                        data: components["schemas"]["TestText"][];
                     };
                 };
             };

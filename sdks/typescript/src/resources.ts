@@ -524,9 +524,14 @@ export class TestWorld extends Resource {
     return this.pages({ method: "GET", path: "/v1/test/conversations", query }, options);
   }
 
-  /** Let a customer write to the test world. A customer of the test world writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in the upstream's form; a text may be a plain string, and each type has a default. */
-  sendInbound(body: Schemas["TestInboundRequest"], options: RequestOptions = {}): Promise<Schemas["Inbound"]> {
+  /** Let a customer write to the test world. A customer of the test world writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in the upstream's form; a text may be a plain string, and most types have a default. */
+  sendInbound(body: Schemas["TestInboundRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
     return this.json({ method: "POST", path: "/v1/test/inbound", body }, options);
+  }
+
+  /** Decide about a number of the test world. What the upstream would decide: quality and messaging limit, throughput, display name, PIN. The event comes as it does live. */
+  decideNumber(body: Schemas["TestNumberEventRequest"], options: RequestOptions = {}): Promise<Schemas["TestNumberEvent"]> {
+    return this.json({ method: "POST", path: "/v1/test/number-events", body }, options);
   }
 
   /** Add a number to the test world. The first exists already. A number of the test world is connected at once and needs no endpoint. */
@@ -535,8 +540,23 @@ export class TestWorld extends Resource {
   }
 
   /** List the magic recipients. Recipients in the test world whose messages show one behaviour each, by their last four digits. */
-  listRecipients(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Recipient"]> {
+  listRecipients(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["TestRecipient"]> {
     return this.pages({ method: "GET", path: "/v1/test/recipients", query }, options);
+  }
+
+  /** Set a message's status in the test world. The status of a message that a number of the test world sent, now and whatever went before: its event comes as it does live. It may also contradict what came before, to try that. */
+  setStatus(body: Schemas["TestStatusRequest"], options: RequestOptions = {}): Promise<Schemas["TestStatus"]> {
+    return this.json({ method: "POST", path: "/v1/test/statuses", body }, options);
+  }
+
+  /** Decide about a template of the test world. What the upstream's review would decide: exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live. */
+  decideTemplate(body: Schemas["TestTemplateRequest"], options: RequestOptions = {}): Promise<Schemas["TestTemplate"]> {
+    return this.json({ method: "POST", path: "/v1/test/templates", body }, options);
+  }
+
+  /** List the magic texts. Last lines of messages in the test world that say what becomes of the message, or how its customer answers. */
+  listTexts(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["TestText"]> {
+    return this.pages({ method: "GET", path: "/v1/test/texts", query }, options);
   }
 }
 

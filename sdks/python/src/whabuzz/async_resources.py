@@ -1645,17 +1645,35 @@ class AsyncTestWorld(AsyncResource):
 
     async def send_inbound(
         self, body: types.TestInboundRequest, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.Inbound:
+    ) -> types.TestInbound:
         """Let a customer write to the test world.
 
         A customer of the test world writes to one of its numbers; the events come as they do live. `from`
         is a phone number or a business-scoped user id, `type` any message type with its object in the
-        upstream's form; a text may be a plain string, and each type has a default.
+        upstream's form; a text may be a plain string, and most types have a default.
         """
-        answer: types.Inbound = await self._json(
+        answer: types.TestInbound = await self._json(
             Call(
                 "POST",
                 "/v1/test/inbound",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    async def decide_number(
+        self, body: types.TestNumberEventRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestNumberEvent:
+        """Decide about a number of the test world.
+
+        What the upstream would decide: quality and messaging limit, throughput, display name, PIN. The
+        event comes as it does live.
+        """
+        answer: types.TestNumberEvent = await self._json(
+            Call(
+                "POST",
+                "/v1/test/number-events",
                 body=body,
                 extra_body=extra_body,
             )
@@ -1675,7 +1693,7 @@ class AsyncTestWorld(AsyncResource):
         )
         return answer
 
-    def list_recipients(self, *, limit: int | None = None) -> AsyncPages[types.Recipient]:
+    def list_recipients(self, *, limit: int | None = None) -> AsyncPages[types.TestRecipient]:
         """List the magic recipients.
 
         Recipients in the test world whose messages show one behaviour each, by their last four digits.
@@ -1684,6 +1702,56 @@ class AsyncTestWorld(AsyncResource):
             Call(
                 "GET",
                 "/v1/test/recipients",
+                query={"limit": limit},
+            )
+        )
+
+    async def set_status(
+        self, body: types.TestStatusRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestStatus:
+        """Set a message's status in the test world.
+
+        The status of a message that a number of the test world sent, now and whatever went before: its
+        event comes as it does live. It may also contradict what came before, to try that.
+        """
+        answer: types.TestStatus = await self._json(
+            Call(
+                "POST",
+                "/v1/test/statuses",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    async def decide_template(
+        self, body: types.TestTemplateRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestTemplate:
+        """Decide about a template of the test world.
+
+        What the upstream's review would decide: exactly one of `event` (with `reason`), `quality`,
+        `category` and `correct_category`. The event comes as it does live.
+        """
+        answer: types.TestTemplate = await self._json(
+            Call(
+                "POST",
+                "/v1/test/templates",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def list_texts(self, *, limit: int | None = None) -> AsyncPages[types.TestText]:
+        """List the magic texts.
+
+        Last lines of messages in the test world that say what becomes of the message, or how its customer
+        answers.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/test/texts",
                 query={"limit": limit},
             )
         )

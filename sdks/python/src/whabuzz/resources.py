@@ -1643,17 +1643,35 @@ class TestWorld(Resource):
 
     def send_inbound(
         self, body: types.TestInboundRequest, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.Inbound:
+    ) -> types.TestInbound:
         """Let a customer write to the test world.
 
         A customer of the test world writes to one of its numbers; the events come as they do live. `from`
         is a phone number or a business-scoped user id, `type` any message type with its object in the
-        upstream's form; a text may be a plain string, and each type has a default.
+        upstream's form; a text may be a plain string, and most types have a default.
         """
-        answer: types.Inbound = self._json(
+        answer: types.TestInbound = self._json(
             Call(
                 "POST",
                 "/v1/test/inbound",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def decide_number(
+        self, body: types.TestNumberEventRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestNumberEvent:
+        """Decide about a number of the test world.
+
+        What the upstream would decide: quality and messaging limit, throughput, display name, PIN. The
+        event comes as it does live.
+        """
+        answer: types.TestNumberEvent = self._json(
+            Call(
+                "POST",
+                "/v1/test/number-events",
                 body=body,
                 extra_body=extra_body,
             )
@@ -1673,7 +1691,7 @@ class TestWorld(Resource):
         )
         return answer
 
-    def list_recipients(self, *, limit: int | None = None) -> Pages[types.Recipient]:
+    def list_recipients(self, *, limit: int | None = None) -> Pages[types.TestRecipient]:
         """List the magic recipients.
 
         Recipients in the test world whose messages show one behaviour each, by their last four digits.
@@ -1682,6 +1700,56 @@ class TestWorld(Resource):
             Call(
                 "GET",
                 "/v1/test/recipients",
+                query={"limit": limit},
+            )
+        )
+
+    def set_status(
+        self, body: types.TestStatusRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestStatus:
+        """Set a message's status in the test world.
+
+        The status of a message that a number of the test world sent, now and whatever went before: its
+        event comes as it does live. It may also contradict what came before, to try that.
+        """
+        answer: types.TestStatus = self._json(
+            Call(
+                "POST",
+                "/v1/test/statuses",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def decide_template(
+        self, body: types.TestTemplateRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestTemplate:
+        """Decide about a template of the test world.
+
+        What the upstream's review would decide: exactly one of `event` (with `reason`), `quality`,
+        `category` and `correct_category`. The event comes as it does live.
+        """
+        answer: types.TestTemplate = self._json(
+            Call(
+                "POST",
+                "/v1/test/templates",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def list_texts(self, *, limit: int | None = None) -> Pages[types.TestText]:
+        """List the magic texts.
+
+        Last lines of messages in the test world that say what becomes of the message, or how its customer
+        answers.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/test/texts",
                 query={"limit": limit},
             )
         )

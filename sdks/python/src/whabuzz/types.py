@@ -930,12 +930,6 @@ class ImportedNumber(TypedDict):
     connection_detail: NotRequired[str | None]
 
 
-class Inbound(TypedDict):
-    id: str
-    phone_number_id: str
-    customer: str
-
-
 class InboundMedia(TypedDict):
     """
     Fetch the bytes with `GET /v1/media/{id}`; a `url` of the upstream needs a token that nobody has.
@@ -1552,12 +1546,6 @@ class Ready(TypedDict):
     partitions: Literal["ok", "error"]
 
 
-class Recipient(TypedDict):
-    to: str
-    behaviour: str
-    code: int | None
-
-
 class RedeemedDeviceLogin(TypedDict):
     status: Literal["waiting", "confirmed", "denied", "expired"]
     api_key: DeviceKey | None
@@ -2039,12 +2027,24 @@ class TenantCreateRequest(TypedDict):
     retention_days: NotRequired[Literal[30, 90, 180, 365]]
 
 
+class TestInbound(TypedDict):
+    id: str
+    phone_number_id: str
+    customer: str
+
+
 TestInboundRequest = TypedDict(
     "TestInboundRequest",
     {
         "from": str,
         "phone_number_id": NotRequired[str],
         "type": NotRequired[str],
+        "text": NotRequired[Any],
+        "name": NotRequired[str],
+        "username": NotRequired[str],
+        "identity": NotRequired[Literal["both", "phone", "user_id"]],
+        "referral": NotRequired[Any],
+        "context": NotRequired[Any],
     },
 )
 
@@ -2055,6 +2055,104 @@ class TestMessage(TypedDict):
     customer: str
     direction: str
     status: str | None
+    body: dict[str, Any]
+    reaction: str | None
+    change: str | None
+
+
+class TestNumberEvent(TypedDict):
+    phone_number_id: str
+    quality_rating: str
+    messaging_limit_tier: str
+    throughput_level: str
+    name_status: str
+
+
+class TestNumberEventRequest(TypedDict):
+    phone_number_id: NotRequired[str]
+    event: Literal[
+        "FLAGGED",
+        "UNFLAGGED",
+        "UPGRADE",
+        "DOWNGRADE",
+        "THROUGHPUT_UPGRADE",
+        "NAME_APPROVED",
+        "NAME_REJECTED",
+        "PIN_CHANGED",
+    ]
+
+
+class TestRecipient(TypedDict):
+    to: str
+    behaviour: str
+    code: int | None
+
+
+class TestStatus(TypedDict):
+    id: str
+    status: str
+
+
+class TestStatusRequest(TypedDict):
+    message_id: str
+    status: Literal["sent", "delivered", "read", "played", "failed"]
+    code: NotRequired[int]
+
+
+class TestTemplate(TypedDict):
+    id: str
+    name: str
+    language: str
+    status: str
+    category: str
+    quality: str
+
+
+class TestTemplateRequest(TypedDict):
+    """
+    One decision about a template.
+    """
+
+    template_id: str
+    event: NotRequired[
+        Literal[
+            "APPROVED",
+            "REJECTED",
+            "PENDING",
+            "PAUSED",
+            "DISABLED",
+            "FLAGGED",
+            "IN_APPEAL",
+            "REINSTATED",
+            "PENDING_DELETION",
+            "DELETED",
+            "LOCKED",
+            "UNLOCKED",
+            "ARCHIVED",
+            "UNARCHIVED",
+            "LIMIT_EXCEEDED",
+        ]
+    ]
+    reason: NotRequired[
+        Literal[
+            "NONE",
+            "ABUSIVE_CONTENT",
+            "CATEGORY_NOT_AVAILABLE",
+            "INCORRECT_CATEGORY",
+            "INVALID_FORMAT",
+            "PROMOTIONAL",
+            "SCAM",
+            "TAG_CONTENT_MISMATCH",
+        ]
+    ]
+    quality: NotRequired[Literal["UNKNOWN", "GREEN", "YELLOW", "RED"]]
+    category: NotRequired[Literal["AUTHENTICATION", "MARKETING", "UTILITY"]]
+    correct_category: NotRequired[Literal["AUTHENTICATION", "MARKETING", "UTILITY"]]
+
+
+class TestText(TypedDict):
+    text: str
+    behaviour: str
 
 
 class TextContent(TypedDict):
