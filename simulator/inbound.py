@@ -12,14 +12,15 @@ from typing import Any
 
 from simulator.customers import contact, names, remember
 from simulator.errors import status_error
-from simulator.graph.media import INBOUND_DAYS, media_url
-from simulator.graph.message_checks import MEDIA_TYPES
 from simulator.identifiers import customer_name, message_id
+from simulator.media_urls import media_url
 from simulator.parts import Simulator
-from simulator.records import Account, Message, Number
+from simulator.records import MEDIA_TYPES, Account, Message, Number
 from simulator.samples import sample
 
 Source = Mapping[str, Any]
+INBOUND_DAYS = 7
+"""How long a customer's file is kept (upstream fact 1.2)."""
 
 
 def receive(sim: Simulator, source: Source) -> Message:

@@ -12,6 +12,7 @@ from typing import Any
 MANAGEMENT = "whatsapp_business_management"
 MESSAGING = "whatsapp_business_messaging"
 MANAGE_EVENTS = "whatsapp_business_manage_events"
+MEDIA_TYPES = ("image", "video", "audio", "document", "sticker")
 
 
 @dataclass(slots=True)

@@ -2,8 +2,6 @@
 1.2).
 """
 
-import hashlib
-import hmac
 import time
 from typing import Any
 from urllib.parse import quote
@@ -12,12 +10,11 @@ from aiohttp import BodyPartReader, web
 
 from simulator.errors import GraphError, invalid_parameter, no_such_object, trace_id
 from simulator.graph.dispatch import Call, Table, find_token
-from simulator.parts import SIMULATOR, Simulator
+from simulator.media_urls import media_url, url_hash
+from simulator.parts import SIMULATOR
 from simulator.records import Media
 
-URL_SECONDS = 300
 UPLOAD_DAYS = 30
-INBOUND_DAYS = 7
 _MEGABYTE = 1024 * 1024
 LIMITS: dict[str, int] = {
     **dict.fromkeys(("audio/aac", "audio/amr", "audio/mpeg", "audio/mp4", "audio/ogg"), 16 * _MEGABYTE),
@@ -121,20 +118,6 @@ def _media(call: Call) -> Media:
     return media
 
 
-def media_url(sim: Simulator, media: Media) -> str:
-    """The address of the bytes, in the form of the upstream's CDN."""
-    expires = int(time.time()) + URL_SECONDS
-    return (
-        f"{sim.config.base_url}/whatsapp_business/attachments/"
-        f"?mid={media.id}&ext={expires}&hash={_hash(sim, media.id, expires)}"
-    )
-
-
-def _hash(sim: Simulator, media_id: str, expires: int) -> str:
-    message = f"{media_id}:{expires}".encode()
-    return "AT" + hmac.new(sim.config.app_secret.encode(), message, hashlib.sha256).hexdigest()[:40]
-
-
 async def download(request: web.Request) -> web.StreamResponse:
     """GET /whatsapp_business/attachments/: the bytes; needs the URL's signature, its time and the token."""
     sim = request.app[SIMULATOR]
@@ -151,7 +134,7 @@ async def download(request: web.Request) -> web.StreamResponse:
     if (
         media is None
         or expires < time.time()
-        or query.get("hash") != _hash(sim, media.id, expires)
+        or query.get("hash") != url_hash(sim, media.id, expires)
         or not token.opens(media.waba_id)
     ):
         return web.Response(status=404, text="Not Found")

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from simulator.errors import GraphError
+from simulator.records import MEDIA_TYPES
 
 Body = Mapping[str, Any]
-MEDIA_TYPES = ("image", "video", "audio", "document", "sticker")
 _INTERACTIVE_NEEDS = {
     "cta_url": "cta_url",
     "location_request_message": "send_location",

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import FormData
 
-from simulator import media_store
-from simulator.graph import media
+from simulator import media_store, media_urls
 from simulator.tests.conftest import CUSTOMER, NUMBER, TOKEN, WABA, Gateway, Graph, until
 
 
@@ -59,7 +58,7 @@ async def test_the_url_needs_token_signature_and_time(graph: Graph, monkeypatch:
     assert await status(url, None) == 401
     assert await status(url, other) == 404
     assert await status(url.replace("hash=AT", "hash=AX"), TOKEN) == 404
-    monkeypatch.setattr(media, "URL_SECONDS", -1)
+    monkeypatch.setattr(media_urls, "URL_SECONDS", -1)
     url = (await graph.call("GET", media_id))[1]["url"]
     assert await status(url, TOKEN) == 404
 
