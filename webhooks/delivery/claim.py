@@ -23,7 +23,7 @@ from gateway.database.statements import Statements, id_range, run, uuids
 from webhooks.delivery import monitoring, ordering
 from webhooks.delivery.busy_endpoints import BUSY
 from webhooks.delivery.pacing import taking_slots
-from webhooks.delivery.room import Room
+from webhooks.delivery.room import Room, Unserved
 from webhooks.events import envelope
 from webhooks.events.envelope import Envelope
 from webhooks.events.hand_over import HandedOver
@@ -147,13 +147,13 @@ class DatabaseClock:
 
 
 class Claim(NamedTuple):
-    """What a claim brought. `has_more` says that more may be due for which there was no room.
+    """What a claim brought, and of what more may be due.
 
     `closed` has the endpoints whose rate allows nothing more, and for how many seconds.
     """
 
     deliveries: list[Claimed]
-    has_more: bool
+    unserved: Unserved
     closed: Mapping[UUID, float] = MappingProxyType({})
 
 
@@ -226,10 +226,16 @@ def claiming(found: Ready, room: Room) -> Statements[Claim]:
     locked = yield from _locking({each: rows for each, rows in shares.items() if each not in ordered})
     locked += yield from ordering.locking({each: rows for each, rows in shares.items() if each in ordered})
     rows_of = Counter(endpoint_id for _, endpoint_id, _ in locked)
-    has_more = any(
-        rows_of[each.endpoint_id] >= shares.get(each.endpoint_id, 0)
-        for each in ready
-        if not each.is_half_open and not each.is_paced
+    unserved = room.unserved(
+        {each.endpoint_id: each.tenant_id for each in ready},
+        rows_of,
+        [
+            each.endpoint_id
+            for each in ready
+            if not each.is_half_open
+            and not each.is_paced
+            and rows_of[each.endpoint_id] >= shares.get(each.endpoint_id, 0)
+        ],
     )
     probes = [endpoint_id for endpoint_id in rows_of if endpoint_id in probing]
     if probes:
@@ -240,7 +246,7 @@ def claiming(found: Ready, room: Room) -> Statements[Claim]:
         locked = [row for row in locked if row[1] not in probing or row[1] in won]
     slots = yield from taking_slots(locked, paced)
     if not slots.rows:
-        return Claim([], has_more, slots.closed)
+        return Claim([], unserved, slots.closed)
     delivery_ids = [delivery_id for delivery_id, _, _ in slots.rows]
     rows = yield (
         _LEASE,
@@ -257,7 +263,7 @@ def claiming(found: Ready, room: Room) -> Statements[Claim]:
     targets = yield from _targets([each for each in ready if each.endpoint_id in claimed_of], found.at)
     envelopes = yield from envelope.loading(list({row.event_id for row in leased}))
     deliveries = yield from _completing(leased, targets, envelopes, probing, slots.waits)
-    return Claim(deliveries, has_more, slots.closed)
+    return Claim(deliveries, unserved, slots.closed)
 
 
 def _completing(

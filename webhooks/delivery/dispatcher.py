@@ -24,7 +24,6 @@ from gateway.database.statements import LoopConnection, Statements
 from gateway.monitoring import metrics
 from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
 from webhooks.delivery.claim import (
-    Claim,
     Claimed,
     DatabaseClock,
     claiming,
@@ -93,6 +92,8 @@ class _Share:
     answers: Allowance = field(default_factory=Allowance)
     closed_until: float = 0.0
     """Until when its rate allows nothing more, on the monotonic clock."""
+    has_more: bool = False
+    """Whether more is due than its cap allows: the end of one of its requests is a reason to look."""
 
 
 class _Pace:
@@ -124,9 +125,10 @@ class _Dispatcher:
         self.open = 0
         self.held_bytes = 0
         self.endpoints: defaultdict[UUID, _Share] = defaultdict(_Share)
-        self.tenants: defaultdict[UUID, _Share] = defaultdict(_Share)
+        self.tenants: defaultdict[UUID, _Share] = defaultdict(lambda: _Share(cap=self.of_tenant))
         self.freed = asyncio.Event()
-        self.recorded = asyncio.Event()
+        self.more_due = asyncio.Event()
+        self.look_timer: asyncio.TimerHandle | None = None
         self.pace = _Pace()
         self.body_bytes = 0
         self.body_freed = asyncio.Event()
@@ -208,12 +210,7 @@ class _Dispatcher:
         if room - len(deliveries) < self.capacity // RESERVE or self.held_bytes > MOST_BODY_BYTES:
             self.must_look = True
             return deliveries or None
-        if not deliveries:
-            found = await self._look(room)
-            self.looked_at = time.monotonic()
-            self.must_look = found.has_more
-            deliveries = found.deliveries
-        return deliveries
+        return deliveries or await self._look(room)
 
     def _begin_slot(self, delivery_id: UUID) -> None:
         if (delivery := self.paced.pop(delivery_id, None)) is not None:
@@ -227,39 +224,60 @@ class _Dispatcher:
         )
 
     def _look_soon(self) -> None:
-        """Customers' next events may go out."""
+        """Customers' next events may go out, or requests of those that were at their caps have ended."""
+        self.look_timer = None
         self.must_look = True
-        self.recorded.set()
+        self.more_due.set()
         self.freed.set()
+
+    def _look_after_swarm(self) -> None:
+        if self.look_timer is None:
+            self.look_timer = asyncio.get_running_loop().call_later(SWARM_SECONDS, self._look_soon)
 
     async def _take_over(self, handed_over: list[HandedOver], room: int) -> list[Claimed]:
         """The deliveries that can be sent now; the leases of the others end, so that a look finds them."""
-        fitting = self._fitting(handed_over[: max(0, room)])
+        within_caps = self._within_caps(handed_over)
+        fitting = within_caps[: max(0, room)] if self.held_bytes <= MOST_BODY_BYTES else []
         taken: list[Claimed] = []
         if fitting and self.clock is not None:
             taken = await self._run(self.claiming.run_each, taking_over(fitting, self.clock)) or []
         taken_ids = {each.id for each in taken}
         left = {each.id: each.claimed_at for each in handed_over if each.id not in taken_ids}
         if left:
-            self.must_look = True
+            self.must_look |= len(taken) < len(within_caps)
             await self._run(self.claiming.run_each, giving_back(left))
         return taken
 
-    async def _look(self, room: int) -> Claim:
+    async def _look(self, room: int) -> list[Claimed]:
         """Claim what is due; a lone statement finds that nothing is."""
+        self.must_look = False
         ready = await self._run(self.claiming.run_each, finding_ready())
+        self.looked_at = time.monotonic()
         if ready is None:
-            return Claim([], True)
+            return []
         self.clock = DatabaseClock.at(ready.at)
         if not ready.endpoints:
-            return Claim([], False)
-        found = await self._run(self.claiming.run, claiming(ready, self._room(room))) or Claim([], True)
+            return []
+        asked = self._room(room)
+        found = await self._run(self.claiming.run, claiming(ready, asked))
+        if found is None:
+            return []
         for endpoint_id, seconds in found.closed.items():
             self.endpoints[endpoint_id].closed_until = time.monotonic() + seconds
-        return found
+        self.must_look |= found.unserved.lacks_room
+        for shares, at_cap, taken in (
+            (self.endpoints, found.unserved.endpoints, asked.taken),
+            (self.tenants, found.unserved.tenants, asked.taken_by_tenant),
+        ):
+            for id_ in at_cap:
+                # One of its requests may have ended during the claim.
+                self.must_look |= shares[id_].taken < taken.get(id_, 0)
+                shares[id_].has_more = True
+        return found.deliveries
 
     def _has_room(self) -> bool:
-        return not self.must_look and self.open * 2 < self.capacity and self.held_bytes < MOST_BODY_BYTES
+        """Whether fresh deliveries may be handed over: what waits for the caps of others keeps none of them back."""
+        return self.clock is not None and self.open * 2 < self.capacity and self.held_bytes < MOST_BODY_BYTES
 
     def _room(self, total: int) -> Room:
         moment = time.monotonic()
@@ -275,10 +293,8 @@ class _Dispatcher:
             {tenant_id: share.taken for tenant_id, share in self.tenants.items()},
         )
 
-    def _fitting(self, handed_over: list[HandedOver]) -> list[HandedOver]:
+    def _within_caps(self, handed_over: list[HandedOver]) -> list[HandedOver]:
         """Those deliveries for which their endpoints' and tenants' caps leave room."""
-        if self.held_bytes > MOST_BODY_BYTES:
-            return []
         fitting: list[HandedOver] = []
         endpoints: Counter[UUID] = Counter()
         tenants: Counter[UUID] = Counter()
@@ -286,10 +302,11 @@ class _Dispatcher:
             endpoint, tenant = self.endpoints[each.endpoint_id], self.tenants[each.tenant_id]
             endpoints[each.endpoint_id] += 1
             tenants[each.tenant_id] += 1
-            if (
-                endpoint.taken + endpoints[each.endpoint_id] <= endpoint.cap
-                and tenant.taken + tenants[each.tenant_id] <= self.of_tenant
-            ):
+            if endpoint.taken + endpoints[each.endpoint_id] > endpoint.cap:
+                endpoint.has_more = True
+            elif tenant.taken + tenants[each.tenant_id] > tenant.cap:
+                tenant.has_more = True
+            else:
                 fitting.append(each)
         return fitting
 
@@ -313,16 +330,14 @@ class _Dispatcher:
         next look is due, or a customer's next event may go out."""
         waiting = self.listener.waiting
         is_full = self.must_look
-        freed = asyncio.ensure_future((self.freed if is_full else self.recorded).wait())
+        freed = asyncio.ensure_future((self.freed if is_full else self.more_due).wait())
         either: set[asyncio.Future[Any]] = {freed, waiting}
         timeout = None if is_full else POLL_SECONDS
         await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         freed.cancel()
-        self.recorded.clear()
-        if not is_full:
-            return
-        if not waiting.done():
-            await asyncio.sleep(SWARM_SECONDS)
+        self.more_due.clear()
+        if is_full and not waiting.done():
+            await asyncio.wait({waiting}, timeout=SWARM_SECONDS)
 
     async def _give_back(self) -> None:
         """End the leases of what waits for a sender; if that fails, they run out."""
@@ -353,8 +368,11 @@ class _Dispatcher:
                 self.open -= 1
                 self.pace.ended += 1
                 self.held_bytes -= delivery.size
-                endpoint.taken -= 1
-                tenant.taken -= 1
+                for share in (endpoint, tenant):
+                    share.taken -= 1
+                    if share.has_more and share.taken < share.cap:
+                        share.has_more = False
+                        self._look_after_swarm()
                 self.freed.set()
                 self.claimed.task_done()
 

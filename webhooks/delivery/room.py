@@ -1,11 +1,22 @@
 """Room of a dispatcher: how many deliveries of each endpoint and tenant it may claim. Pure: no database, no clock."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 RESERVE = 4
 """The part (a quarter) of the room that no tenant gets beyond its cap: it is for the next tenant."""
+
+
+class Unserved(NamedTuple):
+    """What a claim left due: of endpoints and tenants at their caps, and whether others lacked room."""
+
+    endpoints: AbstractSet[UUID]
+    tenants: AbstractSet[UUID]
+    lacks_room: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +57,33 @@ class Room:
         for endpoint_id, _, probing in ready:
             if spare <= 0:
                 break
-            is_quick = self.caps.get(endpoint_id, 0) > self.per_endpoint
             more = min(self.of_endpoint(endpoint_id) - shares.get(endpoint_id, 0), spare)
-            if is_quick and not probing and more > 0:
+            if self._is_quick(endpoint_id) and not probing and more > 0:
                 shares[endpoint_id] = shares.get(endpoint_id, 0) + more
                 spare -= more
         return shares
+
+    def unserved(
+        self, tenants: Mapping[UUID, UUID], claimed: Mapping[UUID, int], wanting: Iterable[UUID]
+    ) -> "Unserved":
+        """Why the endpoints of which more may be due (`wanting`) got no more than was claimed.
+
+        `tenants` has the tenant of each endpoint that was asked for.
+        """
+        of_tenants: Counter[UUID] = Counter()
+        for endpoint_id, tenant_id in tenants.items():
+            of_tenants[tenant_id] += claimed.get(endpoint_id, 0)
+        endpoints_at_cap, tenants_at_cap, lacks_room = set(), set(), False
+        for endpoint_id in wanting:
+            tenant_id = tenants[endpoint_id]
+            if claimed.get(endpoint_id, 0) >= self.of_endpoint(endpoint_id):
+                endpoints_at_cap.add(endpoint_id)
+            elif of_tenants[tenant_id] >= self.of_tenant(tenant_id) and not self._is_quick(endpoint_id):
+                tenants_at_cap.add(tenant_id)
+            else:
+                lacks_room = True
+        return Unserved(endpoints_at_cap, tenants_at_cap, lacks_room)
+
+    def _is_quick(self, endpoint_id: UUID) -> bool:
+        """Whether an endpoint has answered quickly so far: it may get more than its tenant's cap."""
+        return self.caps.get(endpoint_id, 0) > self.per_endpoint

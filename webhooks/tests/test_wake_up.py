@@ -13,6 +13,7 @@ import msgspec
 import orjson
 import pytest
 import redis
+from aiohttp import web
 from django.conf import settings
 from django.db import connection
 
@@ -21,7 +22,7 @@ from gateway.clock import now
 from gateway.database.statements import run
 from gateway.valkey import VALKEY_UNAVAILABLE
 from tenants.models import Tenant
-from tests.receiver import Receiver
+from tests.receiver import Received, Receiver
 from webhooks import wake_up
 from webhooks.delivery import claim as claims
 from webhooks.delivery import dispatcher
@@ -354,6 +355,49 @@ def test_beyond_an_endpoints_room_each_goes_out_once(
 
 
 @pytest.mark.django_db(transaction=True)
+def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_over(
+    tenant: Tenant,
+    other_tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    empty_valkey: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = threading.Event()
+
+    async def hang_until_told(request: Received) -> web.StreamResponse:
+        while request.path == "/hook" and not answers.is_set():
+            await asyncio.sleep(0.01)
+        return web.Response(text="ok")
+
+    receiver.answer = hang_until_told
+    cap, waiting = dispatcher.FIRST_CAP, 4
+    hanging = Endpoint.objects.get(id=endpoint["id"])
+    hanging.pk, hanging.tenant, hanging.url = uuid4(), other_tenant, f"{receiver.url}/other"
+    hanging.save(force_insert=True)
+    # Longer than the test takes: what is sent was handed over, or found because a request had ended.
+    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 5.0)
+    with running(monkeypatch, empty_valkey):
+        for number in range(cap + waiting):
+            publish_one(tenant, f"k{number}")
+        receiver.wait_for(cap)
+        # A look's result is reported when the next signal has been heard.
+        for _ in range(3):
+            wake_up.wake()
+            wait_until(lambda: not signals(empty_valkey), "the dispatcher has heard the signal")
+        wake_up.wake()
+        assert wake_up.may_hand_over()
+        with monkeypatch.context() as without_claims:
+            without_claims.setattr(claims, "_LOCK", claims._LOCK.replace("ORDER BY", "AND false ORDER BY"))
+            publish_one(other_tenant)
+            assert receiver.wait_for(cap + 1)[-1].path == "/hook/other"
+        began = time.monotonic()
+        answers.set()
+        receiver.wait_for(cap + 1 + waiting)
+        assert time.monotonic() - began < dispatcher.POLL_SECONDS / 2
+
+
+@pytest.mark.django_db(transaction=True)
 def test_an_old_hand_over_is_left_to_its_lease(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, room: redis.Redis
 ) -> None:
@@ -395,6 +439,20 @@ def test_a_slow_tenant_stays_within_its_cap() -> None:
     tenant, endpoints = uuid4(), [uuid4() for _ in range(40)]
     shares = Room(400, 16, per_tenant=128).shares([(endpoint, tenant, False) for endpoint in endpoints])
     assert sum(shares.values()) == 128
+
+
+def test_what_is_left_due_waits_for_a_cap_or_for_room() -> None:
+    full, slow, other, quick, waiting = (uuid4() for _ in range(5))
+    busy, calm = uuid4(), uuid4()
+    room = Room(
+        40, 16, taken={full: 16}, caps={slow: 2, quick: 30}, per_tenant=10, taken_by_tenant={busy: 10}
+    )
+    tenants = {full: calm, slow: calm, other: busy, quick: busy, waiting: calm}
+    found = room.unserved(tenants, {slow: 2, quick: 6, waiting: 1}, [full, slow, other])
+    assert found == ({full, slow}, {busy}, False)
+    # Beyond its tenant's cap a quick endpoint gets what is left, so it lacked room; as did one below every cap.
+    assert room.unserved(tenants, {quick: 6}, [quick]).lacks_room
+    assert room.unserved(tenants, {waiting: 1}, [waiting]).lacks_room
 
 
 def test_what_one_tenant_gets_more_is_taken_from_nobody() -> None:
