@@ -10,6 +10,7 @@ from billing.models import CreditNote, Invoice, PaymentAttempt
 from billing.pricing import gst
 from billing.pricing.periods import Period, ist_date
 from billing.pricing.plan import GST_PERCENT
+from gateway.csv_cells import as_text
 
 COLUMNS = (
     "Section",
@@ -54,7 +55,7 @@ def _row(
         f"{ist_date(document.issued_at):%d-%m-%Y}",
         invoice.number if kind == "Credit note" else "",
         invoice.buyer["gstin"] or "",
-        _text(invoice.buyer["name"]),
+        as_text(invoice.buyer["name"]),
         invoice.place_of_supply,
         "N",
         str(GST_PERCENT if taxes.total_paise else 0),
@@ -76,11 +77,6 @@ def _section(invoice: Invoice, *, credit: bool) -> str:
 
 def _rupees(paise: int) -> str:
     return f"{paise // 100}.{paise % 100:02d}"
-
-
-def _text(name: str) -> str:
-    """A name that a spreadsheet does not take for a formula."""
-    return f"'{name}" if name[:1] in {"=", "+", "-", "@", "\t", "\r"} else name
 
 
 @dataclass(frozen=True, slots=True)

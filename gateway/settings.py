@@ -116,6 +116,8 @@ DEFAULT_BODY_BYTES = 64 * 1024
 MAX_BODY_BYTES = 1024 * 1024
 """Of messages, templates and other bodies that the upstream reads."""
 MAX_BATCH_BODY_BYTES = 32 * 1024 * 1024
+MAX_CSV_BYTES = 4 * 1024 * 1024
+"""Of a file that a batch is made of in the console."""
 MAX_MEDIA_BODY_BYTES = 100 * 1024 * 1024
 MAX_MEDIA_REQUEST_BYTES = MAX_MEDIA_BODY_BYTES + 1024 * 1024
 """The file and what frames it."""
@@ -480,6 +482,7 @@ CELERY_BEAT_SCHEDULE = {
     "idempotency-records": {"task": "messaging.tasks.forget_idempotency_records", "schedule": 3600.0},
     "known-media": {"task": "messaging.tasks.forget_media", "schedule": 3600.0},
     "batches": {"task": "messaging.tasks.forget_batches", "schedule": 3600.0},
+    "batch-files": {"task": "messaging.tasks.forget_batch_files", "schedule": 3600.0},
 }
 
 # --- Staff admin ------------------------------------------------------------------------------------------

@@ -177,3 +177,29 @@ class BatchItem(models.Model):
 
     def __str__(self) -> str:
         return f"{self.batch_id} {self.idx}"
+
+
+class BatchFile(models.Model):
+    """A CSV file that a person uploaded to make a batch of. Written by `csv_batches/uploads.py` alone.
+
+    It is emptied when its batch is made, and forgotten after a day.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    environment = models.CharField(max_length=4)
+    name = models.CharField(max_length=200)
+    content = models.BinaryField()
+    batch_id = models.UUIDField(null=True)
+    """The batch that was made of it; no foreign key, because batches are forgotten by plain SQL."""
+    created_at = models.DateTimeField(default=now, editable=False)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["created_at"], name="batch_file_by_age")]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+    @property
+    def batch_public_id(self) -> str | None:
+        return ids.encode(ids.BATCH, self.batch_id) if self.batch_id else None

@@ -7,8 +7,9 @@ from django.db import connection, transaction
 
 from gateway.clock import now
 from gateway.database.pruning import delete_before
+from messaging.csv_batches import uploads
 from messaging.idempotency import WINDOW
-from messaging.models import IdempotencyRecord, KeptNotification
+from messaging.models import BatchFile, IdempotencyRecord, KeptNotification
 
 
 def forget_kept_notifications() -> int:
@@ -19,6 +20,11 @@ def forget_kept_notifications() -> int:
 def forget_idempotency_records() -> int:
     """Forget the outcomes whose 24 hours are over (specification 8). Returns how many."""
     return delete_before(IdempotencyRecord, "started_at", now() - WINDOW)
+
+
+def forget_batch_files() -> int:
+    """Forget the CSV files of which no batch was made within a day, and those that are emptied. Returns how many."""
+    return delete_before(BatchFile, "created_at", now() - uploads.KEPT)
 
 
 # A few at a time: each has up to 10,000 items.

@@ -60,3 +60,9 @@ def forget_idempotency_records(**_: Any) -> None:
 def forget_batches(**_: Any) -> None:
     """Hourly: forget batches that are past their tenant's retention."""
     pruning.forget_batches()
+
+
+@shared_task
+def forget_batch_files(**_: Any) -> None:
+    """Hourly: forget uploaded CSV files after a day."""
+    pruning.forget_batch_files()

@@ -1,14 +1,17 @@
 """The authorisation matrix of the console's pages as data: one row for every page below /console.
 
 A new page needs one line in `PAGES`: its area, its methods, and the API route whose object it shows (`of`), so that the
-object can be made and looked for by a stranger.
+object can be made and looked for by a stranger. An object that the API does not know is made by `make`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from django.urls import get_resolver
+
+from messaging.csv_batches import uploads
+from tests.authorisation import ROWS, World
 
 Area = Literal["own", "integration", "billing", "settings"]
 Status = Literal["pending_approval", "rejected", "suspended"]
@@ -23,10 +26,16 @@ class Page:
     changes: bool = False
     of: str | None = None
     """The API route (a key of `tests.authorisation.ROWS`) that knows how to make the page's object."""
+    make: Callable[[World], Mapping[str, Any]] | None = None
     body: Mapping[str, str] = field(default_factory=dict)
     """The form; `{name}` in a value is a part of the page's path."""
     changed_while: frozenset[Status] = frozenset()
     """The statuses of a business, besides active, in which a POST does its work."""
+
+    def made(self, world: World) -> dict[str, Any]:
+        """The parts of the page's path that name an object of the world's tenant, made now."""
+        make = self.make or (ROWS[self.of].ids if self.of else None)
+        return dict(make(world)) if make else {}
 
 
 READS: dict[str, set[Area]] = {
@@ -53,6 +62,13 @@ BATCH = "GET /v1/messages/batch/{batch_id}"
 INVOICE = "GET /v1/billing/invoices/{invoice_id}"
 CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
 REQUEST = "GET /v1/requests/{request_id}"
+
+
+def _file(world: World) -> dict[str, Any]:
+    stored = uploads.store(
+        tenant_id=world.tenant.id, environment="live", name="a.csv", content=b"to,name\n919812345678,Asha\n"
+    )
+    return {"file_id": stored.pk}
 
 
 def _does(area: Area, of: str | None = None, **body: str) -> Page:
@@ -105,7 +121,13 @@ PAGES: dict[str, Page] = {
     "console_messages": Page("integration"),
     "console_message": Page("integration", of=MESSAGE),
     "console_batches": Page("integration"),
+    "console_csv_upload": Page("integration", changes=True),
+    "console_csv_columns": Page("integration", make=_file),
+    "console_csv_problems": Page("integration", make=_file),
+    "console_csv_start": Page("integration", reads=False, changes=True, make=_file),
     "console_batch": Page("integration", of=BATCH),
+    "console_batch_progress": Page("integration", of=BATCH),
+    "console_batch_failed": Page("integration", of=BATCH),
     "console_batch_cancel": _does("integration", BATCH),
     "console_batch_retry": _does("integration", BATCH),
     "console_templates": Page("integration"),

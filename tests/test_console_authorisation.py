@@ -10,7 +10,7 @@ from pytest_django import Settings
 
 from tenants import platform_apps
 from tenants.models import SignUp, Tenant, User
-from tests.authorisation import ROWS, World
+from tests.authorisation import World
 from tests.console_pages import CHANGES, PAGES, READS, registered_pages
 
 pytestmark = pytest.mark.django_db
@@ -56,8 +56,7 @@ class Case:
 
     def made(self) -> dict[str, Any]:
         """The parts of the page's path that name an object of the world's tenant."""
-        make = ROWS[self.page.of].ids if self.page.of else None
-        return dict(make(self.world)) if make else {}
+        return self.page.made(self.world)
 
     def get(self, client: Client) -> HttpResponse:
         return client.get(reverse(self.name, kwargs=self.made()))  # type: ignore[return-value]
@@ -124,7 +123,7 @@ def _each_role_gets_its_areas(case: Case) -> None:
 
 
 def _others_find_nothing(case: Case, other_tenant: Tenant) -> None:
-    if case.page.of:
+    if case.page.of or case.page.make:
         for call in case.calls():
             assert call(browser_of(other_tenant)).status_code == 404
 

@@ -6,6 +6,8 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
+from messaging.recipient import typed_number
+
 _TEMPLATE = re.compile(r"(?P<name>[^|]+)\|(?P<language>[^|]+)")
 
 
@@ -36,10 +38,10 @@ class SendForm(forms.Form):
         self.fields["template"].choices = [("", "None: send the text"), *templates]  # type: ignore[attr-defined]
 
     def clean_to(self) -> str:
-        to = re.sub(r"[\s().-]", "", self.cleaned_data["to"])
-        if not re.fullmatch(r"\+?[1-9]\d{6,14}", to):
+        to = typed_number(self.cleaned_data["to"])
+        if to is None:
             raise ValidationError("Give the number with its country code, e.g. +91 98000 00001.")
-        return to.lstrip("+")
+        return to
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}

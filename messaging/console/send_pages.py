@@ -13,15 +13,14 @@ from gateway.api.errors import ServiceError, error_reply
 from gateway.api.reply import Reply
 from gateway.roles import Area
 from messaging import sending
+from messaging.console.choices import MOST_CHOICES, sending_numbers
 from messaging.console.forms import SendForm
 from messaging.models import MessageTemplate
 from messaging.runtimes import BlockingRuntime, run_blocking
 from messaging.sending import SendRequest
-from phone_numbers.models import PhoneNumber
 from tenants.console.frame import Visit, console_page, require_active
 from webhooks.events import envelope, search
 
-MOST_CHOICES = 200
 EVENTS_SHOWN = 20
 
 
@@ -29,7 +28,7 @@ EVENTS_SHOWN = 20
 @console_page(Area.INTEGRATION)
 def send(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The form; sent, also the answer. A form is sent once: reloading the answer shows it again."""
-    numbers = _numbers(visit)
+    numbers = sending_numbers(visit)
     form = SendForm(request.POST or None, numbers=numbers, templates=_templates(visit))
     context: dict[str, Any] = {"tenant": visit.tenant, "form": form, "numbers": numbers, "form_id": uuid4()}
     if request.method == "POST":
@@ -81,18 +80,6 @@ def _answer(reply: Reply) -> Any:
         return orjson.loads(reply.body)
     except orjson.JSONDecodeError:
         return {}
-
-
-def _numbers(visit: Visit) -> list[tuple[str, str]]:
-    """The numbers that can send."""
-    rows = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(
-        environment=visit.environment, connection_state=PhoneNumber.State.CONNECTED
-    )
-    names = rows.order_by("-id").values_list("phone_number_id", "display_phone_number", "verified_name")
-    return [
-        (number, " ".join(filter(None, (shown or number, name))))
-        for number, shown, name in names[:MOST_CHOICES]
-    ]
 
 
 def _templates(visit: Visit) -> list[tuple[str, str]]:

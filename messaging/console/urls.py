@@ -2,17 +2,27 @@
 
 from django.urls import path
 
-from messaging.console import message_pages, pages, send_pages
+from messaging.console import batch_pages, csv_pages, message_pages, send_pages, template_pages
 
 urlpatterns = [
     path("console/send", send_pages.send, name="console_send"),
     path("console/send/events", send_pages.events, name="console_send_events"),
     path("console/messages", message_pages.message_list, name="console_messages"),
     path("console/messages/<path:message_id>", message_pages.message, name="console_message"),
-    path("console/batches", pages.batch_list, name="console_batches"),
-    path("console/batches/<str:batch_id>", pages.batch, name="console_batch"),
-    path("console/batches/<str:batch_id>/cancel", pages.cancel, name="console_batch_cancel"),
-    path("console/batches/<str:batch_id>/retry", pages.retry, name="console_batch_retry"),
-    path("console/templates", pages.template_list, name="console_templates"),
-    path("console/templates/sync", pages.sync_templates, name="console_templates_sync"),
+    path("console/batches", batch_pages.batch_list, name="console_batches"),
+    path("console/batches/file", csv_pages.upload, name="console_csv_upload"),
+    path("console/batches/file/<uuid:file_id>", csv_pages.columns, name="console_csv_columns"),
+    path("console/batches/file/<uuid:file_id>/start", csv_pages.start, name="console_csv_start"),
+    path(
+        "console/batches/file/<uuid:file_id>/problems.csv",
+        csv_pages.problems_csv,
+        name="console_csv_problems",
+    ),
+    path("console/batches/<str:batch_id>", batch_pages.batch, name="console_batch"),
+    path("console/batches/<str:batch_id>/progress", batch_pages.progress, name="console_batch_progress"),
+    path("console/batches/<str:batch_id>/failed.csv", batch_pages.failed_csv, name="console_batch_failed"),
+    path("console/batches/<str:batch_id>/cancel", batch_pages.cancel, name="console_batch_cancel"),
+    path("console/batches/<str:batch_id>/retry", batch_pages.retry, name="console_batch_retry"),
+    path("console/templates", template_pages.template_list, name="console_templates"),
+    path("console/templates/sync", template_pages.sync_templates, name="console_templates_sync"),
 ]

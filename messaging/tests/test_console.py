@@ -13,30 +13,12 @@ from messaging.models import Batch, BatchItem
 from messaging.tests.incoming import notification, post
 from messaging.tests.test_send import sent_bodies
 from phone_numbers.models import PhoneNumber
-from tenants.models import Tenant, User
+from tenants.models import Tenant
+from tests.browsers import text
 from tests.simulated import RunningSimulator
 from webhooks.models import Event
 
 pytestmark = pytest.mark.django_db
-
-
-def browser_of(tenant: Tenant) -> Client:
-    client = Client()
-    client.force_login(
-        User.objects.create_user(f"p@{tenant.id}.example", "a long enough password", tenant=tenant)
-    )
-    return client
-
-
-@pytest.fixture
-def browser(tenant: Tenant) -> Client:
-    return browser_of(tenant)
-
-
-def text(client: Client, path: str) -> str:
-    answer = client.get(path)
-    assert answer.status_code == 200, path
-    return html.unescape(answer.content.decode())
 
 
 def form(number: PhoneNumber, **more: str) -> dict[str, str]:
@@ -105,9 +87,8 @@ def test_a_refusal_is_shown_in_words(browser: Client, number: PhoneNumber) -> No
 
 
 def test_nobody_sends_from_another_tenants_number(
-    number: PhoneNumber, other_tenant: Tenant, simulator: RunningSimulator
+    number: PhoneNumber, stranger: Client, simulator: RunningSimulator
 ) -> None:
-    stranger = browser_of(other_tenant)
     assert stranger.post("/console/send", form(number)).status_code == 400
     assert sent_bodies(simulator, number) == []
 
@@ -144,9 +125,8 @@ def test_failed_items_say_why(browser: Client, batch: Batch) -> None:
 
 
 def test_another_tenant_and_the_other_environment_see_no_batch(
-    browser: Client, batch: Batch, other_tenant: Tenant
+    browser: Client, batch: Batch, stranger: Client
 ) -> None:
-    stranger = browser_of(other_tenant)
     browser.post("/console/preferences", {"environment": "test"})
     for client in (stranger, browser):
         assert "november" not in text(client, "/console/batches")
@@ -195,12 +175,11 @@ def test_a_message_shows_why_it_failed_and_everything_that_happened(
 
 
 def test_another_tenant_and_the_other_environment_see_no_message(
-    browser: Client, number: PhoneNumber, other_tenant: Tenant
+    browser: Client, number: PhoneNumber, stranger: Client
 ) -> None:
     browser.post("/console/send", form(number))
     wamid = Event.objects.get(type="message.outbound").wamid
     assert wamid is not None
-    stranger = browser_of(other_tenant)
     browser.post("/console/preferences", {"environment": "test"})
     for client in (stranger, browser):
         assert wamid not in text(client, "/console/messages")

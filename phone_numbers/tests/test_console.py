@@ -1,41 +1,21 @@
 """The console's number pages: reason and repair, connecting, registering, releasing; and who does not see them."""
 
-import html
-
 import pytest
 from django.test import Client
 
 from messaging.tests.conftest import connected_number
 from phone_numbers.console.details import explained
 from phone_numbers.models import ConnectSession, PhoneNumber
-from tenants.models import Tenant, User
+from tenants.models import Tenant
+from tests.browsers import text
 from tests.simulated import RunningSimulator
 
 pytestmark = pytest.mark.django_db
 
 
-def browser_of(tenant: Tenant) -> Client:
-    client = Client()
-    client.force_login(
-        User.objects.create_user(f"p@{tenant.id}.example", "a long enough password", tenant=tenant)
-    )
-    return client
-
-
-@pytest.fixture
-def browser(tenant: Tenant) -> Client:
-    return browser_of(tenant)
-
-
 @pytest.fixture
 def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
     return connected_number(tenant, simulator.account())
-
-
-def text(client: Client, path: str) -> str:
-    answer = client.get(path)
-    assert answer.status_code == 200, path
-    return html.unescape(answer.content.decode())
 
 
 @pytest.mark.parametrize(
@@ -112,9 +92,8 @@ def test_a_number_is_released_by_typing_its_id(browser: Client, number: PhoneNum
 
 
 def test_another_tenant_and_the_other_environment_see_no_number(
-    browser: Client, number: PhoneNumber, other_tenant: Tenant
+    browser: Client, number: PhoneNumber, stranger: Client
 ) -> None:
-    stranger = browser_of(other_tenant)
     browser.post("/console/preferences", {"environment": "test"})
     path = f"/console/numbers/{number.phone_number_id}"
     for client in (stranger, browser):

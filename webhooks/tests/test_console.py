@@ -10,7 +10,8 @@ from django.conf import settings
 from django.test import Client
 
 from gateway.clock import now
-from tenants.models import Tenant, User
+from tenants.models import Tenant
+from tests.browsers import text
 from tests.pages import blocks
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
@@ -19,25 +20,6 @@ from webhooks.models import Delivery, Endpoint, Event
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def browser_of(tenant: Tenant) -> Client:
-    client = Client()
-    client.force_login(
-        User.objects.create_user(f"p@{tenant.id}.example", "a long enough password", tenant=tenant)
-    )
-    return client
-
-
-@pytest.fixture
-def browser(tenant: Tenant) -> Client:
-    return browser_of(tenant)
-
-
-def text(client: Client, path: str) -> str:
-    answer = client.get(path)
-    assert answer.status_code == 200, path
-    return html.unescape(answer.content.decode())
 
 
 def create(client: Client, receiver: Receiver, *types: str) -> Any:
@@ -166,12 +148,11 @@ def test_recovering_counts_before_it_queues(browser: Client, receiver: Receiver,
 
 
 def test_another_tenant_and_the_other_environment_see_nothing(
-    browser: Client, receiver: Receiver, tenant: Tenant, other_tenant: Tenant
+    browser: Client, receiver: Receiver, tenant: Tenant, stranger: Client
 ) -> None:
     create(browser, receiver, "*")
     publish_one(tenant)
     row, delivery, event = Endpoint.objects.get(), Delivery.objects.get(), Event.objects.get()
-    stranger = browser_of(other_tenant)
     browser.post("/console/preferences", {"environment": "test"})
     for client in (stranger, browser):
         for path in ("/console/webhooks", "/console/deliveries", "/console/events"):

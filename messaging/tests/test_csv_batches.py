@@ -1,0 +1,409 @@
+"""Batches from a CSV file: what is read, which rows cannot be sent, that a file is sent once, whose files they are."""
+
+import csv
+import html
+import io
+import threading
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test import Client
+
+from gateway.clock import now
+from messaging import pruning
+from messaging.csv_batches import file, rows, uploads
+from messaging.message_templates import parameters
+from messaging.message_templates.models import MessageTemplate
+from messaging.models import Batch, BatchFile, BatchItem
+from messaging.tests.template_bodies import order_update
+from phone_numbers.models import PhoneNumber
+from tenants.models import Tenant
+from tests.browsers import text
+
+pytestmark = pytest.mark.django_db
+
+DOCUMENT = order_update(parameter_format="POSITIONAL", status="APPROVED")
+WANTED = parameters.parameters_of(DOCUMENT)
+MAPPED = {"to": 0, "body_1": 1, "body_2": 2, "button_0": 2}
+FILE = b"phone,name,order\r\n+91 98123-45678,Asha,A-17\r\n919812345679,Bina,A-18\r\n"
+
+
+# --- Files ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "to,name\n91,Ä\n".encode(),
+        "to;name\r\n91;Ä\r\n".encode("utf-8-sig"),
+        "to\tname\n91\tÄ\n".encode("utf-16"),
+        '\n"to","name"\n\n"91","Ä"\n ,\n'.encode(),
+    ],
+)
+def test_the_forms_in_which_spreadsheets_write_a_file_are_read(content: bytes) -> None:
+    table = file.read(content)
+    assert list(table.columns) == ["to", "name"]
+    assert [list(row.cells) for row in table.rows] == [["91", "Ä"]]
+
+
+def test_a_row_has_the_number_that_the_spreadsheet_shows() -> None:
+    assert [row.number for row in file.read(b"to\n1\n\n2\n").rows] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"to,name\n", "no row below"),
+        ("to\nÄ\n".encode("latin-1"), "UTF-8"),
+        (b"PK\x03\x04\0\0", "no CSV"),
+        (b'to,name\n"91,x\n', "cannot be read"),
+        (b",".join([b"a"] * 51) + b"\n1\n", "50 columns"),
+        (b"to\n" + b"9" * 4097 + b"\n", "Row 2 is too long"),
+        (b"to\n" + b"1\n" * 10_001, "10,000 rows"),
+    ],
+)
+def test_a_file_of_which_no_batch_can_be_made_says_why(content: bytes, words: str) -> None:
+    with pytest.raises(file.UnreadableFileError, match=words):
+        file.read(content)
+
+
+# --- Rows ----------------------------------------------------------------------------------------------
+
+
+def filled(content: bytes) -> rows.Filled:
+    return rows.filled(file.read(content), WANTED, MAPPED)
+
+
+def test_rows_become_messages_of_the_template() -> None:
+    found = filled(FILE)
+    assert found.problems == []
+    [first, _] = rows.bodies(DOCUMENT, found)
+    assert first == {
+        "to": "919812345678",
+        "type": "template",
+        "template": {
+            "name": "order_update",
+            "language": {"code": "en_US"},
+            "components": [
+                {
+                    "type": "body",
+                    "parameters": [{"type": "text", "text": "Asha"}, {"type": "text", "text": "A-17"}],
+                },
+                {
+                    "type": "button",
+                    "sub_type": "url",
+                    "index": "0",
+                    "parameters": [{"type": "text", "text": "A-17"}],
+                },
+            ],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("98123,A,B", "no phone number"),
+        (",A,B", "number is empty"),
+        ("9.19812E+11,A,B", "shortened by the spreadsheet"),
+        ("919812345678,A", "“order” is empty"),
+        ("919812345678,A,B,C", "4 cells, but there are 3 columns"),
+        ('919812345678,"A\nB",B', "line break"),
+        ("919812345670,Asha,A-17", "The same message as row 2"),
+    ],
+)
+def test_a_row_that_cannot_be_sent_says_why_and_the_others_are_sent(row: str, problem: str) -> None:
+    found = filled(f"phone,name,order\n919812345670,Asha,A-17\n{row}\n".encode())
+    assert [to for _, to, _ in found.messages] == ["919812345670"]
+    [(where, said)] = found.problems
+    assert where.number == 3
+    assert problem in said
+
+
+def test_a_customer_may_get_two_different_messages() -> None:
+    assert len(filled(b"to,name,order\n919812345670,A,1\n919812345670,A,2\n").messages) == 2
+
+
+@pytest.mark.parametrize(
+    ("header", "guessed"),
+    [
+        ("order,Name,Mobile Number", {"to": 2, "body_name": 1, "body_no": 0}),
+        ("body_no,to,body_name", {"to": 1, "body_name": 2, "body_no": 0}),
+        ("a,b,c", {"to": 0, "body_name": 1, "body_no": 2}),
+        ("to", {"to": 0}),
+    ],
+)
+def test_columns_are_found_by_their_names(header: str, guessed: dict[str, int]) -> None:
+    body = {"type": "BODY", "text": "Hi {{name}}, order {{no}} left."}
+    wanted = parameters.parameters_of({"components": [body]})
+    assert rows.guessed(file.read(f"{header}\n1\n".encode()), wanted) == guessed
+
+
+# --- Templates -----------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_parameter_is_filled_in_and_read_back() -> None:
+    document = {
+        "name": "sale",
+        "language": "hi",
+        "parameter_format": "NAMED",
+        "components": [
+            {"type": "HEADER", "format": "IMAGE"},
+            {"type": "BODY", "text": "Hi {{name}}, take {{percent}} off."},
+            {"type": "FOOTER", "text": "Shop"},
+            {
+                "type": "BUTTONS",
+                "buttons": [
+                    {"type": "QUICK_REPLY", "text": "Stop"},
+                    {"type": "COPY_CODE", "example": "SAVE"},
+                    {"type": "URL", "text": "See", "url": "https://shop.example/{{1}}"},
+                    {"type": "URL", "text": "Shop", "url": "https://shop.example/"},
+                ],
+            },
+        ],
+    }
+    values = {
+        "header": "https://shop.example/a.png",
+        "body_name": "Asha",
+        "body_percent": "10 %",
+        "button_1": "SAVE10",
+        "button_2": "sale",
+    }
+    assert [each.key for each in parameters.parameters_of(document)] == list(values)
+    template = parameters.message(document, values)
+    assert template["components"] == [
+        {"type": "header", "parameters": [{"type": "image", "image": {"link": values["header"]}}]},
+        {
+            "type": "body",
+            "parameters": [
+                {"type": "text", "text": "Asha", "parameter_name": "name"},
+                {"type": "text", "text": "10 %", "parameter_name": "percent"},
+            ],
+        },
+        {
+            "type": "button",
+            "sub_type": "copy_code",
+            "index": "1",
+            "parameters": [{"type": "coupon_code", "coupon_code": "SAVE10"}],
+        },
+        {"type": "button", "sub_type": "url", "index": "2", "parameters": [{"type": "text", "text": "sale"}]},
+    ]
+    assert parameters.values_of(template) == values
+    read = parameters.as_read(document, values)
+    assert ("body", "Hi Asha, take 10 % off.") in read
+    assert ("header", "[image]") in read
+
+
+def test_positional_parameters_go_in_the_order_of_their_numbers() -> None:
+    document = {
+        "name": "a",
+        "language": "en",
+        "components": [{"type": "BODY", "text": "On {{2}} for {{1}} and {{10}}: {{2}}"}],
+    }
+    template = parameters.message(document, {"body_1": "one", "body_2": "two", "body_10": "ten"})
+    assert [each["text"] for each in template["components"][0]["parameters"]] == ["one", "two", "ten"]
+    assert parameters.message({**document, "components": []}, {}) == {"name": "a", "language": {"code": "en"}}
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        {"type": "CAROUSEL", "cards": []},
+        {"type": "HEADER", "format": "LOCATION"},
+        {"type": "BUTTONS", "buttons": [{"type": "FLOW"}]},
+    ],
+)
+def test_a_template_that_no_file_can_fill_is_refused(component: dict[str, Any]) -> None:
+    with pytest.raises(parameters.CannotBeFilled, match="with the API"):
+        parameters.parameters_of({"components": [component]})
+
+
+# --- Pages ---------------------------------------------------------------------------------------------
+
+
+def template_of(number: PhoneNumber, document: dict[str, Any] = DOCUMENT) -> MessageTemplate:
+    return MessageTemplate.objects.create(
+        tenant=number.tenant,
+        account=number.account,
+        environment=number.environment,
+        template_id=f"41{MessageTemplate.objects.count()}",
+        name=document["name"],
+        language=document["language"],
+        status="APPROVED",
+        category="UTILITY",
+        document=orjson.dumps(document).decode(),
+        changed_at=now(),
+    )
+
+
+@pytest.fixture
+def template(number: PhoneNumber) -> MessageTemplate:
+    return template_of(number)
+
+
+def upload(client: Client, content: bytes = FILE, name: str = "diwali.csv") -> str:
+    """Upload a file; returns the path of its page."""
+    answer = client.post("/console/batches/file", {"file": SimpleUploadedFile(name, content)})
+    assert answer.status_code == 302, html.unescape(answer.content.decode())
+    return str(answer["Location"])
+
+
+def choices(number: PhoneNumber, row: MessageTemplate, **more: str) -> dict[str, str]:
+    places = {key: str(place) for key, place in MAPPED.items()}
+    return {"from_": number.phone_number_id, "template": str(row.pk), **places, **more}
+
+
+def test_a_file_becomes_a_batch_once_however_often_it_is_started(
+    browser: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    path = upload(browser, FILE + b"98123,Chitra,=A-19\n")
+    chosen = choices(number, template)
+    answer = browser.get(path, chosen)
+    page = html.unescape(answer.content.decode())
+    for words in ("Hi Asha, your order A-17 is on its way.", "Send 2 messages", "1 row with a problem"):
+        assert words in page
+    [row] = list(csv.DictReader(io.StringIO(browser.get(f"{path}/problems.csv", chosen).content.decode())))
+    assert row["order"] == "'=A-19"
+    assert "no phone number" in row["problem"]
+    first = browser.post(f"{path}/start", chosen)
+    second = browser.post(f"{path}/start", chosen, follow=True)
+    [batch] = Batch.objects.all()
+    assert first["Location"] == second.redirect_chain[-1][0] == f"/console/batches/{batch.public_id}"
+    assert (batch.total, batch.environment) == (2, "live")
+    assert "diwali.csv" in text(browser, "/console/batches")
+    item = orjson.loads(bytes(BatchItem.objects.get(batch=batch, idx=1).body))
+    assert (item["to"], item["messaging_product"]) == ("919812345679", "whatsapp")
+    assert bytes(BatchFile.objects.get().content) == b""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_starts_at_the_same_moment_one_makes_the_batch(
+    browser: Client, tenant: Tenant, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    stored = BatchFile.objects.get(pk=UUID(upload(browser).rpartition("/")[2]))
+    together = threading.Barrier(4)
+    made: list[Batch | None] = []
+
+    def start() -> None:
+        try:
+            together.wait(10)
+            made.append(uploads.start(stored, from_=number.phone_number_id, template=template, mapped=MAPPED))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([batch for batch in made if batch is not None]) == 1
+    assert len(made) == 4
+    assert BatchItem.objects.count() == 2
+
+
+def test_a_wrong_choice_is_explained_and_nothing_is_queued(
+    browser: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    path = upload(browser)
+    page = html.unescape(browser.get(path, choices(number, template, button_0="")).content.decode())
+    assert "This field is required" in page
+    for wrong in ({"to": "9"}, {"template": str(number.account_id)}, {"from_": "1"}):
+        browser.post(f"{path}/start", choices(number, template, **wrong))
+    assert not Batch.objects.exists()
+    browser.post(f"{path}/start", choices(number, template, to="1"))
+    assert not Batch.objects.exists(), "no row of it can be sent"
+
+
+def test_a_file_that_cannot_be_read_or_is_too_large_is_refused(browser: Client, tenant: Tenant) -> None:
+    for content, status, words in ((b"to\n", 400, "no row below"), (b"x" * (4 << 20), 413, "4194304 bytes")):
+        answer = browser.post("/console/batches/file", {"file": SimpleUploadedFile("a.csv", content)})
+        assert answer.status_code == status
+        assert words in html.unescape(answer.content.decode())
+    assert not BatchFile.objects.exists()
+
+
+def test_files_are_few_and_forgotten_after_a_day(browser: Client, tenant: Tenant) -> None:
+    paths = [upload(browser, name=f"{count}.csv") for count in range(uploads.MOST_FILES + 2)]
+    assert browser.get(paths[0]).status_code == 404
+    assert BatchFile.objects.count() == uploads.MOST_FILES
+    BatchFile.objects.filter(name="5.csv").update(created_at=now() - uploads.KEPT - timedelta(minutes=1))
+    assert pruning.forget_batch_files() == 1
+    assert browser.get(paths[5]).status_code == 404
+    assert browser.get(paths[6]).status_code == 200
+
+
+def test_another_tenant_and_the_other_environment_see_no_file(
+    browser: Client, stranger: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    path = upload(browser)
+    browser.post("/console/preferences", {"environment": "test"})
+    for client in (stranger, browser):
+        for page in (path, f"{path}/problems.csv"):
+            assert client.get(page, choices(number, template)).status_code == 404
+        assert client.post(f"{path}/start", choices(number, template)).status_code == 404
+    assert not Batch.objects.exists()
+
+
+def test_a_file_is_sent_with_templates_of_its_own_business_environment_and_account(
+    browser: Client, stranger: Client, number: PhoneNumber, template: MessageTemplate, other_tenant: Tenant
+) -> None:
+    MessageTemplate.objects.filter(pk=template.pk).update(environment="test")
+    other = MessageTemplate.objects.get(pk=template_of(number).pk)
+    MessageTemplate.objects.filter(pk=other.pk).update(tenant=other_tenant)
+    paused = template_of(number)
+    MessageTemplate.objects.filter(pk=paused.pk).update(status="PAUSED")
+    path = upload(browser)
+    for unfit in (template, other, paused):
+        browser.post(f"{path}/start", choices(number, unfit))
+    assert not Batch.objects.exists()
+
+
+def test_failed_messages_come_as_a_file_that_can_be_sent_again(
+    browser: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    path = upload(browser, FILE + b'919812345677,"=HYPERLINK(""x"")",A-19\n')
+    browser.post(f"{path}/start", choices(number, template))
+    batch = Batch.objects.get()
+    error = {"error": {"code": 130429, "message": "Slow down", "error_data": {"details": "@too fast"}}}
+    BatchItem.objects.filter(batch=batch, idx__gt=0).update(
+        status="failed", http_status=429, response=orjson.dumps(error)
+    )
+    answer = browser.get(f"/console/batches/{batch.public_id}/failed.csv")
+    assert answer["Content-Type"].startswith("text/csv")
+    first, second = csv.DictReader(io.StringIO(answer.content.decode()))
+    assert first == {
+        "to": "919812345679",
+        "body_1": "Bina",
+        "body_2": "A-18",
+        "button_0": "A-18",
+        "http_status": "429",
+        "error_code": "130429",
+        "error": "'@too fast",
+        "place": "1",
+    }
+    assert second["body_1"] == '\'=HYPERLINK("x")'
+    again = upload(browser, answer.content, "failed.csv")
+    page = html.unescape(
+        browser.get(again, {"from_": number.phone_number_id, "template": str(template.pk)}).content.decode()
+    )
+    assert "Send 2 messages" in page
+    assert "Hi =HYPERLINK" in page
+
+
+def test_strangers_get_no_failed_messages_and_no_progress(
+    browser: Client, stranger: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    path = upload(browser)
+    browser.post(f"{path}/start", choices(number, template))
+    batch = Batch.objects.get()
+    assert "0 of 2 done" in text(browser, f"/console/batches/{batch.public_id}/progress")
+    for part in ("failed.csv", "progress"):
+        assert stranger.get(f"/console/batches/{batch.public_id}/{part}").status_code == 404
+    Batch.objects.update(status="completed", completed_at=now())
+    assert browser.get(f"/console/batches/{batch.public_id}/progress")["HX-Refresh"] == "true"

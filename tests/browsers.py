@@ -1,0 +1,36 @@
+"""People at the console's pages, as Django's client plays them: a customer, and another business's person."""
+
+import html
+
+import pytest
+from django.test import Client
+
+from tenants.models import Tenant, User
+
+
+def browser_of(tenant: Tenant) -> Client:
+    """A logged-in person of a tenant."""
+    client = Client()
+    client.force_login(
+        User.objects.create_user(f"p@{tenant.id}.example", "a long enough password", tenant=tenant)
+    )
+    return client
+
+
+def text(client: Client, path: str) -> str:
+    """A page that opens, with its entities as the characters that a person reads."""
+    answer = client.get(path)
+    assert answer.status_code == 200, path
+    return html.unescape(answer.content.decode())
+
+
+@pytest.fixture
+def browser(tenant: Tenant) -> Client:
+    """A person of `tenant`."""
+    return browser_of(tenant)
+
+
+@pytest.fixture
+def stranger(other_tenant: Tenant) -> Client:
+    """A person of `other_tenant`."""
+    return browser_of(other_tenant)
