@@ -19,6 +19,11 @@ def url_of(invoice: Invoice) -> str:
     return f"{settings.APP_URL}/pay/{link.token}"
 
 
+def return_url_of(invoice: Invoice) -> str:
+    """The page to which the provider sends a payer back."""
+    return f"{url_of(invoice)}/returned"
+
+
 def invoice_id_of(token: str) -> UUID | None:
     """The invoice that a pay page's address names, or None for an unknown one."""
     link = PayLink.objects.filter(token=token).first()

@@ -128,9 +128,7 @@ def pay(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse:
     found = _invoice(visit, invoice_id)
     try:
         with in_flight.upstream.held(visit.tenant.id):
-            attempt = payment_links.pay_now(
-                invoice=found, at=now(), return_url=settings.APP_URL + reverse("console_billing")
-            )
+            attempt = payment_links.pay_now(invoice=found, at=now())
     except (payment_links.InvoiceNotPayable, TooManyInFlight, ProviderRefused, ProviderUnreachable) as error:
         messages.error(request, error.text)
         return redirect("console_billing")
@@ -140,7 +138,8 @@ def pay(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse:
 def _billing(request: HttpRequest, visit: Visit, form: MandateForm, status: int = 200) -> HttpResponse:
     if not settings.BILLING_ENABLED:
         return render(request, "console/billing/off.html", {"tenant": visit.tenant})
-    seen = overview.of(visit.tenant, now())
+    at = now()
+    seen = overview.of(visit.tenant, at)
     invoices = Invoice.objects.for_tenant(visit.tenant.id).prefetch_related("credit_notes").order_by("-id")
     missing = profiles.missing(seen.billing_profile)
     return render(
@@ -149,6 +148,7 @@ def _billing(request: HttpRequest, visit: Visit, form: MandateForm, status: int 
         {
             "tenant": visit.tenant,
             "overview": seen,
+            "now": at,
             "autopay": seen.mandate is not None and seen.mandate.status == Mandate.Status.ACTIVE,
             "waits": seen.mandate is not None and seen.mandate.status == Mandate.Status.PENDING,
             "missing": [_FIELDS[name] for name in missing],

@@ -195,7 +195,7 @@ def _make_link(attempt: PaymentAttempt) -> Link:
             reference=attempt.receipt,
             description=f"Invoice {attempt.invoice.number}",
             expires_at=attempt.expires_at,
-            return_url=attempt.return_url or pay_links.url_of(attempt.invoice),
+            return_url=attempt.return_url or pay_links.return_url_of(attempt.invoice),
         )
     except ProviderRefused:
         if found := pay.find_link(attempt.receipt):

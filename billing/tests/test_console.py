@@ -1,16 +1,18 @@
 """The billing pages of the console: what a customer sees and does there, and what another tenant does not."""
 
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import profiles, staff_cards
+from billing import pay_links, profiles, staff_cards
 from billing.billing_run import run
 from billing.invoices import credit_notes
 from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
+from billing.tests.test_payments import answer, deliver
 from gateway.clock import now
 from tenants.models import Tenant, User
 from tests.simulated import RunningSimulator
@@ -94,6 +96,40 @@ def test_the_button_leads_to_the_payment_page(
     assert answer["Location"].startswith(provider.url)
     page = customer.get("/console/billing")
     assert "form-action 'self' https:" in page["Content-Security-Policy"]
+
+
+def test_who_returns_from_paying_is_not_offered_to_pay_again(
+    customer: Client, invoice: Invoice, provider: RunningSimulator
+) -> None:
+    payment_url = customer.post(f"/console/billing/invoices/{invoice.public_id}/pay")["Location"]
+    back = answer(payment_url, "approve").headers["Location"]
+    path = urlsplit(back).path
+    waiting = customer.get(path)
+    assert (waiting.status_code, waiting["Refresh"]) == (200, "5")
+    assert "being confirmed" in waiting.content.decode()
+    assert "Pay ₹" not in waiting.content.decode()
+    deliver(provider, now())
+    paid = customer.get(path, follow=True)
+    assert "This invoice is paid. Thank you." in paid.content.decode()
+    assert "Refresh" not in paid
+
+
+def test_nobody_pays_by_claiming_to_return(invoice: Invoice, provider: RunningSimulator) -> None:
+    path = urlsplit(pay_links.return_url_of(invoice)).path
+    assert Client().get(f"{path}?razorpay_payment_link_status=paid").status_code == 200
+    invoice.refresh_from_db()
+    assert (invoice.status, invoice.amount_paid_paise) == ("open", 0)
+    assert Client().get("/pay/unknown/returned").status_code == 404
+    assert Client().post(path).status_code == 405
+
+
+def test_an_invoice_after_its_due_date_is_overdue(
+    customer: Client, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hours, shown in ((-1, "To be paid</span>"), (1, "Overdue</span>")):
+        at = invoice.due_at + timedelta(hours=hours)
+        monkeypatch.setattr("billing.console.pages.now", lambda at=at: at)
+        assert shown in text(customer, "/console/billing")
 
 
 def test_a_paid_invoice_cannot_be_paid_again(customer: Client, invoice: Invoice) -> None:
