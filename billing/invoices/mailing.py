@@ -36,13 +36,13 @@ def _since() -> timedelta:
     return SINCE_REGISTRABLE if settings.BILLING_EINVOICES else SINCE
 
 
-def _waits_for_registration(invoice: Invoice, irn: str | None) -> bool:
+def waits_for_registration(invoice: Invoice, irn: str | None) -> bool:
     """Whether a document is no valid one yet: CGST rule 48(5)."""
     return settings.BILLING_EINVOICES and irn is None and must_be_registered(invoice)
 
 
 def _send_invoice(invoice: Invoice, at: datetime) -> bool:
-    if _waits_for_registration(invoice, invoice.irn):
+    if waits_for_registration(invoice, invoice.irn):
         return False
 
     def queue() -> None:
@@ -52,7 +52,7 @@ def _send_invoice(invoice: Invoice, at: datetime) -> bool:
 
 
 def _send_note(note: CreditNote, at: datetime) -> bool:
-    if _waits_for_registration(note.invoice, note.irn):
+    if waits_for_registration(note.invoice, note.irn):
         return False
 
     def queue() -> None:

@@ -19,7 +19,7 @@ from billing.invoices import credit_notes, invoice_page, printed_fields
 from billing.models import BillingMail, CreditNote
 from billing.tests.conftest import FIRST_OF_DECEMBER
 from billing.tests.test_documents import invoice_of
-from tenants.models import AuditEntry, Tenant
+from tenants.models import AuditEntry, OutboundMail, Tenant
 
 pytestmark = pytest.mark.django_db
 
@@ -135,6 +135,17 @@ def test_mails_wait_for_the_registration(payer: Tenant, settings: Settings) -> N
     record(parsed(answer(invoice.number)))
     run(FIRST_OF_DECEMBER + timedelta(days=5))
     assert BillingMail.objects.filter(kind="invoice", key=invoice.number).count() == 1
+
+
+def test_nobody_is_reminded_of_an_invoice_that_was_never_mailed(payer: Tenant, settings: Settings) -> None:
+    settings.BILLING_EINVOICES = True
+    invoice = invoice_of(payer)
+    reminders = OutboundMail.objects.filter(subject__contains="is not paid")
+    run(invoice.due_at + timedelta(hours=1))
+    assert not reminders.exists()
+    record(parsed(answer(invoice.number)))
+    run(invoice.due_at + timedelta(hours=2))
+    assert reminders.count() == 1
 
 
 def test_a_credit_notes_registration_is_all_that_may_change(payer: Tenant) -> None:
