@@ -444,6 +444,7 @@ CELERY_BEAT_SCHEDULE = {
     "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},
     "unconfirmed-sign-ups": {"task": "tenants.tasks.forget_unconfirmed_sign_ups", "schedule": 86_400.0},
     "device-logins": {"task": "tenants.tasks.forget_device_logins", "schedule": 3600.0},
+    "invitations": {"task": "tenants.tasks.forget_invitations", "schedule": 86_400.0},
     "number-sync": {
         "task": "phone_numbers.tasks.start_due_syncs",
         "schedule": 30.0,

@@ -245,6 +245,7 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
     fields = (
         "email",
         "tenant",
+        "role",
         "is_active",
         "is_staff",
         "is_superuser",

@@ -16,6 +16,7 @@ from gateway.clock import now
 from gateway.ids import uuid7
 from gateway.roles import Role
 from tenants.device_login_models import DeviceLogin as DeviceLogin
+from tenants.invitation_models import Invitation as Invitation
 
 
 class PlatformApp(models.Model):

@@ -8,6 +8,7 @@ from celery import shared_task
 from tenants import api_keys, key_cache, mail
 from tenants.device_login import flow as device_login
 from tenants.signup import registration, website_check
+from tenants.team import invitations
 
 
 @shared_task
@@ -50,3 +51,9 @@ def forget_unconfirmed_sign_ups(**_: Any) -> None:
 def forget_device_logins(**_: Any) -> None:
     """Hourly: drop device log-ins that are over."""
     device_login.forget_expired()
+
+
+@shared_task
+def forget_invitations(**_: Any) -> None:
+    """Daily: drop invitations that are over."""
+    invitations.forget_old()

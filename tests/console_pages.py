@@ -11,6 +11,7 @@ from typing import Any, Literal
 from django.urls import get_resolver
 
 from messaging.csv_batches import uploads
+from tenants.models import Invitation, User
 from tests.authorisation import ROWS, World
 
 Area = Literal["own", "integration", "billing", "settings"]
@@ -71,6 +72,17 @@ def _file(world: World) -> dict[str, Any]:
     return {"file_id": stored.pk}
 
 
+def _member(world: World) -> dict[str, Any]:
+    email = f"member-{User.objects.count()}@traders.example"
+    return {"user_id": User.objects.create_user(email, tenant=world.tenant, role="read_only").pk}
+
+
+def _invitation(world: World) -> dict[str, Any]:
+    email = f"guest-{Invitation.objects.count()}@traders.example"
+    made = Invitation.objects.create(tenant=world.tenant, email=email, role="developer")
+    return {"invitation_id": made.id}
+
+
 def _does(area: Area, of: str | None = None, **body: str) -> Page:
     """A page that only takes a POST, of an active business."""
     return Page(area, reads=False, changes=True, of=of, body=body)
@@ -84,6 +96,15 @@ PAGES: dict[str, Page] = {
     "console_settings": Page("settings", changes=True, body={"retention_days": "30"}),
     "console_audit": Page("settings"),
     "console_device": Page("integration", changes=True),
+    "console_team": Page("settings", changes=True),
+    "console_team_role": Page(
+        "settings", changes=True, make=_member, body={"role": "developer"}, changed_while=ALWAYS
+    ),
+    "console_team_remove": Page("settings", changes=True, make=_member, changed_while=ALWAYS),
+    "console_team_again": Page("settings", reads=False, changes=True, make=_invitation),
+    "console_team_withdraw": Page(
+        "settings", reads=False, changes=True, make=_invitation, changed_while=ALWAYS
+    ),
     "console_requests": Page("integration"),
     "console_request": Page("integration", of=REQUEST),
     "console_api_keys": Page("integration", changes=True),

@@ -7,6 +7,7 @@ register(
         Page("Home", "console", "/console", 0),
         Page("Request log", "console_requests", "/console/requests", 60),
         Page("API keys", "console_api_keys", "/console/api-keys", 80),
+        Page("Team", "console_team", "/console/team", 88),
         Page("Settings", "console_settings", "/console/settings", 90),
         Page("Security", "mfa_index", "/second-factor", 95),
     ],

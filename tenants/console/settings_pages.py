@@ -32,7 +32,7 @@ class SettingsForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @console_page(Area.SETTINGS)
 def settings_page(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The settings, and who belongs to the business."""
+    """The settings of the business."""
     tenant = visit.tenant
     form = SettingsForm(
         request.POST or None,
@@ -44,11 +44,10 @@ def settings_page(request: HttpRequest, visit: Visit) -> HttpResponse:
         tenants.change(tenant_id=tenant.id, changes=changes, actor_user_id=visit.user.pk)
         messages.success(request, "Saved.")
         return redirect("console_settings")
-    people = User.objects.filter(tenant=tenant, is_active=True).order_by("email")
     return render(
         request,
         "console/settings.html",
-        {"tenant": tenant, "form": form, "people": people},
+        {"tenant": tenant, "form": form},
         status=400 if form.errors else 200,
     )
 
@@ -61,24 +60,30 @@ def audit_log(request: HttpRequest, visit: Visit) -> HttpResponse:
     if (begin := request.GET.get(keyset.BEFORE, "")).isdigit():
         rows = rows.filter(id__lt=min(int(begin), 2**63 - 1))
     page = keyset.cut(list(rows[: keyset.ROWS_PER_PAGE + 1]))
-    people = dict(
-        User.objects.filter(pk__in={row.actor_user_id for row in page.rows}).values_list("pk", "email")
-    )
+    people = _people(visit, [row.actor_user_id for row in page.rows if row.actor_user_id is not None])
     return render(
         request,
         "console/audit.html",
-        {"page": page, "rows": [(row, _actor(row, people, visit), _said(row)) for row in page.rows]},
+        {"page": page, "rows": [(row, _actor(row, people), _said(row)) for row in page.rows]},
     )
 
 
-def _actor(row: AuditEntry, people: dict[int, str], visit: Visit) -> str:
+def _people(visit: Visit, ids: list[int]) -> dict[int, str]:
+    """The addresses of the business's own people, of former ones too, by id."""
+    removals = AuditEntry.objects.filter(
+        tenant_id=visit.tenant.id, action="team.remove", target_id__in=[str(id_) for id_ in ids]
+    )
+    former = {int(row.target_id): f"{row.details['email']} (removed)" for row in removals}
+    return former | dict(User.objects.filter(tenant=visit.tenant, pk__in=ids).values_list("pk", "email"))
+
+
+def _actor(row: AuditEntry, people: dict[int, str]) -> str:
     """Who did it, as the business may know it: its own people by address, staff as our team."""
     if key := row.details.get("acting_key"):
         return f"API key {key}…"
     if row.actor_user_id is None:
         return "The gateway"
-    own = User.objects.filter(pk=row.actor_user_id, tenant=visit.tenant).exists()
-    return people.get(row.actor_user_id, "a former person") if own else "Our team"
+    return people.get(row.actor_user_id, "Our team")
 
 
 def _said(row: AuditEntry) -> str:

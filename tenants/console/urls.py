@@ -3,7 +3,7 @@
 from allauth.account import views as account
 from django.urls import include, path, re_path
 
-from tenants.console import device_pages, key_pages, outbox, pages, request_pages, settings_pages
+from tenants.console import device_pages, key_pages, outbox, pages, request_pages, settings_pages, team_pages
 
 urlpatterns = [
     path("", pages.root, name="root"),
@@ -36,6 +36,20 @@ urlpatterns = [
     path("console/requests/<str:request_id>", request_pages.one_request, name="console_request"),
     path("console/settings", settings_pages.settings_page, name="console_settings"),
     path("console/settings/audit", settings_pages.audit_log, name="console_audit"),
+    path("console/team", team_pages.team, name="console_team"),
+    path("console/team/people/<int:user_id>/role", team_pages.change_role, name="console_team_role"),
+    path("console/team/people/<int:user_id>/remove", team_pages.remove, name="console_team_remove"),
+    path(
+        "console/team/invitations/<uuid:invitation_id>/again",
+        team_pages.send_again,
+        name="console_team_again",
+    ),
+    path(
+        "console/team/invitations/<uuid:invitation_id>/withdraw",
+        team_pages.withdraw,
+        name="console_team_withdraw",
+    ),
+    path("invitation/<str:token>", team_pages.invitation, name="invitation"),
     path("outbox", outbox.mail_list, name="outbox"),
     path("outbox/<int:mail_id>", outbox.one_mail, name="outbox_mail"),
     path("console/device", device_pages.device, name="console_device"),

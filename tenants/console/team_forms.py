@@ -1,0 +1,52 @@
+"""Forms of the team pages: invite a person, change a role, accept an invitation."""
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.password_validation import validate_password
+
+from gateway.roles import Role
+from tenants.models import User
+
+_ROLES = [
+    (Role.OWNER, "Owner: everything, team and settings included"),
+    (Role.DEVELOPER, "Developer: numbers, messages, webhooks and API keys; no billing"),
+    (Role.BILLING, "Billing: invoices, autopay and billing profile; no messages"),
+    (Role.READ_ONLY, "Read only: sees everything, changes nothing"),
+]
+
+
+class RoleForm(forms.Form):
+    """The role of a person."""
+
+    role = forms.ChoiceField(label="Role", choices=_ROLES)
+
+
+class InviteForm(forms.Form):
+    """Who is invited, and as what."""
+
+    email = forms.EmailField(
+        label="Email", max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "off"})
+    )
+    role = forms.ChoiceField(label="Role", choices=_ROLES, initial=Role.DEVELOPER)
+
+
+class InvitationForm(forms.Form):
+    """The password of a person who accepts."""
+
+    password = forms.CharField(
+        label="Password",
+        max_length=128,
+        strip=False,
+        help_text="At least 12 characters. A sentence is easy to remember.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+
+    def __init__(self, *args: Any, email: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.email = email
+
+    def clean_password(self) -> str:
+        password: str = self.cleaned_data["password"]
+        validate_password(password, User(email=self.email))
+        return password

@@ -1,0 +1,156 @@
+"""Invitations to a business's team: mail with a link → a person with a password of its own and the role it was given.
+
+The link is signed, works once and for 24 hours. The page behind it says who has an account only to the owner of the
+mailbox; the person who invites never learns whether an address is known.
+"""
+
+from datetime import timedelta
+from uuid import UUID
+
+from allauth.account.models import EmailAddress
+from django.conf import settings
+from django.core import signing
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+
+from gateway.api.errors import Conflict, NotFound
+from gateway.clock import now
+from gateway.roles import Role
+from tenants import audit, mail
+from tenants.invitation_models import LINK_LIFETIME, Invitation
+from tenants.models import Tenant, User
+from tenants.team.members import lock_team
+
+MOST_PEOPLE = 50
+"""Members and open invitations of a business."""
+MAILS_A_DAY = 30
+"""Invitations that a business sends in 24 hours, so that it cannot flood other people's mailboxes."""
+KEPT = timedelta(days=7)
+_SIGNER = signing.TimestampSigner(salt="tenants.team.invitations")
+
+
+class LinkError(Exception):
+    """A link that does not work: wrong, too old, used, or withdrawn."""
+
+
+class AddressTakenError(Exception):
+    """The invited address has an account already: a person belongs to one business."""
+
+
+def invite(*, tenant_id: UUID, email: str, role: str, actor_user_id: int) -> Invitation:
+    """Mail a link to an address; an open invitation of the same address ends. Raises Conflict, Forbidden."""
+    email = email.lower()
+    with transaction.atomic():
+        tenant = lock_team(tenant_id, actor_user_id=actor_user_id)
+        if User.objects.filter(tenant_id=tenant_id, email=email).exists():
+            raise Conflict("This address belongs to your team already.")
+        _end_open(tenant_id, email=email)
+        _check_bounds(tenant_id)
+        invitation = Invitation.objects.create(
+            tenant=tenant, email=email, role=Role(role).value, invited_by_id=actor_user_id
+        )
+        _record("team.invite", invitation, actor_user_id)
+        mail.send(
+            to=email,
+            template="invitation",
+            context={
+                "tenant": tenant,
+                "role": invitation.get_role_display(),
+                "link": link_for(invitation),
+                "inviter": User.objects.get(pk=actor_user_id).email,
+            },
+        )
+    return invitation
+
+
+def send_again(*, tenant_id: UUID, invitation_id: UUID, actor_user_id: int) -> Invitation:
+    """A new mail with a new link; the former link stops working. Raises NotFound, Conflict, Forbidden."""
+    found = _open(tenant_id, invitation_id)
+    return invite(tenant_id=tenant_id, email=found.email, role=found.role, actor_user_id=actor_user_id)
+
+
+def withdraw(*, tenant_id: UUID, invitation_id: UUID, actor_user_id: int) -> None:
+    """Make an invitation's link stop working. Raises NotFound, Forbidden."""
+    with transaction.atomic():
+        lock_team(tenant_id, actor_user_id=actor_user_id)
+        invitation = _open(tenant_id, invitation_id)
+        _end_open(tenant_id, email=invitation.email)
+        _record("team.withdraw", invitation, actor_user_id)
+
+
+def link_for(invitation: Invitation) -> str:
+    """The link of an invitation."""
+    return f"{settings.APP_URL}/invitation/{_SIGNER.sign(invitation.id.hex)}"
+
+
+def find(token: str) -> Invitation:
+    """The open invitation that a link's token names. Raises LinkError."""
+    try:
+        invitation_id = UUID(_SIGNER.unsign(token, max_age=LINK_LIFETIME))
+    except (signing.BadSignature, ValueError):
+        raise LinkError from None
+    found = Invitation.objects.open().select_related("tenant").filter(pk=invitation_id).first()
+    if found is None:
+        raise LinkError
+    return found
+
+
+def accept(token: str, *, password: str) -> User:
+    """Make the person. Raises LinkError, also for the second of two at once, and AddressTakenError."""
+    tenant_id = find(token).tenant_id
+    try:
+        with transaction.atomic():
+            # The team's lock: an invitation that is withdrawn or sent again at this moment is not accepted as well.
+            Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
+            return _accept(find(token), password)
+    except IntegrityError:
+        raise AddressTakenError from None
+
+
+def _accept(invitation: Invitation, password: str) -> User:
+    if User.objects.filter(email=invitation.email).exists():
+        raise AddressTakenError
+    user = User.objects.create_user(
+        invitation.email, password, tenant=invitation.tenant, role=invitation.role
+    )
+    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
+    _end_open(invitation.tenant_id, email=invitation.email)
+    _record("team.join", invitation, user.pk)
+    return user
+
+
+def forget_old() -> int:
+    """Delete invitations a week after they were sent; returns how many."""
+    return Invitation.objects.filter(created_at__lt=now() - KEPT).delete()[0]
+
+
+def _open(tenant_id: UUID, invitation_id: UUID) -> Invitation:
+    found = Invitation.objects.for_tenant(tenant_id).open().filter(pk=invitation_id).first()
+    if found is None:
+        raise NotFound("There is no such open invitation.")
+    return found
+
+
+def _end_open(tenant_id: UUID, *, email: str) -> None:
+    Invitation.objects.for_tenant(tenant_id).open().filter(email=email).update(ended_at=now())
+
+
+def _check_bounds(tenant_id: UUID) -> None:
+    own = Invitation.objects.for_tenant(tenant_id)
+    still_good = Q(created_at__gt=now() - LINK_LIFETIME)
+    people = User.objects.filter(tenant_id=tenant_id, is_active=True).count()
+    if people + own.open().filter(still_good).count() >= MOST_PEOPLE:
+        raise Conflict(f"A team has at most {MOST_PEOPLE} people, open invitations included.")
+    if own.filter(created_at__gt=now() - timedelta(days=1)).count() >= MAILS_A_DAY:
+        raise Conflict(f"At most {MAILS_A_DAY} invitations are sent in 24 hours. Try again tomorrow.")
+
+
+def _record(action: str, invitation: Invitation, actor_user_id: int) -> None:
+    audit.record(
+        action=action,
+        target_type="invitation",
+        target_id=invitation.id,
+        tenant_id=invitation.tenant_id,
+        actor_user_id=actor_user_id,
+        details={"email": invitation.email, "role": invitation.role},
+    )

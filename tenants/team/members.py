@@ -1,0 +1,94 @@
+"""Members of a business's team: their roles and their removal. Called by the console's team pages.
+
+Every change of a team locks its tenant, so changes that meet are made one after the other, each on what the one before
+left: a business always keeps an owner, and who was removed meanwhile changes nothing more.
+"""
+
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from gateway.api.errors import Conflict, Forbidden, NotFound
+from gateway.clock import now
+from gateway.roles import Role
+from tenants import audit
+from tenants.invitation_models import Invitation
+from tenants.models import Tenant, User
+
+
+def lock_team(tenant_id: UUID, *, actor_user_id: int) -> Tenant:
+    """Lock a team until the transaction ends. Raises Forbidden for an actor who is no owner of it any more.
+
+    Rows that only refer to the tenant can be written meanwhile: messages and events go on.
+    """
+    tenant = Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
+    if not _owners(tenant_id).filter(pk=actor_user_id).exists():
+        raise Forbidden("Only an owner of the account can change its team.")
+    return tenant
+
+
+def find(*, tenant_id: UUID, user_id: int) -> User:
+    """A member of a team. Raises NotFound, also for people of others."""
+    member = User.objects.filter(tenant_id=tenant_id, is_active=True, pk=user_id).first()
+    if member is None:
+        raise NotFound("There is no such person in your team.")
+    return member
+
+
+def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int) -> User:
+    """Give a member another role, in effect at the member's next request. Raises NotFound, Conflict, Forbidden."""
+    with transaction.atomic():
+        lock_team(tenant_id, actor_user_id=actor_user_id)
+        member = find(tenant_id=tenant_id, user_id=user_id)
+        former, member.role = member.role, Role(role).value
+        if former == member.role:
+            return member
+        if former == Role.OWNER:
+            _require_another_owner(member)
+        member.save(update_fields=["role"])
+        audit.record(
+            action="team.role",
+            target_type="user",
+            target_id=member.pk,
+            tenant_id=tenant_id,
+            actor_user_id=actor_user_id,
+            details={"email": member.email, "before": {"role": former}, "after": {"role": member.role}},
+        )
+    return member
+
+
+def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int) -> None:
+    """End a member's access at once, and the invitations that the member sent. Raises NotFound, Conflict, Forbidden.
+
+    The account is deleted, so the address can be invited by another business; the audit log keeps the address. Staff
+    only leave the team.
+    """
+    with transaction.atomic():
+        lock_team(tenant_id, actor_user_id=actor_user_id)
+        member = find(tenant_id=tenant_id, user_id=user_id)
+        if member.role == Role.OWNER:
+            _require_another_owner(member)
+        Invitation.objects.for_tenant(tenant_id).open().filter(invited_by=member).update(ended_at=now())
+        audit.record(
+            action="team.remove",
+            target_type="user",
+            target_id=member.pk,
+            tenant_id=tenant_id,
+            actor_user_id=actor_user_id,
+            details={"email": member.email, "before": {"role": member.role}, "after": {"role": None}},
+        )
+        if member.is_staff:
+            User.objects.filter(pk=member.pk).update(tenant=None)
+        else:
+            member.delete()
+
+
+def _require_another_owner(member: User) -> None:
+    assert member.tenant_id is not None  # noqa: S101 - `find` asks for a tenant
+    if not _owners(member.tenant_id).exclude(pk=member.pk).exists():
+        raise Conflict("An account needs an owner: make somebody else an owner first.")
+
+
+def _owners(tenant_id: UUID) -> QuerySet[User]:
+    return User.objects.filter(tenant_id=tenant_id, is_active=True, role=Role.OWNER)

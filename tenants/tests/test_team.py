@@ -1,0 +1,299 @@
+"""The team of a business: invitations, roles, removal, and what meets what."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from gateway.api.errors import ServiceError
+from gateway.clock import now
+from tenants import console_sessions, mail
+from tenants.models import AuditEntry, Invitation, OutboundMail, Tenant, User
+from tenants.team import invitations, members
+from tests.fixtures import Api, assert_error
+
+PASSWORD = "a brand new long password"
+
+
+def person(tenant: Tenant, role: str, name: str | None = None) -> User:
+    return User.objects.create_user(f"{name or role}@traders.example", PASSWORD, tenant=tenant, role=role)
+
+
+def browser_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def owner(tenant: Tenant) -> User:
+    return person(tenant, "owner")
+
+
+@pytest.fixture
+def browser(owner: User) -> Client:
+    return browser_of(owner)
+
+
+def link_in_last_mail() -> str:
+    """The path of the link that the last mail holds."""
+    return "/" + mail.links_in(OutboundMail.objects.latest("id").text)[0].split("/", 3)[3]
+
+
+def said(answer: Any) -> str:
+    text: str = answer.content.decode()
+    return text
+
+
+@pytest.mark.django_db
+class TestInvitation:
+    def test_an_invited_person_joins_with_the_role_and_logs_in(self, browser: Client, tenant: Tenant) -> None:
+        sent = {"email": "Ravi@Traders.example", "role": "billing"}
+        page = browser.post("/console/team", sent, follow=True)
+        assert "on its way to ravi@traders.example" in said(page)
+        assert "Waiting" in said(page)
+        row = OutboundMail.objects.get()
+        assert (row.to, "“Asha Traders”" in row.text, "Billing" in row.text) == (
+            "ravi@traders.example",
+            True,
+            True,
+        )
+        link, guest = link_in_last_mail(), Client()
+        assert not User.objects.filter(email=row.to).exists()
+        assert "ravi@traders.example" in said(guest.get(link))
+        assert guest.post(link, {"password": "short"}).status_code == 400
+        assert "Log in" in said(guest.post(link, {"password": PASSWORD}))
+        user = User.objects.get(email="ravi@traders.example")
+        assert (user.tenant, user.role) == (tenant, "billing")
+        assert guest.post("/login", {"login": user.email, "password": PASSWORD})["Location"] == "/console"
+        for answer in (guest.get(link), guest.post(link, {"password": PASSWORD})):
+            assert answer.status_code == 410
+        actions = list(AuditEntry.objects.order_by("id").values_list("action", "actor_user_id"))
+        assert actions == [("team.invite", User.objects.get(role="owner").pk), ("team.join", user.pk)]
+
+    def test_a_link_ends_with_its_day_its_successor_and_its_withdrawal(
+        self, browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        browser.post("/console/team", {"email": "ravi@traders.example", "role": "owner"})
+        first = link_in_last_mail()
+        browser.post(f"/console/team/invitations/{Invitation.objects.open().get().id}/again")
+        second = link_in_last_mail()
+        assert Client().get(first).status_code == 410
+        assert Client().get(second).status_code == 200
+        assert Client().get(second + "x").status_code == 410
+        browser.post(f"/console/team/invitations/{Invitation.objects.open().get().id}/withdraw")
+        assert Client().post(second, {"password": PASSWORD}).status_code == 410
+        browser.post("/console/team", {"email": "ravi@traders.example", "role": "owner"})
+        third = link_in_last_mail()
+        monkeypatch.setattr(invitations, "LINK_LIFETIME", timedelta(seconds=-1))
+        assert Client().post(third, {"password": PASSWORD}).status_code == 410
+        assert User.objects.count() == 1
+        Invitation.objects.update(created_at=now() - timedelta(hours=25))
+        assert "Expired" in said(browser.get("/console/team"))
+        Invitation.objects.update(created_at=now() - timedelta(days=8))
+        assert invitations.forget_old() == 3
+
+    def test_an_address_with_an_account_is_told_so_to_its_owner_alone(
+        self, browser: Client, other_tenant: Tenant
+    ) -> None:
+        elsewhere = person(other_tenant, "owner", "meena")
+        page = browser.post("/console/team", {"email": elsewhere.email, "role": "developer"}, follow=True)
+        assert "on its way" in said(page)
+        answer = Client().post(link_in_last_mail(), {"password": PASSWORD})
+        assert answer.status_code == 409
+        assert "has an account already" in said(answer)
+        elsewhere.refresh_from_db()
+        assert elsewhere.tenant == other_tenant
+
+    def test_a_member_is_not_invited_again(self, browser: Client, tenant: Tenant) -> None:
+        member = person(tenant, "developer")
+        answer = browser.post("/console/team", {"email": member.email, "role": "owner"})
+        assert (answer.status_code, OutboundMail.objects.count()) == (400, 0)
+        assert "belongs to your team already" in said(answer)
+
+    def test_people_and_mails_of_a_business_are_bounded(
+        self, browser: Client, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def invite(name: str) -> int:
+            sent = {"email": f"{name}@traders.example", "role": "developer"}
+            return int(browser.post("/console/team", sent).status_code)
+
+        monkeypatch.setattr(invitations, "MOST_PEOPLE", 3)
+        assert [invite("a"), invite("b"), invite("c")] == [302, 302, 400]
+        monkeypatch.setattr(invitations, "MOST_PEOPLE", 50)
+        monkeypatch.setattr(invitations, "MAILS_A_DAY", 3)
+        assert [invite("a"), invite("a")] == [302, 400], "a mail that is sent again counts"
+        other = browser_of(person(other_tenant, "owner", "meena"))
+        sent = {"email": "d@traders.example", "role": "developer"}
+        assert other.post("/console/team", sent).status_code == 302
+
+    def test_a_hostile_business_name_is_no_link_in_the_mail(self, browser: Client, tenant: Tenant) -> None:
+        Tenant.objects.filter(pk=tenant.pk).update(name="x\n\nhttp://evil.example/ Log in:")
+        browser.post("/console/team", {"email": "ravi@traders.example", "role": "owner"})
+        row = OutboundMail.objects.get()
+        assert "\n" not in row.subject
+        assert 'href="http://evil' not in row.html
+
+
+@pytest.mark.django_db
+class TestMembers:
+    def test_a_role_is_in_effect_at_the_next_request(self, browser: Client, tenant: Tenant) -> None:
+        member = person(tenant, "developer")
+        theirs, token = browser_of(member), Api(console_sessions.open_session(member).token)
+        assert theirs.get("/console/messages").status_code == 200
+        assert "Read only" in said(browser.get(f"/console/team/people/{member.pk}/role"))
+        page = browser.post(f"/console/team/people/{member.pk}/role", {"role": "billing"}, follow=True)
+        assert f"{member.email} has the role Billing" in said(page)
+        assert theirs.get("/console/messages").status_code == 403
+        assert_error(token.get("/v1/messages"), 403, "forbidden")
+        assert browser.post(f"/console/team/people/{member.pk}/role", {"role": "king"}).status_code == 400
+        entry = AuditEntry.objects.get(action="team.role")
+        assert (entry.details["before"], entry.details["after"]) == (
+            {"role": "developer"},
+            {"role": "billing"},
+        )
+
+    def test_a_removed_person_is_out_at_once_and_stays_in_the_audit_log(
+        self, browser: Client, tenant: Tenant, owner: User
+    ) -> None:
+        member = person(tenant, "owner", "ravi")
+        theirs, token = browser_of(member), Api(console_sessions.open_session(member).token)
+        theirs.post("/console/team", {"email": "friend@traders.example", "role": "owner"})
+        link = link_in_last_mail()
+        assert "keep working" in said(browser.get(f"/console/team/people/{member.pk}/remove"))
+        page = browser.post(f"/console/team/people/{member.pk}/remove", follow=True)
+        assert "has no access any more" in said(page)
+        assert theirs.get("/console").status_code == 302
+        assert_error(token.get("/v1/tenant"), 401, "unauthorized")
+        assert Client().get(link).status_code == 410, "what a removed person sent opens nothing"
+        shown = said(browser.get("/console/settings/audit"))
+        assert "ravi@traders.example (removed)" in shown
+        assert "Our team" not in shown
+        browser.post("/console/team", {"email": member.email, "role": "developer"})
+        assert Client().post(link_in_last_mail(), {"password": PASSWORD}).status_code == 200
+
+    def test_staff_who_are_removed_stay_staff(self, browser: Client, tenant: Tenant) -> None:
+        colleague = User.objects.create_superuser("s@service.example", PASSWORD, tenant=tenant)
+        browser.post(f"/console/team/people/{colleague.pk}/remove")
+        colleague.refresh_from_db()
+        assert (colleague.tenant, colleague.is_staff) == (None, True)
+
+    def test_the_last_owner_stays_one(self, browser: Client, tenant: Tenant, owner: User) -> None:
+        person(tenant, "developer")
+        User.objects.create_user("gone@traders.example", tenant=tenant, role="owner", is_active=False)
+        for path, form in (("remove", {}), ("role", {"role": "developer"})):
+            page = browser.post(f"/console/team/people/{owner.pk}/{path}", form, follow=True)
+            assert "An account needs an owner" in said(page)
+        owner.refresh_from_db()
+        assert owner.role == "owner"
+
+    @pytest.mark.parametrize("user_id", ["999999", "99999999999999999999999"])
+    def test_an_unknown_person_is_not_found(self, browser: Client, user_id: str) -> None:
+        assert browser.get(f"/console/team/people/{user_id}/role").status_code == 404
+
+    def test_the_page_shows_who_lacks_a_second_factor_and_offers_changes_to_owners_alone(
+        self, browser: Client, tenant: Tenant, other_tenant: Tenant
+    ) -> None:
+        person(other_tenant, "owner", "meena")
+        developer = person(tenant, "developer")
+        page = said(browser.get("/console/team"))
+        assert "developer@traders.example" in page
+        assert "meena@" not in page
+        assert "/remove" in page
+        page = said(browser_of(developer).get("/console/team"))
+        assert "owner@traders.example" in page
+        assert "/remove" not in page
+        assert '<form method="post" action="/console/team' not in page
+
+
+def meet_after(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+    """Make two threads meet right after a function; one that is alone because of a lock goes on after a moment."""
+    barrier, real = threading.Barrier(2), getattr(module, name)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        result = real(*args, **kwargs)
+        with suppress(threading.BrokenBarrierError):
+            barrier.wait(timeout=0.5)
+        return result
+
+    monkeypatch.setattr(module, name, wrapped)
+
+
+def outcomes(*calls: Callable[[], Any]) -> list[str]:
+    """What each call of two at once came to: `done` or the name of its error, sorted."""
+
+    def run(call: Callable[[], Any]) -> str:
+        try:
+            call()
+        except (ServiceError, invitations.LinkError, invitations.AddressTakenError) as error:
+            return type(error).__name__
+        finally:
+            connection.close()
+        return "done"
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return sorted(pool.map(run, calls))
+
+
+@pytest.mark.django_db(transaction=True)
+class TestRaces:
+    def test_two_owners_who_remove_each_other_leave_one(
+        self, tenant: Tenant, owner: User, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        second = person(tenant, "owner", "second")
+        meet_after(monkeypatch, members, "find")
+
+        def remove(actor: User, other: User) -> Callable[[], None]:
+            return lambda: members.remove(tenant_id=tenant.id, user_id=other.pk, actor_user_id=actor.pk)
+
+        assert outcomes(remove(owner, second), remove(second, owner)) == ["Forbidden", "done"]
+        assert User.objects.filter(tenant=tenant, role="owner").count() == 1
+
+    def test_a_withdrawn_invitation_is_not_accepted_as_well(
+        self, tenant: Tenant, owner: User, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        invited = invitations.invite(
+            tenant_id=tenant.id, email="ravi@traders.example", role="owner", actor_user_id=owner.pk
+        )
+        token = invitations.link_for(invited).rpartition("/")[2]
+        meet_after(monkeypatch, invitations, "_end_open")
+
+        def withdraw() -> None:
+            invitations.withdraw(tenant_id=tenant.id, invitation_id=invited.id, actor_user_id=owner.pk)
+
+        assert outcomes(withdraw, lambda: invitations.accept(token, password=PASSWORD)) in (
+            ["LinkError", "done"],
+            ["NotFound", "done"],
+        )
+
+    def test_a_link_that_is_used_twice_at_once_makes_one_person(
+        self, tenant: Tenant, owner: User, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        invited = invitations.invite(
+            tenant_id=tenant.id, email="ravi@traders.example", role="owner", actor_user_id=owner.pk
+        )
+        token = invitations.link_for(invited).rpartition("/")[2]
+        meet_after(monkeypatch, invitations, "find")
+        join = lambda: invitations.accept(token, password=PASSWORD)  # noqa: E731
+        assert outcomes(join, join) == ["LinkError", "done"]
+        assert User.objects.filter(email=invited.email).count() == 1
+
+    def test_two_invitations_at_once_do_not_exceed_the_bound(
+        self, tenant: Tenant, owner: User, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(invitations, "MOST_PEOPLE", 2)
+        meet_after(monkeypatch, invitations, "_check_bounds")
+
+        def invite(name: str) -> Callable[[], Any]:
+            return lambda: invitations.invite(
+                tenant_id=tenant.id, email=f"{name}@t.example", role="developer", actor_user_id=owner.pk
+            )
+
+        assert outcomes(invite("a"), invite("b")) == ["Conflict", "done"]
+        assert Invitation.objects.open().count() == 1
