@@ -64,8 +64,16 @@ bench: $(BIN)/.for-development ## Measure (NAME=delivery for one benchmark, with
 fuzz: $(BIN)/.for-development ## Run the long form of the contract tests
 	FUZZ_EXAMPLES=100 $(BIN)/pytest tests/e2e/test_contract.py
 
-faults: $(BIN)/.for-development ## Run the long form of the fault tests
+faults: $(BIN)/.for-development ## Run the long form of the fault tests, and the flows on Postgres 15 and Redis 7 behind PgBouncer
 	FAULTS=long $(BIN)/pytest -m faults
+	@$(call program,/usr/lib/postgresql/15/bin/postgres,postgresql-15)
+	@$(call program,/usr/sbin/pgbouncer,pgbouncer)
+	@$(call program,redis-server,redis-server)
+	$(BIN)/python -m tests.other_servers $(FLOWS)
+
+FLOWS := $(addprefix webhooks/tests/test_,deliver.py engine.py publish.py replay.py fences.py ordering.py figures.py) \
+	$(addprefix messaging/tests/test_,send.py incoming.py batch_runner.py ledger.py) \
+	tenants/tests/test_key_cache.py edge/tests/test_doors.py
 
 mutants: $(BIN)/.for-development ## Put mistakes into copies of the code and see that a test notices each (FILES=messaging/ PART=1/4)
 	$(BIN)/python -m tests.mutants $(or $(FILES),"") $(or $(PART),1/1)

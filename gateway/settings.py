@@ -260,7 +260,11 @@ DATABASES["default"]["OPTIONS"] = {
 DATABASES["default"]["CONN_MAX_AGE"] = 0 if DATABASE_POOL_SIZE else 60
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = not DATABASE_POOL_SIZE
 DATABASE_PREPARED_STATEMENTS: bool = env.bool("DATABASE_PREPARED_STATEMENTS", True)
-"""Whether the statements of publishing and of the dispatchers are prepared; off for a pooler in transaction mode."""
+"""Whether the statements of publishing and of the dispatchers are prepared, and long lists read by server-side cursors.
+
+Off for a pooler in transaction mode, which can keep neither: each transaction may run on another connection.
+"""
+DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not DATABASE_PREPARED_STATEMENTS
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL: str = env.str("REDIS_URL", embedded_addresses.valkey_url(DATA_DIR))

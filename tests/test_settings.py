@@ -70,6 +70,13 @@ def test_every_setting_can_come_from_a_file(tmp_path: Path) -> None:
     assert found["EMAIL_HOST_PASSWORD"] == "'hidden'"
 
 
+def test_one_setting_fits_the_service_to_a_pooler_in_transaction_mode() -> None:
+    for prepared in ("true", "false"):
+        found = values_under(DATABASE_PREPARED_STATEMENTS=prepared)
+        disabled = "True" if prepared == "false" else "False"
+        assert f"'DISABLE_SERVER_SIDE_CURSORS': {disabled}" in found["DATABASES"]
+
+
 def test_a_secret_file_that_is_missing_ends_the_start(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError) as failed:
         values_under(SECRET_KEY_FILE=str(tmp_path / "absent"))
