@@ -21,6 +21,7 @@ from tests.e2e.dropping_proxy import dropping_proxy
 from tests.e2e.sdk_homes import run
 from tests.e2e.sdk_packages import bot, customer_writes, remove_endpoint, sends_to, settings
 from tests.pages import blocks
+from tests.sdk_import import sdk_from
 
 pytestmark = pytest.mark.e2e
 
@@ -31,13 +32,8 @@ SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 @pytest.fixture(scope="module")
 def sdk(python_home: Path) -> Iterator[ModuleType]:
     """The installed package, imported."""
-    sys.path.insert(0, str(python_home))
-    module = importlib.import_module("whabuzz")
-    assert str(python_home) in str(module.__file__)
-    yield module
-    sys.path.remove(str(python_home))
-    for name in [name for name in sys.modules if name.partition(".")[0] == "whabuzz"]:
-        del sys.modules[name]
+    with sdk_from(python_home) as module:
+        yield module
 
 
 @pytest.fixture

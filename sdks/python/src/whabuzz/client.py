@@ -102,6 +102,16 @@ class Whabuzz(resources.Resources):
         self.messages, self.media = Messages(transport), Media(transport)
         self._key, self._max_retries = api_key, max_retries
 
+    @classmethod
+    def from_profile(cls, profile: str = "default") -> Whabuzz:
+        """A client with the key of `whabuzz login`, or of the environment variables. Raises WhabuzzError."""
+        from whabuzz.cli.profiles import Profiles
+
+        credentials = Profiles().credentials(profile)
+        if credentials is None:
+            raise WhabuzzError("There is no such profile: run `whabuzz login`.")
+        return cls(credentials.api_key, credentials.base_url)
+
     def for_tenant(self, tenant_id: str) -> Whabuzz:
         """The same with a platform key acting on one tenant, over the same connections."""
         return Whabuzz(

@@ -42,8 +42,7 @@ class WebhookVerifier:
             raise InvalidSignature("The headers webhook-id, -timestamp and -signature are missing.") from None
         if age > TOLERANCE_SECONDS:
             raise InvalidSignature("The delivery was signed too long ago, or the clock is wrong.")
-        signed = f"{id_}.{timestamp}.".encode() + raw
-        expected = [b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)) for key in self._keys]
+        expected = [_signature(key, id_, timestamp, raw) for key in self._keys]
         # Every pair is compared, in constant time each.
         matches = [
             hmac.compare_digest(given.encode(), own) for given in signatures.split(" ") for own in expected
@@ -55,6 +54,21 @@ class WebhookVerifier:
         except ValueError:
             raise InvalidSignature("The body is not JSON.") from None
         return cast("types.Event | types.VerifyPing", event)
+
+
+def signed_headers(secret: str, *, id_: str, body: bytes) -> dict[str, str]:
+    """The headers that sign a body now, as the service signs a delivery."""
+    timestamp = str(int(time.time()))
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": _signature(_key(secret), id_, timestamp, body).decode(),
+    }
+
+
+def _signature(key: bytes, id_: str, timestamp: str, body: bytes) -> bytes:
+    signed = f"{id_}.{timestamp}.".encode() + body
+    return b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
 
 
 def _key(secret: str) -> bytes:

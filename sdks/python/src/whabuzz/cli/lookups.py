@@ -1,0 +1,198 @@
+"""Commands that look things up: events, messages, calls as they are made, numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from whabuzz.cli.options import limit_option, since_option
+from whabuzz.cli.session import Session, columns, json_option, moment, pass_session
+
+POLL_SECONDS = 1.0
+
+
+@click.group()
+def events() -> None:
+    """Look events up."""
+
+
+@events.command("list")
+@click.option("--type", "kind", help="Only of this type, for example message.inbound.")
+@click.option("--wamid", help="Only of this message.")
+@click.option("--customer", "wa_id", help="Only of this customer.")
+@since_option
+@limit_option
+@json_option
+@pass_session
+def list_events(
+    session: Session, kind: str | None, wamid: str | None, wa_id: str | None, since: str | None, limit: int
+) -> None:
+    """The newest events first."""
+    found = session.client.events.list(
+        type=kind, wamid=wamid, wa_id=wa_id, from_=since, limit=min(limit, 200)
+    )
+    session.show_each(
+        (event for event, _ in zip(found, range(limit), strict=False)),
+        lambda event: columns(
+            moment(event["created_at"]),
+            f"{event['type']:<16}",
+            event["id"],
+            event.get("wa_id") or event.get("user_id"),
+            event.get("status"),
+        ),
+        nothing="No events.",
+    )
+
+
+@events.command("get")
+@click.argument("event_id")
+@json_option
+@pass_session
+def get_event(session: Session, event_id: str) -> None:
+    """One event with its body and deliveries."""
+    found = session.client.events.get(event_id)
+    session.as_json = True
+    session.show(found, event_id)
+
+
+@click.group()
+def messages() -> None:
+    """Look messages up."""
+
+
+@messages.command("list")
+@click.option("--status", help="Only with this status, for example failed.")
+@click.option("--to", "customer", help="Only with this customer.")
+@click.option("--number", "phone_number_id", help="Only of this number.")
+@since_option
+@limit_option
+@json_option
+@pass_session
+def list_messages(
+    session: Session,
+    status: Any,
+    customer: str | None,
+    phone_number_id: str | None,
+    since: str | None,
+    limit: int,
+) -> None:
+    """The newest messages first, in both directions."""
+    found = session.client.messages.list(
+        status=status, wa_id=customer, phone_number_id=phone_number_id, from_=since, limit=min(limit, 200)
+    )
+    session.show_each(
+        (message for message, _ in zip(found, range(limit), strict=False)),
+        lambda message: columns(
+            moment(message["created_at"]),
+            "→" if message["direction"] == "outbound" else "←",
+            message.get("wa_id") or message.get("user_id"),
+            message.get("type"),
+            message["status"],
+            message.get("error_code") or "",
+            message["id"],
+        ),
+        nothing="No messages.",
+    )
+
+
+@messages.command("get")
+@click.argument("message_id")
+@json_option
+@pass_session
+def get_message(session: Session, message_id: str) -> None:
+    """One message: how far it came, when, and why not farther. MESSAGE_ID is its wamid or the id in the list."""
+    message: dict[str, Any] = dict(session.client.messages.get(message_id))
+    lines = [
+        columns(message["direction"], message.get("type"), message["status"], message["wamid"]),
+        *(
+            f"  {name.removesuffix('_at'):<10}{moment(message[name])}"
+            for name in ("created_at", "accepted_at", "sent_at", "delivered_at", "read_at", "failed_at")
+            if message.get(name)
+        ),
+    ]
+    if message.get("error_code"):
+        lines.append(f"  error     {message['error_code']}")
+    lines += [f"  event     {event['id']}  {event['type']}" for event in message.get("events", [])]
+    session.show(message, "\n".join(lines))
+
+
+@click.group()
+def logs() -> None:
+    """Look at the calls that were made with your keys."""
+
+
+@logs.command()
+@click.option("--errors", is_flag=True, help="Only calls that were refused or failed.")
+@click.option("--no-follow", is_flag=True, help="Print the newest and end.")
+@limit_option
+@json_option
+@pass_session
+def tail(session: Session, errors: bool, no_follow: bool, limit: int) -> None:
+    """Print calls as they are made, with their status and duration. Ctrl-C ends."""
+    newest = ""
+    many = limit
+    try:
+        while True:
+            fresh: list[Any] = []
+            for call in session.client.requests.list(limit=min(max(many, 50), 200)):
+                if call["id"] <= newest or len(fresh) >= many:
+                    break
+                fresh.append(call)
+            for call in reversed(fresh):
+                if errors and call["status"] < 400:
+                    continue
+                line = columns(
+                    moment(call["created_at"]),
+                    call["status"],
+                    f"{call['method']:<6}",
+                    call["route"],
+                    call["error_code"] or "",
+                    f"{call['service_ms']:.0f} ms",
+                    call["id"],
+                )
+                session.show_one_of_many(call, line)
+            newest = fresh[0]["id"] if fresh else newest
+            if no_follow:
+                return
+            many = 2_000
+            session.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        return
+
+
+@click.group()
+def numbers() -> None:
+    """Look at your phone numbers."""
+
+
+@numbers.command("list")
+@json_option
+@pass_session
+def list_numbers(session: Session) -> None:
+    """The numbers of this environment and how they are."""
+    session.show_each(
+        session.client.numbers.list().first_page(),
+        lambda number: columns(
+            number["phone_number_id"],
+            number.get("display_phone_number"),
+            number.get("connection_state"),
+            number.get("connection_detail") or "",
+            number.get("quality_rating"),
+        ),
+        nothing="No numbers. In the test world, `whabuzz trigger inbound Hello` makes the first.",
+    )
+
+
+@numbers.command()
+@click.argument("phone_number_id")
+@json_option
+@pass_session
+def health(session: Session, phone_number_id: str) -> None:
+    """Whether a number can send, and what the upstream says against it."""
+    found = session.client.numbers.get_health(phone_number_id)
+    lines = [columns(found["phone_number_id"], found["connection_state"], found["can_send_message"])]
+    for entity in found["entities"]:
+        lines.append(f"  {columns(entity['entity_type'], entity['can_send_message'])}")
+        lines += [f"    {columns(*reason.values())}" for reason in entity["reasons"]]
+    session.show(found, "\n".join(lines))

@@ -1,0 +1,75 @@
+"""The entry point `whabuzz` and its commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from click.shell_completion import get_completion_class
+
+from whabuzz.cli.batches import batch
+from whabuzz.cli.deliveries import deliveries
+from whabuzz.cli.listen import listen
+from whabuzz.cli.login import login, logout, whoami
+from whabuzz.cli.lookups import events, logs, messages, numbers
+from whabuzz.cli.send import send
+from whabuzz.cli.session import Session
+from whabuzz.cli.trigger import trigger
+from whabuzz.errors import WhabuzzError
+
+
+class ErrorsForPeople(click.Group):
+    """What the API refuses becomes one sentence and exit status 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except WhabuzzError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=ErrorsForPeople, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--profile", default="default", help="Which log-in to use, for example `live`.")
+@click.version_option(package_name="whabuzz")
+@click.pass_context
+def whabuzz(ctx: click.Context, profile: str) -> None:
+    """Send WhatsApp messages and receive their events, from the command line.
+
+    Every command takes --json. WHABUZZ_BASE_URL and WHABUZZ_API_KEY go before the profile.
+    """
+    session = ctx.ensure_object(Session)
+    session.profile = profile
+
+
+@whabuzz.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands in a shell.
+
+    For example: whabuzz completion bash > ~/.local/share/bash-completion/completions/whabuzz
+    """
+    script = get_completion_class(shell)
+    assert script is not None  # noqa: S101 - the choice names classes that click has
+    click.echo(script(whabuzz, {}, "whabuzz", "_WHABUZZ_COMPLETE").source())
+
+
+for command in (
+    login,
+    logout,
+    whoami,
+    send,
+    listen,
+    trigger,
+    events,
+    messages,
+    deliveries,
+    logs,
+    numbers,
+    batch,
+):
+    whabuzz.add_command(command)
+
+
+def main() -> None:
+    """Run the command line."""
+    whabuzz(prog_name="whabuzz")

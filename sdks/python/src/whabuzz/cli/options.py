@@ -1,0 +1,36 @@
+"""Options that several commands share: a moment from which on, and how many."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+
+import click
+
+_SPAN = re.compile(r"(\d{1,5})([mhd])")
+_MINUTES = {"m": 1, "h": 60, "d": 1440}
+
+
+def moment_ago(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """`30m`, `2h` or `7d` ago, or a moment in ISO 8601, as the API takes it."""
+    if value is None:
+        return None
+    if span := _SPAN.fullmatch(value):
+        return utc(datetime.now(timezone.utc) - timedelta(minutes=int(span[1]) * _MINUTES[span[2]]))
+    try:
+        return utc(datetime.fromisoformat(value.replace("Z", "+00:00")))
+    except ValueError:
+        raise click.BadParameter(
+            "give 30m, 2h, 7d, or a moment such as 2026-11-22T09:00:00Z.", context, parameter
+        ) from None
+
+
+def utc(moment: datetime) -> str:
+    """A moment as the API takes it."""
+    return moment.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+since_option = click.option(
+    "--since", callback=moment_ago, help="From 30m, 2h or 7d ago, or from a moment, on."
+)
+limit_option = click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True)

@@ -1,0 +1,116 @@
+"""The file of a batch: rows of a CSV as messages, with everything that is wrong with them before anything is sent."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from whabuzz.cli.send import template_of
+
+_ADDRESS = re.compile(r"\+?\d{7,15}")
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+
+Row = dict[str, str]
+Content = Callable[[Row], dict[str, Any]]
+"""What a row's message holds besides its address."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a line of the file."""
+
+    line: int
+    text: str
+
+
+class People:
+    """A CSV file with a header; each row is a customer."""
+
+    def __init__(self, path: Path, *, to_column: str, content: Content, needed: list[str]) -> None:
+        self.path = path
+        self._to, self._content = to_column, content
+        with self._opened() as file:
+            self.header = next(csv.reader(file), [])
+        if missing := [name for name in (to_column, *needed) if name not in self.header]:
+            known = ", ".join(self.header) or "none"
+            raise click.UsageError(f"{path} has no column {', '.join(missing)}. Its columns: {known}.")
+
+    def problems(self, *, most: int) -> list[Problem]:
+        """What is wrong, as far as it can be known here."""
+        found = []
+        for line, row in self.rows():
+            if text := self._problem(row):
+                found.append(Problem(line, text))
+                if len(found) == most:
+                    break
+        return found
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """The messages, in the order of the file."""
+        for _, row in self.rows():
+            yield {"to": self._address(row), **self._content(row)}
+
+    def rows(self) -> Iterator[tuple[int, Row]]:
+        """The rows with their lines. Those that are empty are left out."""
+        with self._opened() as file:
+            reader = csv.DictReader(file, restval="")
+            for row in reader:
+                row.pop(None, None)
+                if any(row.values()):
+                    yield reader.line_num, row
+
+    def fingerprint(self, *what: str) -> str:
+        """The same for the same file sent in the same way, so that starting over sends nothing twice."""
+        digest = hashlib.sha256("\0".join(what).encode())
+        with self.path.open("rb") as file:
+            while part := file.read(1 << 20):
+                digest.update(part)
+        return digest.hexdigest()[:32]
+
+    def _problem(self, row: Row) -> str | None:
+        if not _ADDRESS.fullmatch(self._address(row)):
+            return f"{row[self._to]!r} is no phone number with its country code."
+        try:
+            self._content(row)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def _address(self, row: Row) -> str:
+        return re.sub(r"[\s().-]", "", row[self._to])
+
+    def _opened(self) -> Any:
+        # Spreadsheets write a byte order mark.
+        return self.path.open(newline="", encoding="utf-8-sig")
+
+
+def template_content(name: str, language: str, parameters: list[str]) -> Content:
+    """A template whose body takes the values of these columns."""
+
+    def content(row: Row) -> dict[str, Any]:
+        if empty := [column for column in parameters if not row[column].strip()]:
+            raise ValueError(f"{', '.join(empty)} is empty.")
+        return template_of(name, language, [row[column] for column in parameters])
+
+    return content
+
+
+def text_content(text: str) -> Content:
+    """A text in which `{column}` becomes the column's value."""
+
+    def content(row: Row) -> dict[str, Any]:
+        return {"type": "text", "text": {"body": _PLACEHOLDER.sub(lambda found: row[found[1]], text)}}
+
+    return content
+
+
+def columns_in(text: str) -> list[str]:
+    """The columns that a text names."""
+    return _PLACEHOLDER.findall(text)

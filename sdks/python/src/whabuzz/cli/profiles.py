@@ -1,0 +1,138 @@
+"""Profiles: where the service is and which key is used, kept in the system's keyring or in a file of the user alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+SERVICE = "whabuzz"
+"""The name under which the keyring keeps keys."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A key and the service that it opens."""
+
+    base_url: str
+    api_key: str
+    place: str
+    """Where the key is kept: `environment`, `keyring` or `file`."""
+
+    @property
+    def environment(self) -> str:
+        """`live` or `test`, as the key says."""
+        return "live" if self.api_key.startswith("wb_live_") else "test"
+
+
+class Profiles:
+    """The profiles of this user. Without a keyring the keys are in the file, which is readable by its owner alone."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        chosen = os.environ.get("WHABUZZ_CONFIG_DIR")
+        self._file = (
+            directory or (Path(chosen) if chosen else Path(click.get_app_dir("whabuzz")))
+        ) / "profiles.json"
+
+    def credentials(self, profile: str) -> Credentials | None:
+        """Those of the environment variables, else those of the profile."""
+        api_key, base_url = os.environ.get("WHABUZZ_API_KEY"), os.environ.get("WHABUZZ_BASE_URL")
+        if api_key and base_url:
+            return Credentials(base_url.rstrip("/"), api_key, "environment")
+        stored = self._read().get(profile)
+        if stored is None:
+            return None
+        place = "file" if "api_key" in stored else "keyring"
+        key = stored.get("api_key") or _keyring_get(profile)
+        return Credentials(stored["base_url"], key, place) if key else None
+
+    def base_url(self, profile: str) -> str | None:
+        """Where the service is, as far as it is known."""
+        named = os.environ.get("WHABUZZ_BASE_URL") or self._read().get(profile, {}).get("base_url")
+        return str(named) if named else None
+
+    def keep(self, profile: str, *, base_url: str, api_key: str, use_keyring: bool = True) -> str:
+        """Keep a key; returns where."""
+        stored: dict[str, Any] = {"base_url": base_url}
+        in_keyring = use_keyring and _keyring_set(profile, api_key)
+        if not in_keyring:
+            stored["api_key"] = api_key
+        self._write({**self._read(), profile: stored})
+        return "the system's keyring" if in_keyring else str(self._file)
+
+    def forget(self, profile: str) -> None:
+        """Forget a profile and its key."""
+        profiles = self._read()
+        if profiles.pop(profile, None) is not None:
+            _keyring_delete(profile)
+            self._write(profiles)
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        try:
+            with self._file.open() as file:
+                if os.name == "posix" and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                    raise click.ClickException(
+                        f"{self._file} is open to other users: run `chmod 600 {self._file}`."
+                    )
+                found: dict[str, dict[str, Any]] = json.load(file)
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            raise click.ClickException(f"{self._file} is not JSON: mend or delete it.") from None
+        return found
+
+    def _write(self, profiles: dict[str, dict[str, Any]]) -> None:
+        """Put a new file in the place of the old one, never open to others."""
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self._file.with_name(f"{self._file.name}.{os.getpid()}")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(profiles, file, indent=2)
+        fresh.replace(self._file)
+
+
+def _keyring() -> Any:
+    """The keyring package, when it is installed: `pip install whabuzz[keyring]`."""
+    try:
+        import keyring
+        import keyring.errors
+    except ImportError:
+        return None
+    return keyring
+
+
+def _keyring_set(profile: str, api_key: str) -> bool:
+    keyring = _keyring()
+    if keyring is None:
+        return False
+    try:
+        keyring.set_password(SERVICE, profile, api_key)
+        return bool(keyring.get_password(SERVICE, profile) == api_key)
+    except keyring.errors.KeyringError:
+        return False
+
+
+def _keyring_get(profile: str) -> str | None:
+    keyring = _keyring()
+    if keyring is None:
+        return None
+    try:
+        found: str | None = keyring.get_password(SERVICE, profile)
+    except keyring.errors.KeyringError as error:
+        raise click.ClickException(f"The keyring does not open: {error}") from None
+    return found
+
+
+def _keyring_delete(profile: str) -> None:
+    keyring = _keyring()
+    if keyring is None:
+        return
+    try:
+        keyring.delete_password(SERVICE, profile)
+    except keyring.errors.KeyringError:
+        return

@@ -1,0 +1,107 @@
+"""`whabuzz send`: one message, as text, template, file or any message in JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from whabuzz.cli.session import Session, json_option, pass_session
+
+_KINDS = ("image", "video", "audio", "document", "sticker")
+
+
+def template_of(name: str, language: str, parameters: list[str]) -> dict[str, Any]:
+    """A template message whose body takes these values, without its address."""
+    template: dict[str, Any] = {"name": name, "language": {"code": language}}
+    if parameters:
+        values = [{"type": "text", "text": value} for value in parameters]
+        template["components"] = [{"type": "body", "parameters": values}]
+    return {"type": "template", "template": template}
+
+
+def json_of(text: str) -> dict[str, Any]:
+    """A JSON object from the command line: itself, `@file`, or `-` for the standard input."""
+    try:
+        if text == "-":
+            text = sys.stdin.read()
+        elif text.startswith("@"):
+            text = Path(text[1:]).read_text()
+        found = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"--data: {error}") from None
+    if not isinstance(found, dict):
+        raise click.UsageError("--data must be a JSON object.")
+    return found
+
+
+@click.command()
+@click.argument("to")
+@click.argument("text", required=False)
+@click.option("--from", "from_", help="The number that sends: its id or its phone number.")
+@click.option("--template", help="Send this template.")
+@click.option("--language", default="en", show_default=True, help="The template's language.")
+@click.option(
+    "--param", "parameters", multiple=True, help="A value of the template's body; repeat it in order."
+)
+@click.option(
+    "--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Send a file."
+)
+@click.option("--kind", type=click.Choice(_KINDS), help="What the file is sent as; else as its name says.")
+@click.option("--data", help="The message in JSON without its address; @file or - reads it.")
+@click.option(
+    "--idempotency-key", help="Sending again with the same key within 24 hours sends nothing twice."
+)
+@json_option
+@pass_session
+def send(
+    session: Session,
+    to: str,
+    text: str | None,
+    from_: str | None,
+    template: str | None,
+    language: str,
+    parameters: tuple[str, ...],
+    file: Path | None,
+    kind: str | None,
+    data: str | None,
+    idempotency_key: str | None,
+) -> None:
+    """Send one message TO a phone number or a business-scoped user id.
+
+    TEXT is the text, or the caption of a file.
+    """
+    if sum(each is not None for each in (template, file, data)) > 1 or (text and (template or data)):
+        raise click.UsageError("Give one of TEXT, --template, --file and --data.")
+    from_ = from_ or session.only_number()
+    if template:
+        content = template_of(template, language, list(parameters))
+    elif data:
+        content = json_of(data)
+    elif file:
+        content = _file(session, file, kind, text, from_)
+    elif text:
+        content = {"type": "text", "text": {"body": text}}
+    else:
+        raise click.UsageError("Give TEXT, --template, --file or --data.")
+    address = {"to": to} if to.lstrip("+").replace(" ", "").isdigit() else {"recipient": to}
+    message: Any = {"from": from_, **address, **content}
+    sent = session.client.messages.send(message, idempotency_key=idempotency_key)
+    session.show(sent, f"sent {sent['messages'][0]['id']}")
+
+
+def _file(session: Session, file: Path, kind: str | None, caption: str | None, from_: str) -> dict[str, Any]:
+    """Upload a file; the message that shows it."""
+    import mimetypes
+
+    guessed = (mimetypes.guess_type(file.name)[0] or "").partition("/")[0]
+    kind = kind or (guessed if guessed in _KINDS else "document")
+    content: dict[str, Any] = {"id": session.client.media.upload(file=file, from_=from_)["id"]}
+    if kind == "document":
+        content["filename"] = file.name
+    if caption and kind in {"image", "video", "document"}:
+        content["caption"] = caption
+    return {"type": kind, kind: content}

@@ -1,0 +1,119 @@
+"""What every command shares: the client with its credentials, and the form of its output."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import click
+import httpx
+
+from whabuzz.cli.profiles import Credentials, Profiles
+from whabuzz.client import Whabuzz
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass
+class Session:
+    """One run of the command line."""
+
+    profile: str = "default"
+    as_json: bool = False
+    profiles: Profiles = field(default_factory=Profiles)
+    transport: httpx.BaseTransport | None = None
+    """Carries the calls to the service; None is the network."""
+    sleep: Callable[[float], None] = time.sleep
+    _client: Whabuzz | None = field(default=None, repr=False)
+
+    @property
+    def credentials(self) -> Credentials:
+        """Whose calls these are. Raises click.ClickException when nobody is logged in."""
+        found = self.profiles.credentials(self.profile)
+        if found is None:
+            raise click.ClickException(
+                "You are not logged in: run `whabuzz login --base-url URL`, or set WHABUZZ_BASE_URL and "
+                "WHABUZZ_API_KEY."
+            )
+        return found
+
+    @property
+    def client(self) -> Whabuzz:
+        """The API with the profile's key."""
+        if self._client is None:
+            credentials = self.credentials
+            self._client = Whabuzz(
+                credentials.api_key, credentials.base_url, http_client=self.http(timeout=30.0)
+            )
+        return self._client
+
+    def http(self, *, timeout: float) -> httpx.Client:
+        """A client of the service's host without credentials."""
+        return httpx.Client(
+            timeout=httpx.Timeout(timeout, connect=5.0),
+            transport=self.transport,
+            headers={"User-Agent": "whabuzz-cli"},
+        )
+
+    def show(self, item: Mapping[str, Any], line: str) -> None:
+        """One thing: as JSON when that was asked for, else as a line for people."""
+        click.echo(json.dumps(item, indent=2, ensure_ascii=False) if self.as_json else line)
+
+    def show_each(
+        self, items: Iterable[Mapping[str, Any]], line: Callable[[Any], str], *, nothing: str
+    ) -> None:
+        """Many things: a line each, of JSON when that was asked for."""
+        shown = 0
+        for item in items:
+            self.show_one_of_many(item, line(item))
+            shown += 1
+        if not shown and not self.as_json:
+            click.echo(nothing)
+
+    def show_one_of_many(self, item: Mapping[str, Any], line: str) -> None:
+        """One of a stream of things: one line."""
+        click.echo(json.dumps(item, ensure_ascii=False) if self.as_json else line)
+
+    def tell(self, text: str) -> None:
+        """A remark beside the output: on the standard error stream."""
+        click.echo(text, err=True)
+
+    def only_number(self) -> str:
+        """The number to send from when none is named. Raises click.UsageError unless exactly one is connected."""
+        listed = self.client.numbers.list().first_page()
+        connected = [
+            number["phone_number_id"] for number in listed if number.get("connection_state") == "connected"
+        ]
+        if len(connected) != 1:
+            known = ", ".join(connected) or "none is connected"
+            raise click.UsageError(f"Say which number sends, with --from. Yours: {known}.")
+        return connected[0]
+
+
+pass_session = click.make_pass_decorator(Session)
+
+
+def json_option(command: Command) -> Command:
+    """`--json`, after the command or before it."""
+
+    def wanted(context: click.Context, _: click.Parameter, value: bool) -> None:
+        session = context.find_object(Session)
+        if value and session is not None:
+            session.as_json = True
+
+    return click.option(
+        "--json", is_flag=True, expose_value=False, callback=wanted, help="Print JSON, for other programs."
+    )(command)
+
+
+def moment(text: str | None) -> str:
+    """A moment of the API as a column: `2026-11-22 09:15:03`; a dash where there is none."""
+    return text[:19].replace("T", " ") if text else "-"
+
+
+def columns(*values: Any) -> str:
+    """The values in a row; a dash for what is not known."""
+    return "  ".join("-" if value is None else str(value) for value in values)

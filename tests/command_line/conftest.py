@@ -1,0 +1,118 @@
+"""The command line in this process: its calls go to Django's client, so the real service answers without a server."""
+
+import importlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from django.test import Client, TestCase
+
+from messaging.tests.conftest import connected_number
+from phone_numbers.models import PhoneNumber
+from tenants import api_keys
+from tenants.models import Tenant
+from tests.contract import assert_in_contract
+from tests.pages import ROOT
+from tests.sdk_import import sdk_from
+from tests.simulated import RunningSimulator, _simulator_process, simulator
+
+__all__ = ["_simulator_process", "simulator"]
+
+BASE_URL = "http://gateway.test"
+
+
+class DjangoTransport(httpx.BaseTransport):
+    """Carries httpx's requests to the WSGI application."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.raw_path.decode()
+        sent = {name: value for name, value in request.headers.items() if name != "content-type"}
+        # A test's own transaction never commits: what waits for the commit runs after the request instead.
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            answer = Client(raise_request_exception=False).generic(
+                request.method,
+                path,
+                request.read(),
+                content_type=request.headers.get("content-type", "application/json"),
+                headers={**sent, "host": "testserver"},
+            )
+        assert_in_contract(request.method, path, answer)
+        return httpx.Response(answer.status_code, headers=dict(answer.items()), content=answer.content)
+
+
+@dataclass
+class Answered:
+    """What a command printed, and its exit status."""
+
+    status: int
+    output: str
+    told: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.output)
+
+    @property
+    def lines(self) -> list[Any]:
+        """The lines of JSON."""
+        return [json.loads(line) for line in self.output.splitlines()]
+
+
+@dataclass
+class CommandLine:
+    """`whabuzz` of one user, with a folder for profiles."""
+
+    home: Path
+    transport: httpx.BaseTransport
+    slept: list[float] = field(default_factory=list)
+
+    def __call__(self, *arguments: str, stdin: str | None = None) -> Answered:
+        main, session, profiles = (
+            importlib.import_module(f"whabuzz.cli.{name}") for name in ("main", "session", "profiles")
+        )
+        shared = session.Session(
+            profiles=profiles.Profiles(self.home), transport=self.transport, sleep=self.sleep
+        )
+        done = CliRunner().invoke(main.whabuzz, arguments, obj=shared, input=stdin, catch_exceptions=True)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return Answered(done.exit_code, done.stdout, done.stderr)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        assert len(self.slept) < 1_000, "the command waits for ever"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _sdk() -> Iterator[None]:
+    """The SDK's source, so that a change is seen without building a wheel."""
+    with sdk_from(ROOT / "sdks/python/src"):
+        yield
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line of somebody who is not logged in."""
+    for name in ("WHABUZZ_API_KEY", "WHABUZZ_BASE_URL", "WHABUZZ_CONFIG_DIR", "WHABUZZ_WEBHOOK_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+    return CommandLine(tmp_path / "profiles", DjangoTransport())
+
+
+@pytest.fixture
+def whabuzz(stranger: CommandLine, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line with a test key of `tenant`."""
+    key = api_keys.create(name="laptop", environment="test", tenant=tenant).key
+    monkeypatch.setenv("WHABUZZ_API_KEY", key)
+    monkeypatch.setenv("WHABUZZ_BASE_URL", BASE_URL)
+    return stranger
+
+
+@pytest.fixture
+def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
+    """A connected test number of `tenant`."""
+    return connected_number(tenant, simulator.account(), environment="test")

@@ -1,0 +1,205 @@
+"""The commands against the service in this process: send, look up, replay, send a file; as text and as JSON."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messaging.models import Batch
+from phone_numbers.models import PhoneNumber
+from tenants.models import Tenant
+from tests.command_line.conftest import CommandLine
+from webhooks.models import Delivery, Endpoint, Event
+
+pytestmark = pytest.mark.django_db
+
+TO = "+919812345678"
+
+
+def sent_body(whabuzz: CommandLine, wamid: str) -> Any:
+    return whabuzz("messages", "get", wamid, "--json").json["request"]
+
+
+def test_a_text_goes_from_the_only_number(whabuzz: CommandLine, number: PhoneNumber) -> None:
+    done = whabuzz("send", TO, "Hello", "--json")
+    assert done.status == 0, done.told
+    wamid = done.json["messages"][0]["id"]
+    assert Event.objects.get(type="message.outbound").wamid == wamid
+    assert sent_body(whabuzz, wamid)["text"] == {"body": "Hello"}
+    assert "sent wamid." in whabuzz("send", TO, "Hello again").output
+
+
+def test_templates_files_and_json(whabuzz: CommandLine, number: PhoneNumber, tmp_path: Path) -> None:
+    picture = tmp_path / "a.jpg"
+    picture.write_bytes(b"\xff\xd8\xff\xe0" + b"0" * 100)
+    sent = whabuzz("send", TO, "Look", "--file", str(picture), "--json")
+    assert sent.status == 0, sent.told
+    assert sent_body(whabuzz, sent.json["messages"][0]["id"])["image"]["caption"] == "Look"
+    data = '{"type": "location", "location": {"latitude": 1.5, "longitude": 2.5}}'
+    sent = whabuzz("send", TO, "--data", "-", "--json", stdin=data)
+    assert sent_body(whabuzz, sent.json["messages"][0]["id"])["location"]["latitude"] == 1.5
+    assert whabuzz("send", TO, "x", "--template", "y").status == 2
+    assert whabuzz("send", TO).status == 2
+    assert "--data" in whabuzz("send", TO, "--data", "[1]").told
+
+
+def test_a_repeat_with_the_same_key_sends_nothing(whabuzz: CommandLine, number: PhoneNumber) -> None:
+    first, again = (whabuzz("send", TO, "Hi", "--idempotency-key", "k", "--json").json for _ in range(2))
+    assert first == again
+    assert Event.objects.filter(type="message.outbound").count() == 1
+
+
+def test_what_the_service_refuses_is_one_sentence(whabuzz: CommandLine, number: PhoneNumber) -> None:
+    done = whabuzz("send", "+919800000030", "Hi")
+    assert (done.status, done.output) == (1, "")
+    assert done.told.startswith("Error: 400 131030")
+    assert "req_" in done.told
+    assert whabuzz("events", "get", "evt_01M6AYX330E008000000000001").status == 1
+
+
+def test_without_one_connected_number_it_asks_which(whabuzz: CommandLine, tenant: Tenant) -> None:
+    done = whabuzz("send", TO, "Hi")
+    assert done.status == 2
+    assert "--from" in done.told
+
+
+def test_looking_up(whabuzz: CommandLine, number: PhoneNumber) -> None:
+    wamids = [whabuzz("send", TO, f"{n}", "--json").json["messages"][0]["id"] for n in range(3)]
+    listed = whabuzz("events", "list", "--type", "message.outbound", "--limit", "2", "--json").lines
+    assert [event["wamid"] for event in listed] == wamids[:0:-1]
+    assert wamids[2] == whabuzz("events", "get", listed[0]["id"]).json["event"]["wamid"]
+    assert len(whabuzz("events", "list", "--since", "10m").output.splitlines()) == 3
+    assert (
+        whabuzz("events", "list", "--since", "2020-01-01", "--type", "message.echo").output == "No events.\n"
+    )
+    assert whabuzz("events", "list", "--since", "yesterday").status == 2
+    assert [row["wamid"] for row in whabuzz("messages", "list", "--json").lines] == wamids[::-1]
+    assert "accepted" in whabuzz("messages", "list").output
+    told = whabuzz("messages", "get", wamids[0]).output
+    assert wamids[0] in told
+    assert "message.outbound" in told
+    assert number.phone_number_id in whabuzz("numbers", "list").output
+    [row] = whabuzz("numbers", "list", "--json").lines
+    assert row["connection_state"] == "connected"
+    assert (
+        whabuzz("numbers", "health", number.phone_number_id, "--json").json["connection_state"] == "connected"
+    )
+
+
+def delivery_of(tenant: Tenant) -> Delivery:
+    endpoint = Endpoint.objects.create(
+        tenant=tenant,
+        environment="test",
+        url="http://127.0.0.1:9/",
+        event_types=["*"],
+        secret="whsec_c2VjcmV0",
+        secret_prefix="whsec_c2Vj",
+        status="active",
+    )
+    event = Event.objects.get(type="message.outbound")
+    return Delivery.objects.create(
+        tenant_id=tenant.id,
+        environment="test",
+        endpoint_id=endpoint.id,
+        event_id=event.id,
+        event_type=event.type,
+        status="dead",
+    )
+
+
+def test_replays_say_how_much_before_they_begin(
+    whabuzz: CommandLine, number: PhoneNumber, tenant: Tenant
+) -> None:
+    whabuzz("send", TO, "Hi")
+    delivery = delivery_of(tenant)
+    endpoint = str(delivery.endpoint_id)
+    assert delivery.public_id in whabuzz("deliveries", "list", "--status", "dead").output
+    assert whabuzz("deliveries", "replay", "--endpoint", endpoint, "--dry-run", "--json").json["count"] == 1
+    refused = whabuzz("deliveries", "replay", "--endpoint", endpoint, stdin="n\n")
+    assert (refused.status, Delivery.objects.count()) == (1, 1)
+    assert whabuzz("deliveries", "replay", "--endpoint", endpoint, "--yes", "--json").json == {"queued": 1}
+    assert whabuzz("deliveries", "replay").status == 2
+    again = whabuzz("deliveries", "replay", delivery.public_id, "--json").lines
+    assert again[0]["replay_of"] == delivery.public_id
+
+
+PEOPLE = "name,to,city\r\nAsha,+91 98000 01001,Pune\r\nBina,919800001002,Delhi\r\nChitra,919800001003,Goa\r\n"
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    file = tmp_path / "people.csv"
+    file.write_text("\ufeff" + PEOPLE, newline="")
+    return file
+
+
+def test_a_file_is_checked_and_shown_before_anything_is_sent(
+    whabuzz: CommandLine, people: Path, number: PhoneNumber
+) -> None:
+    options = ("--template", "order", "--param", "name", "--param", "city")
+    done = whabuzz("batch", "send", str(people), *options, "--dry-run", "--json").json
+    assert done["total"] == 3
+    assert done["examples"][0]["to"] == "+919800001001"
+    values = done["examples"][0]["template"]["components"][0]["parameters"]
+    assert [value["text"] for value in values] == ["Asha", "Pune"]
+    people.write_text("name,to\nAsha,12\n,919800001002\n")
+    done = whabuzz("batch", "send", str(people), "--template", "order", "--param", "name")
+    assert done.status == 1
+    assert f"{people}:2: '12' is no phone number" in done.told
+    assert f"{people}:3: name is empty" in done.told
+    assert "Its columns: name, to" in whabuzz("batch", "send", str(people), "--text", "{age}").told
+    assert whabuzz("batch", "send", str(people)).status == 2
+    assert not Batch.objects.exists()
+
+
+def test_the_same_command_goes_on_where_it_was(
+    whabuzz: CommandLine, people: Path, number: PhoneNumber
+) -> None:
+    command = ("batch", "send", str(people), "--text", "Hello {name}", "--size", "2", "--no-wait", "--json")
+    first = whabuzz(*command).json
+    assert first["total"] == 3
+    assert [each["total"] for each in first["batches"]] == [2, 1]
+    again = whabuzz(*command).json
+    assert [each["id"] for each in again["batches"]] == [each["id"] for each in first["batches"]]
+    another = whabuzz(*command, "--ref", "once-more").json
+    assert Batch.objects.count() == 4
+    assert "0 of 2 accepted" in whabuzz("batch", "list").output
+    assert whabuzz("batch", "cancel", another["batches"][0]["id"], "--json").json["status"] == "cancelled"
+    assert "cancelled" in whabuzz("batch", "get", another["batches"][0]["id"]).output
+
+
+def test_failed_rows_come_back_as_a_file(whabuzz: CommandLine, people: Path, number: PhoneNumber) -> None:
+    whabuzz("batch", "send", str(people), "--text", "Hello {name}", "--size", "2", "--no-wait")
+    for batch in Batch.objects.order_by("id"):
+        is_last = batch.total == 1
+        batch.items.update(
+            status="failed" if is_last else "accepted",
+            response=b'{"error": {"code": 131026, "message": "cannot"}}' if is_last else b"{}",
+        )
+        Batch.objects.filter(pk=batch.pk).update(
+            status="completed", accepted=0 if is_last else 2, failed=1 if is_last else 0
+        )
+    done = whabuzz("batch", "send", str(people), "--text", "Hello {name}", "--size", "2")
+    assert done.status == 1
+    assert "2 accepted, 1 failed, 0 not sent" in done.output
+    with (people.parent / "people.failed.csv").open(newline="") as file:
+        [row] = csv.DictReader(file)
+    assert (row["name"], row["error"]) == ("Chitra", "131026 cannot")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(stranger: CommandLine, shell: str) -> None:
+    assert "_WHABUZZ_COMPLETE" in stranger("completion", shell).output
+
+
+def test_every_command_has_help_and_takes_json(stranger: CommandLine) -> None:
+    def walk(*path: str) -> list[tuple[str, ...]]:
+        text = stranger(*path, "--help").output
+        if "Commands:" not in text:
+            assert ("--json" in text) is (path[0] != "completion"), path
+            return [path]
+        names = [line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line.strip()]
+        return [found for name in names for found in walk(*path, name)]
+
+    assert len(walk()) == 21

@@ -1,0 +1,121 @@
+"""The command line, installed from its wheel, against the running service: the guide's bot, from nothing."""
+
+import os
+import re
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.e2e.conftest import Stack, free_port, until
+from tests.pages import blocks
+
+pytestmark = pytest.mark.e2e
+
+PAGE = "docs/cli.md"
+PASSWORD = secrets.token_urlsafe(12)
+CUSTOMER = "919812345678"
+NEW_BUSINESS = f"""
+from tenants.models import Tenant, User
+tenant = Tenant.objects.create(name="Laptop Stores", status="active")
+User.objects.create_user("owner@laptop.example", "{PASSWORD}", tenant=tenant)
+"""
+
+
+class Shell:
+    """The terminals of somebody who reads the guide."""
+
+    def __init__(self, home: Path, directory: Path) -> None:
+        self.directory = directory
+        self.program = str(home / "bin/whabuzz")
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("WHABUZZ_")},
+            "PYTHONPATH": str(home),
+            "WHABUZZ_CONFIG_DIR": str(directory / "profiles"),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def run(self, *arguments: str) -> str:
+        """What `whabuzz` prints."""
+        done = subprocess.run(
+            [sys.executable, self.program, *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    @contextmanager
+    def running(self, *command: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+        """A program and the file that it prints to."""
+        printed = self.directory / secrets.token_hex(4)
+        with printed.open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=self.directory,
+                env={**self.environment, **environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                yield process, printed
+            finally:
+                process.kill()
+                process.wait(10)
+
+
+def confirm(page: str) -> None:
+    """The person: log in to the console, look at the page, press the button."""
+    browser = requests.Session()
+    base = page.partition("/console/")[0]
+
+    def token(text: str) -> str:
+        [first, *_] = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', text)
+        return str(first)
+
+    form = browser.get(f"{base}/login", timeout=20)
+    credentials = {"login": "owner@laptop.example", "password": PASSWORD}
+    browser.post(f"{base}/login", {**credentials, "csrfmiddlewaretoken": token(form.text)}, timeout=20)
+    shown = browser.get(page, timeout=20)
+    code = page.partition("code=")[2]
+    assert code in shown.text
+    answer = {"code": code, "environment": "test", "csrfmiddlewaretoken": token(shown.text)}
+    assert "Confirmed" in browser.post(f"{base}/console/device", answer, timeout=20).text
+
+
+def test_the_guide_leads_from_nothing_to_a_bot_that_answers(
+    stack: Stack, python_home: Path, tmp_path: Path
+) -> None:
+    stack.manage("shell", "-c", NEW_BUSINESS)
+    shell = Shell(python_home, tmp_path)
+    login = ("login", "--no-browser", "--no-keyring", "--base-url", stack.ready["base_url"])
+    with shell.running(shell.program, *login) as (process, printed):
+        page = until(lambda: re.search(r"http\S+/console/device\?code=\S+", printed.read_text()), "the page")
+        confirm(page[0])
+        assert process.wait(30) == 0, printed.read_text()
+    assert "Laptop Stores (test)" in shell.run("whoami")
+
+    (tmp_path / "bot.py").write_text(blocks(PAGE, "python")[0])
+    shell.environment["WHABUZZ_WEBHOOK_SECRET"] = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    port = str(free_port())
+    listen = ("listen", "--forward-to", f"localhost:{port}", "--type", "message.inbound")
+    with (
+        shell.running(shell.program, *listen) as (_, heard),
+        shell.running("bot.py", PORT=port),
+    ):
+        until(lambda: "Listening to test events" in heard.read_text(), "the listener")
+        shell.run("trigger", "inbound", "Do you have it?", "--from", CUSTOMER)
+        until(lambda: "→ 200" in heard.read_text(), "the bot's answer to the webhook")
+        until(lambda: shell.run("messages", "list").count("→") == 1, "the bot's message")
+    assert "Do you have it?" in heard.read_text()
+    conversation = shell.run("messages", "list", "--json")
+    assert conversation.count(f'"wa_id": "{CUSTOMER}"') == 2
+    shell.run("logout")
