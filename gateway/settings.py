@@ -121,6 +121,8 @@ MAX_CSV_BYTES = 4 * 1024 * 1024
 MAX_MEDIA_BODY_BYTES = 100 * 1024 * 1024
 MAX_MEDIA_REQUEST_BYTES = MAX_MEDIA_BODY_BYTES + 1024 * 1024
 """The file and what frames it."""
+MAX_SAMPLE_REQUEST_BYTES = 17 * 1024 * 1024
+"""Of the console's form with the sample of a template's header; a video may have 16 MiB."""
 MAX_NOTIFICATION_BYTES = 16 * 1024 * 1024
 
 # --- Tenants --------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ EVENT = "GET /v1/events/{event_id}"
 NUMBER = "GET /v1/numbers/{phone_number_id}"
 MESSAGE = "GET /v1/messages/{message_id}"
 BATCH = "GET /v1/messages/batch/{batch_id}"
+TEMPLATE = "GET /v1/templates/{template_id}"
 INVOICE = "GET /v1/billing/invoices/{invoice_id}"
 CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
 REQUEST = "GET /v1/requests/{request_id}"
@@ -153,6 +154,10 @@ PAGES: dict[str, Page] = {
     "console_batch_retry": _does("integration", BATCH),
     "console_templates": Page("integration"),
     "console_templates_sync": _does("integration"),
+    "console_template_new": Page("integration", changes=True),
+    "console_template_preview": _does("integration"),
+    "console_template": Page("integration", of=TEMPLATE),
+    "console_template_delete": Page("integration", changes=True, of=TEMPLATE),
     "console_billing": Page("billing"),
     "console_billing_autopay": _does("billing"),
     "console_billing_profile": Page("billing", changes=True, changed_while=ALWAYS),

@@ -29,4 +29,17 @@ for (const slider of document.querySelectorAll("input[data-shows]")) {
   const output = document.querySelector(slider.dataset.shows);
   slider.addEventListener("input", () => { output.textContent = slider.value; });
 }
+// Narrow screens show a table's row as a list: each cell says the name of its column.
+for (const table of document.querySelectorAll(".rows table")) {
+  const names = [...table.querySelectorAll("thead th")].map((head) => head.textContent);
+  table.setAttribute("role", "table");
+  for (const row of table.querySelectorAll("tbody tr")) {
+    row.setAttribute("role", "row");
+    [...row.cells].forEach((cell, place) => {
+      cell.setAttribute("role", "cell");
+      cell.dataset.column = names[place] ?? "";
+    });
+  }
+  table.classList.add("named");
+}
 document.querySelector(".note.bad[role=alert]")?.focus();

@@ -1,0 +1,136 @@
+"""A new message template as a person fills it in, and the body that the upstream gets (upstream fact 1.3). Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from messaging.message_templates.parameters import variables
+
+MEDIA_HEADERS = ("IMAGE", "VIDEO", "DOCUMENT")
+AUTHENTICATION = "AUTHENTICATION"
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A button. `value` is its link, phone number or coupon code; `example` fills the variable of a link."""
+
+    kind: str
+    text: str
+    value: str = ""
+    example: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A template to submit. Examples are in the order of the text's variables."""
+
+    name: str
+    language: str
+    category: str
+    body: str = ""
+    body_examples: Sequence[str] = ()
+    header_format: str = ""
+    header_text: str = ""
+    header_example: str = ""
+    """Of a text its variable's example, of media the handle of the uploaded sample."""
+    footer: str = ""
+    buttons: Sequence[Button] = field(default_factory=list)
+    code_minutes: int | None = None
+    """How long a one-time code is valid; only authentication templates have it."""
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its variables have names instead of numbers."""
+        found = variables(self.body) + (variables(self.header_text) if self.header_format == "TEXT" else [])
+        return any(not name.isdecimal() for name in found)
+
+    def document(self) -> dict[str, Any]:
+        """The body of the submission."""
+        head = {"name": self.name, "language": self.language, "category": self.category}
+        if self.category == AUTHENTICATION:
+            return {**head, "components": self._authentication()}
+        named = {"parameter_format": "NAMED"} if self.is_named else {}
+        return {
+            **head,
+            **named,
+            "components": [*self._header(), self._body(), *self._footer(), *self._buttons()],
+        }
+
+    def _authentication(self) -> list[dict[str, Any]]:
+        footer = (
+            [{"type": "FOOTER", "code_expiration_minutes": self.code_minutes}] if self.code_minutes else []
+        )
+        return [
+            {"type": "BODY", "add_security_recommendation": True},
+            *footer,
+            {"type": "BUTTONS", "buttons": [{"type": "OTP", "otp_type": "COPY_CODE"}]},
+        ]
+
+    def _header(self) -> list[dict[str, Any]]:
+        if self.header_format == "TEXT":
+            header: dict[str, Any] = {"type": "HEADER", "format": "TEXT", "text": self.header_text}
+            if found := variables(self.header_text):
+                header["example"] = (
+                    {"header_text_named_params": [{"param_name": found[0], "example": self.header_example}]}
+                    if self.is_named
+                    else {"header_text": [self.header_example]}
+                )
+            return [header]
+        if self.header_format in MEDIA_HEADERS:
+            example = {"header_handle": [self.header_example]}
+            return [{"type": "HEADER", "format": self.header_format, "example": example}]
+        return []
+
+    def _body(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"type": "BODY", "text": self.body}
+        if found := variables(self.body):
+            pairs = zip(found, self.body_examples, strict=True)
+            body["example"] = (
+                {
+                    "body_text_named_params": [
+                        {"param_name": name, "example": example} for name, example in pairs
+                    ]
+                }
+                if self.is_named
+                else {"body_text": [list(self.body_examples)]}
+            )
+        return body
+
+    def _footer(self) -> list[dict[str, Any]]:
+        return [{"type": "FOOTER", "text": self.footer}] if self.footer else []
+
+    def _buttons(self) -> list[dict[str, Any]]:
+        # The upstream wants quick replies side by side.
+        ordered = sorted(self.buttons, key=lambda button: button.kind != "QUICK_REPLY")
+        return [{"type": "BUTTONS", "buttons": [_button(each) for each in ordered]}] if ordered else []
+
+
+def _button(button: Button) -> dict[str, Any]:
+    if button.kind == "URL":
+        example = {"example": [button.example]} if variables(button.value) else {}
+        return {"type": "URL", "text": button.text, "url": button.value, **example}
+    if button.kind == "PHONE_NUMBER":
+        return {"type": "PHONE_NUMBER", "text": button.text, "phone_number": button.value}
+    if button.kind == "COPY_CODE":
+        return {"type": "COPY_CODE", "example": button.value}
+    return {"type": "QUICK_REPLY", "text": button.text}
+
+
+def examples(document: dict[str, Any]) -> dict[str, str]:
+    """The examples of a submission by the keys of the parameters, for its preview."""
+    values: dict[str, str] = {}
+    for component in document["components"]:
+        given = component.get("example", {})
+        if component["type"] == "HEADER" and component["format"] == "TEXT" and given:
+            [(_, example)] = given.items()
+            values["header"] = example[0]["example"] if isinstance(example[0], dict) else example[0]
+        elif component["type"] == "BODY" and given:
+            named = given.get("body_text_named_params")
+            if named:
+                values |= {f"body_{each['param_name']}": each["example"] for each in named}
+            else:
+                found = variables(component["text"])
+                values |= {
+                    f"body_{name}": value for name, value in zip(found, given["body_text"][0], strict=True)
+                }
+    return values
