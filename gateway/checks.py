@@ -9,6 +9,8 @@ from cryptography.fernet import Fernet
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 
+from gateway.outbound.egress_proxy import EgressProxy
+
 
 @register(Tags.security)
 def check_values(**_: Any) -> list[CheckMessage]:
@@ -27,6 +29,13 @@ def check_values(**_: Any) -> list[CheckMessage]:
         problems.append(
             Error("WEBHOOK_RETRY_SCHEDULE must hold positive numbers of seconds.", id="gateway.E003")
         )
+    if settings.WEBHOOK_PROXY_URL:
+        try:
+            EgressProxy.from_url(settings.WEBHOOK_PROXY_URL)
+        except ValueError:
+            problems.append(
+                Error("WEBHOOK_PROXY_URL must be http://[user:password@]host:port.", id="gateway.E005")
+            )
     if settings.ENVIRONMENT not in {"development", "production"}:
         problems.append(Error("ENVIRONMENT must be development or production.", id="gateway.E004"))
     return problems

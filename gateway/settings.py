@@ -75,6 +75,8 @@ UPSTREAM_TIMEOUT_MS: int = env.int("UPSTREAM_TIMEOUT_MS", 15_000)
 # --- Deliveries to customers' endpoints -----------------------------------------------------------------
 WEBHOOK_ALLOW_HTTP: bool = env.bool("WEBHOOK_ALLOW_HTTP", not PRODUCTION)
 WEBHOOK_ALLOW_PRIVATE_NETWORKS: bool = env.bool("WEBHOOK_ALLOW_PRIVATE_NETWORKS", not PRODUCTION)
+WEBHOOK_PROXY_URL: str = env.str("WEBHOOK_PROXY_URL", "")
+"""The HTTP proxy, `http://[user:password@]host:port`, that requests to customers' addresses lead through (CONNECT)."""
 WEBHOOK_RETRY_SCHEDULE: list[float] = [
     float(step)
     for step in env.list(

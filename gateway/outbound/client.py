@@ -11,7 +11,7 @@ import errno
 import socket
 import ssl
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import TracebackType
@@ -22,6 +22,7 @@ from asgiref.sync import async_to_sync
 
 from gateway.database.transactions import leave_database
 from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
+from gateway.outbound import egress_proxy
 from gateway.outbound.answer import READ_LIMIT, Answer, Attempt, StaleError, UnknownNameError
 from gateway.outbound.connection import HttpConnection
 from gateway.outbound.dns import AddressInfo, Names, Resolve
@@ -58,9 +59,9 @@ class _Target:
 class Outbound:
     """A pool of connections to customers' addresses: an async context manager, for one event loop.
 
-    `allow_private` lifts the guard (setting WEBHOOK_ALLOW_PRIVATE_NETWORKS). Requests at once are not limited here.
-    A name's addresses are kept for `dns_seconds`, an idle connection for `keepalive` seconds. `resolve` and `tls`
-    replace the system's resolver and certificates.
+    `allow_private` lifts the guard (setting WEBHOOK_ALLOW_PRIVATE_NETWORKS); WEBHOOK_PROXY_URL names a proxy that all
+    connections lead through. Requests at once are not limited here. A name's addresses are kept for `dns_seconds`, an
+    idle connection for `keepalive` seconds. `resolve` and `tls` replace the system's resolver and certificates.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Outbound:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._allow_private = allow_private
+        self._proxy = egress_proxy.configured()
         self._keepalive = keepalive
         self._tls = tls or tls_context()
         self._names = Names(resolve, dns_seconds)
@@ -170,11 +172,14 @@ class Outbound:
     ) -> HttpConnection:
         async with asyncio.timeout_at(min(self._loop.time() + seconds, deadline)):
             addresses = await self._names.addresses(origin.host, origin.port)
-            sock = await start_connection(
-                addresses,
-                happy_eyeballs_delay=_NEXT_ADDRESS_AFTER,
-                socket_factory=partial(self._open_socket, attempt),
-            )
+            if self._proxy is None:
+                sock = await start_connection(
+                    addresses,
+                    happy_eyeballs_delay=_NEXT_ADDRESS_AFTER,
+                    socket_factory=partial(self._open_socket, attempt),
+                )
+            else:
+                sock = await egress_proxy.open_tunnel(self._proxy, self._public(attempt, addresses))
             try:
                 _, connection = await self._loop.create_connection(
                     HttpConnection,
@@ -188,13 +193,33 @@ class Outbound:
         return connection
 
     def _open_socket(self, attempt: Attempt, address: AddressInfo) -> socket.socket:
-        """The guard: every address that is about to be connected to, looked up or literal, comes through here."""
-        family, kind, proto, _, sockaddr = address
-        if not (self._allow_private or is_public(str(sockaddr[0]))):
+        self._judge(attempt, address)
+        family, kind, proto, _, _ = address
+        return socket.socket(family, kind, proto)
+
+    def _public(self, attempt: Attempt, addresses: Sequence[AddressInfo]) -> list[AddressInfo]:
+        """Those of the addresses that may be called. Raises OSError when none may."""
+        passed, refusal = [], None
+        for address in addresses:
+            try:
+                self._judge(attempt, address)
+            except OSError as error:
+                refusal = error
+            else:
+                passed.append(address)
+        if refusal is not None and not passed:
+            raise refusal
+        return passed
+
+    def _judge(self, attempt: Attempt, address: AddressInfo) -> None:
+        """The guard: every address that is about to be called, looked up or literal, comes through here.
+
+        Raises OSError for one that is not public.
+        """
+        if not (self._allow_private or is_public(str(address[4][0]))):
             attempt.blocked = True
             raise OSError(errno.EACCES, "Address is not public")
         attempt.opened = True
-        return socket.socket(family, kind, proto)
 
     def _kept(self, origin: Origin) -> HttpConnection | None:
         """The connection to an origin that was used last, if one is still good."""

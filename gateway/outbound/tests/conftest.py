@@ -5,6 +5,7 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from aiodns import DNSResolver
@@ -17,6 +18,7 @@ from gateway.outbound.tests.receivers import (
     Receiver,
     Serve,
 )
+from tests.certificates import self_signed
 
 
 @pytest.fixture
@@ -61,3 +63,16 @@ def dns_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with name_server() as address:
         monkeypatch.setattr(dns, "DNSResolver", partial(DNSResolver, nameservers=[address]))
         yield
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1 and receiver.test that nobody vouches for, with its key."""
+    return self_signed(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def server_tls(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context

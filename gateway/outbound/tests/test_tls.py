@@ -3,25 +3,10 @@
 import ssl
 from pathlib import Path
 
-import pytest
-
 from gateway.http1 import new_tls_context
 from gateway.outbound.client import Outbound
 from gateway.outbound.tests.receivers import Connection, KnownNames, Serve, answers_ok
 from tests.certificates import self_signed
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 and receiver.test that nobody vouches for, with its key."""
-    return self_signed(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture
-def server_tls(certificate: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    return context
 
 
 async def test_a_certificate_that_nobody_vouches_for(
