@@ -53,6 +53,7 @@ CHANGES: dict[str, set[Area]] = {
 }
 
 ALWAYS: frozenset[Status] = frozenset({"pending_approval", "rejected", "suspended"})
+WAITING: frozenset[Status] = frozenset({"pending_approval"})
 KEY = "DELETE /v1/api-keys/{key_id}"
 ENDPOINT = "GET /v1/webhooks/{endpoint_id}"
 DELIVERY = "GET /v1/webhook-deliveries/{delivery_id}"
@@ -129,6 +130,11 @@ PAGES: dict[str, Page] = {
     "console_figures": Page("integration"),
     "console_events": Page("integration"),
     "console_event": Page("integration", of=EVENT),
+    "console_phone": Page("integration"),
+    "console_phone_thread": Page("integration"),
+    "console_phone_begin": Page("integration", reads=False, changes=True, changed_while=WAITING),
+    "console_phone_write": Page("integration", reads=False, changes=True, changed_while=WAITING),
+    "console_phone_file": Page("integration"),
     "console_numbers": Page("integration"),
     "console_connect": _does("integration"),
     "console_number": Page("integration", of=NUMBER),

@@ -17,7 +17,9 @@ from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
 def control(
     method: str, path: str, *, json: Any = None, params: Mapping[str, str] | None = None
 ) -> GraphAnswer:
-    """Call `/sim/{path}` of the simulator. Raises UpstreamUnreachable."""
+    """Call `/sim/{path}` of the simulator. Raises UpstreamUnreachable, also where the sandbox is off."""
+    if not settings.SANDBOX_GRAPH_URL:
+        raise UpstreamUnreachable("sandbox_off", 0.0, is_unsent=True)
     headers = {"Accept": "application/json", "User-Agent": settings.SERVICE_NAME}
     if settings.SANDBOX_CONTROL_TOKEN:
         headers["Authorization"] = f"Bearer {settings.SANDBOX_CONTROL_TOKEN}"

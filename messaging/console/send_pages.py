@@ -18,7 +18,7 @@ from messaging.console.forms import SendForm
 from messaging.models import MessageTemplate
 from messaging.runtimes import BlockingRuntime, run_blocking
 from messaging.sending import SendRequest
-from tenants.console.frame import Visit, console_page, require_active
+from tenants.console.frame import Visit, console_page, require_open
 from webhooks.events import envelope, search
 
 EVENTS_SHOWN = 20
@@ -32,7 +32,7 @@ def send(request: HttpRequest, visit: Visit) -> HttpResponse:
     form = SendForm(request.POST or None, numbers=numbers, templates=_templates(visit))
     context: dict[str, Any] = {"tenant": visit.tenant, "form": form, "numbers": numbers, "form_id": uuid4()}
     if request.method == "POST":
-        require_active(visit)
+        require_open(visit)
         if form.is_valid():
             context |= _sent(request, visit, form)
     return render(request, "console/messaging/send.html", context, status=400 if form.errors else 200)

@@ -13,6 +13,7 @@ from messaging.models import Batch, BatchItem
 from messaging.tests.incoming import notification, post
 from messaging.tests.test_send import sent_bodies
 from phone_numbers.models import PhoneNumber
+from phone_numbers.sandbox import world
 from tenants.models import Tenant
 from tests.browsers import text
 from tests.simulated import RunningSimulator
@@ -29,6 +30,18 @@ def form(number: PhoneNumber, **more: str) -> dict[str, str]:
         "form_id": "a1",
         **more,
     }
+
+
+def test_a_business_that_waits_for_approval_sends_in_its_test_world_alone(
+    tenant: Tenant, browser: Client, simulator: RunningSimulator
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(status=Tenant.Status.PENDING_APPROVAL)
+    (number,) = world.ensure(tenant.id)
+    assert browser.post("/console/send", form(number)).status_code == 403
+    browser.post("/console/preferences", {"environment": "test"})
+    page = html.unescape(browser.post("/console/send", form(number)).content.decode())
+    assert "the platform accepted it" in page
+    assert Event.objects.filter(type="message.outbound").count() == 1
 
 
 def test_a_message_is_sent_once_however_often_the_page_is_reloaded(

@@ -16,7 +16,10 @@ TOKEN_WARNING = timedelta(days=7)
 MOST_WARNINGS = 5
 
 register(
-    pages=[Page("Numbers", "console_numbers", "/console/numbers", 40)],
+    pages=[
+        Page("Test phone", "console_phone", "/console/phone", 12),
+        Page("Numbers", "console_numbers", "/console/numbers", 40),
+    ],
     steps=[
         FirstStep(
             step="number_connected",

@@ -6,6 +6,7 @@ Its numbers need no endpoint to be connected: their events are read with the eve
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 from gateway.api.errors import InvalidRequest, NotFound
@@ -60,6 +61,26 @@ def messages(tenant_id: UUID, *, phone_number_id: str | None, customer: str | No
         filters["customer"] = customer
     found: list[Any] = sandbox.accepted(sandbox.control("GET", "messages", params=filters))["data"]
     return found
+
+
+def customers(tenant_id: UUID, *, phone_number_id: str, limit: int) -> list[Any]:
+    """The customers of a number with their last message, newest first. Raises NotFound."""
+    number = number_of(tenant_id, phone_number_id)
+    filters = {"phone_number_id": number.phone_number_id, "limit": str(limit)}
+    found: list[Any] = sandbox.accepted(sandbox.control("GET", "conversations", params=filters))["data"]
+    return found
+
+
+def file(tenant_id: UUID, media_id: str) -> GraphAnswer:
+    """A file of the test world: its type and bytes. Raises NotFound."""
+    answer = sandbox.control(
+        "GET", f"media/{quote(media_id, safe='')}", params={"waba_id": waba_id_of(tenant_id)}
+    )
+    if answer.status == 404:
+        raise NotFound("There is no such file in your test world.")
+    if not answer.ok:
+        sandbox.accepted(answer)
+    return answer
 
 
 def number_of(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:

@@ -261,6 +261,13 @@ class told:  # noqa: N801 - a context manager, read as `with told(request):`
         return isinstance(error, ServiceError)
 
 
+def require_open(visit: Visit) -> None:
+    """Refuse a change unless the account is active, or waits for approval and changes its test world alone (403)."""
+    if visit.tenant.status == Tenant.Status.PENDING_APPROVAL and visit.environment == TEST:
+        return
+    require_active(visit)
+
+
 def require_active(visit: Visit) -> None:
     """Refuse a change while the account is not active (403)."""
     if visit.tenant.status != Tenant.Status.ACTIVE:
