@@ -324,7 +324,9 @@ ACCOUNT_RATE_LIMITS = {
     "device_redeem": "90/m/ip",
 }
 MFA_ADAPTER = "tenants.console.accounts.SecondFactorAdapter"
-MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_FORMS = {"add_webauthn": "tenants.console.passkeys.AddPasskeyForm"}
 MFA_TOTP_ISSUER = SERVICE_NAME
 MFA_TOTP_TOLERANCE = 1
 MFA_ALLOW_UNVERIFIED_EMAIL = True

@@ -68,7 +68,15 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
         return decrypt(encrypted_text, purpose=PURPOSE)
 
     def can_delete_authenticator(self, authenticator: Authenticator) -> bool:
-        return not (authenticator.user.is_staff and settings.STAFF_SECOND_FACTOR)
+        required = authenticator.user.is_staff and settings.STAFF_SECOND_FACTOR
+        return not required or has_second_factor(authenticator.user, besides=authenticator)
+
+    def get_public_key_credential_rp_entity(self) -> dict[str, str]:
+        entity: dict[str, str] = super().get_public_key_credential_rp_entity()
+        return entity | {"name": settings.SERVICE_NAME.capitalize()}
+
+    def generate_authenticator_name(self, user: User, type: Authenticator.Type) -> str:  # noqa: A002
+        return f"Passkey {Authenticator.objects.filter(user=user, type=type).count() + 1}"
 
 
 @rotation.register
@@ -90,15 +98,16 @@ def rotate_second_factors() -> int:
     return changed
 
 
-def has_second_factor(user: User) -> bool:
-    """Whether a person logs in with a code besides the password."""
-    codes = Authenticator.Type.RECOVERY_CODES
-    return bool(Authenticator.objects.filter(user=user).exclude(type=codes).exists())
+def has_second_factor(user: User, *, besides: Authenticator | None = None) -> bool:
+    """Whether a person has an authenticator app or a passkey, `besides` one of them."""
+    factors = Authenticator.objects.filter(user=user).exclude(type=Authenticator.Type.RECOVERY_CODES)
+    return bool(factors.exclude(pk=besides.pk if besides else None).exists())
 
 
 def check_second_factor(user: User, code: str) -> bool:
     """Whether a code of the authenticator app, or an unused recovery code, is right. A code works once."""
     if not code.isascii() or len(code) > 20:
         return False
-    factors = Authenticator.objects.filter(user=user)
+    codes = (Authenticator.Type.TOTP, Authenticator.Type.RECOVERY_CODES)
+    factors = Authenticator.objects.filter(user=user, type__in=codes)
     return any(authenticator.wrap().validate_code(code) for authenticator in factors)

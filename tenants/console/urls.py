@@ -3,7 +3,16 @@
 from allauth.account import views as account
 from django.urls import include, path, re_path
 
-from tenants.console import device_pages, key_pages, outbox, pages, request_pages, settings_pages, team_pages
+from tenants.console import (
+    device_pages,
+    key_pages,
+    outbox,
+    pages,
+    passkeys,
+    request_pages,
+    settings_pages,
+    team_pages,
+)
 
 urlpatterns = [
     path("", pages.root, name="root"),
@@ -26,6 +35,11 @@ urlpatterns = [
         r"^password/reset/key/(?P<uidb36>[0-9A-Za-z]+)-(?P<key>.+)$",
         account.password_reset_from_key,
         name="account_reset_password_from_key",
+    ),
+    path(
+        "second-factor/webauthn/keys/<int:pk>/remove/",
+        passkeys.RemovePasskey.as_view(),
+        name="mfa_remove_webauthn",
     ),
     path("second-factor/", include("allauth.mfa.urls")),
     path("console", pages.home, name="console"),

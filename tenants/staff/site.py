@@ -39,7 +39,7 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         if request.user.is_authenticated and _lacks_second_factor(request):
-            return HttpResponseRedirect(reverse("mfa_activate_totp"))
+            return HttpResponseRedirect(reverse("mfa_index"))
         guarded: HttpResponseBase = secure_admin_login(super().login)(request, extra_context)
         return guarded
 

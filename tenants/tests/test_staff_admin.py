@@ -69,7 +69,7 @@ def test_a_second_factor_is_demanded_where_the_setting_says_so(staff: User, sett
     settings.STAFF_SECOND_FACTOR = True
     client = browser_of(staff)
     assert client.get("/admin/", follow=False).status_code == 302
-    assert client.get("/admin/login/")["Location"] == reverse("mfa_activate_totp")
+    assert client.get("/admin/login/")["Location"] == reverse("mfa_index")
     Authenticator.objects.create(user=staff, type="totp", data={"secret": "x"})
     assert client.get("/admin/").status_code == 200
 
@@ -156,7 +156,8 @@ def test_an_app_and_its_key_are_made_and_the_key_is_shown_once(browser: Client) 
 
 def test_people_and_domain_rules_are_changed_by_superusers_and_audited(browser: Client) -> None:
     browser.post(
-        "/admin/tenants/user/add/", {"email": "New@service.example", "is_staff": "on", "is_active": "on"}
+        "/admin/tenants/user/add/",
+        {"email": "New@service.example", "role": "owner", "is_staff": "on", "is_active": "on"},
     )
     person = User.objects.get(email="new@service.example")
     assert not person.has_usable_password()

@@ -42,4 +42,12 @@ for (const table of document.querySelectorAll(".rows table")) {
   }
   table.classList.add("named");
 }
-document.querySelector(".note.bad[role=alert]")?.focus();
+// Passkeys: their buttons only where the browser knows them, and a sentence when none was used.
+for (const button of document.querySelectorAll("button[data-passkey]")) {
+  button.hidden = !window.PublicKeyCredential;
+}
+document.addEventListener("allauth.error", (event) => {
+  event.preventDefault();
+  document.querySelector("#passkey-problem").hidden = false;
+});
+document.querySelector(".note.bad[role=alert]:not([hidden])")?.focus();
