@@ -26,9 +26,6 @@ START_SECONDS = 300.0
 Measure = Callable[[int, Mapping[int, list[int]]], float]
 
 _READY = re.compile(r"^Ready after ([0-9.]+) s", re.MULTILINE)
-_WORKER = re.compile(
-    r"--hostname=(\w+)@|-m (edge|simulator|gunicorn)\b|\bcelery\b.* (beat)\b|\b(postgres|valkey)"
-)
 
 
 def run(harness: Harness) -> list[Result]:
@@ -142,9 +139,10 @@ def _of_each(supervisor: int, measure: Measure) -> dict[str, float]:
     children = children_by_parent()
     figures = {"supervisor": measure(supervisor, {})}
     for process_id in children.get(supervisor, []):
-        command = Path(f"/proc/{process_id}/cmdline").read_text().replace("\0", " ")
-        found = _WORKER.search(command)
-        name = next(filter(None, found.groups())) if found else "watchdog"
+        name = Path(f"/proc/{process_id}/comm").read_text().strip()
+        if name.startswith("python"):
+            command = Path(f"/proc/{process_id}/cmdline").read_text()
+            name = "simulator" if "simulator" in command else "watchdog"
         figures[name] = figures.get(name, 0.0) + measure(process_id, children)
     return figures
 

@@ -7,7 +7,6 @@ import os
 def main() -> None:
     """Serve until SIGTERM; requests in flight finish."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
-    os.environ.setdefault("DATABASE_POOL_SIZE", "4")
     import django
     from django.conf import settings
 
@@ -21,8 +20,10 @@ def main() -> None:
 
     from edge import server
     from gateway import web_start
+    from gateway.database import pool
     from webhooks.delivery import process_limits
 
+    pool.begin()
     process_limits.prepare()
     web_start.calm_collector()
     web_start.begin()

@@ -241,28 +241,11 @@ TEMPLATES = [
 ]
 
 DATABASES = {"default": env.db_url_config(env.str("DATABASE_URL", embedded_addresses.database_url(DATA_DIR)))}
-DATABASE_POOL_SIZE: int = env.int("DATABASE_POOL_SIZE", 0)
-"""Connections of one web process (set by the web process itself); 0 is one persistent connection a thread."""
-DATABASES["default"]["OPTIONS"] = {
-    **DATABASES["default"].get("OPTIONS", {}),
-    "connect_timeout": 2,
-    **(
-        {
-            "pool": {
-                "min_size": 1,
-                "max_size": DATABASE_POOL_SIZE,
-                "timeout": 5,
-                "max_lifetime": 1800,
-                # Its waits between attempts to connect double: it gives up instead, and the next request begins anew.
-                "reconnect_timeout": 1,
-            }
-        }
-        if DATABASE_POOL_SIZE
-        else {}
-    ),
-}
-DATABASES["default"]["CONN_MAX_AGE"] = 0 if DATABASE_POOL_SIZE else 60
-DATABASES["default"]["CONN_HEALTH_CHECKS"] = not DATABASE_POOL_SIZE
+DATABASES["default"]["OPTIONS"] = {**DATABASES["default"].get("OPTIONS", {}), "connect_timeout": 2}
+DATABASES["default"]["CONN_MAX_AGE"] = 60
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+DATABASE_POOL_SIZE: int = env.int("DATABASE_POOL_SIZE", 4)
+"""Connections of one web or edge process (`gateway/database/pool.py`); 0 is one persistent connection a thread."""
 DATABASE_PREPARED_STATEMENTS: bool = env.bool("DATABASE_PREPARED_STATEMENTS", True)
 """Whether the statements of publishing and of the dispatchers are prepared, and long lists read by server-side cursors.
 

@@ -44,7 +44,7 @@ def bulk_cursor(*, prepared: bool = False) -> Iterator[CursorWrapper]:
     # `connection` would look for it anew at each attribute.
     database: Any = connections[DEFAULT_DB_ALIAS]
     is_prepared = prepared and settings.DATABASE_PREPARED_STATEMENTS
-    pool = database.pool if database.connection is None and settings.DATABASE_POOL_SIZE else None
+    pool = database.pool if database.connection is None else None
     with database.wrap_database_errors:
         if pool is None:
             database.ensure_connection()

@@ -6,9 +6,9 @@ asks here first, so a flow that gets it wrong fails in its first test instead of
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import structlog
-from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
 log = structlog.get_logger(__name__)
@@ -47,6 +47,6 @@ def leave_database() -> None:
     A process without a pool keeps its one connection: nobody else waits for it.
     """
     assert_no_transaction()
-    database = connections[DEFAULT_DB_ALIAS]
-    if settings.DATABASE_POOL_SIZE and database.connection is not None and not database.in_atomic_block:
+    database: Any = connections[DEFAULT_DB_ALIAS]
+    if database.connection is not None and not database.in_atomic_block and database.pool is not None:
         database.close()

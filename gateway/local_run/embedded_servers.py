@@ -20,7 +20,7 @@ from pathlib import Path
 
 from gateway import embedded_addresses
 from gateway.local_run import processes
-from gateway.local_run.processes import StartError, log_tail
+from gateway.local_run.processes import Process, StartError, log_tail
 
 MAX_CONNECTIONS = 200
 START_SECONDS = 120.0
@@ -102,12 +102,12 @@ def start_valkey(data_dir: Path, *, process_group: int | None = None) -> subproc
     return process
 
 
-def stop_postgres(process: subprocess.Popen[bytes]) -> None:
+def stop_postgres(process: Process) -> None:
     """Stop Postgres: sessions are ended, everything is written out ('fast shutdown')."""
     processes.stop(process, signal_number=signal.SIGINT, seconds=30)
 
 
-def stop_valkey(process: subprocess.Popen[bytes]) -> None:
+def stop_valkey(process: Process) -> None:
     """Stop Valkey; what it held is gone."""
     processes.stop(process, seconds=5)
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 MAX_LOG_BYTES = 10 * 1024 * 1024
 LONG_ENOUGH_SECONDS = 10.0
@@ -22,6 +23,24 @@ MAX_BACK_OFF_SECONDS = 10.0
 WEB_PROCESSES = 2
 WEB_THREADS = 40
 """Of each web process: requests that wait for the upstream hold a thread, and no database connection."""
+
+
+class Process(Protocol):
+    """What a run asks of a process of its own: `subprocess.Popen` has it."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit code, or minus the signal, of a process that has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once the process has ended. Raises `subprocess.TimeoutExpired`."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Send a signal."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
 
 
 class StartError(Exception):
@@ -84,7 +103,7 @@ def start(
     directory: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a command in a process group, its output appended to `logs/<name>.log`."""
-    log = _open_log(data_dir, name)
+    log = open_log(data_dir, name)
     try:
         return subprocess.Popen(
             command,
@@ -99,7 +118,7 @@ def start(
         os.close(log)
 
 
-def stop(process: subprocess.Popen[bytes], *, seconds: float, signal_number: int = signal.SIGTERM) -> None:
+def stop(process: Process, *, seconds: float, signal_number: int = signal.SIGTERM) -> None:
     """Send the signal and wait for the end of the process; after so many seconds SIGKILL."""
     process.send_signal(signal_number)
     try:
@@ -139,7 +158,8 @@ def bound_logs(data_dir: Path) -> None:
             os.truncate(path, 0)
 
 
-def _open_log(data_dir: Path, name: str) -> int:
+def open_log(data_dir: Path, name: str) -> int:
+    """A file descriptor of a process's log, to append to."""
     path = log_path(data_dir, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -157,14 +177,14 @@ class Child:
         name: str,
         *,
         data_dir: Path,
-        start: Callable[[], subprocess.Popen[bytes]],
-        stop: Callable[[subprocess.Popen[bytes]], None],
+        start: Callable[[], Process],
+        stop: Callable[[Process], None],
     ) -> None:
         self.name = name
         self._data_dir = data_dir
         self._start = start
         self._stop = stop
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._started_at = 0.0
         self._restart_at: float | None = None
         self._short_lives = 0

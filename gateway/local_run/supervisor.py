@@ -17,14 +17,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from gateway import embedded_addresses, settings
-from gateway.local_run import embedded_servers, local_ports, processes
+from gateway.local_run import embedded_servers, forked, local_ports, processes
 from gateway.local_run.process_group import ProcessGroup
-from gateway.local_run.processes import Child, StartError, log_tail
+from gateway.local_run.processes import Child, Process, StartError, log_tail
 from gateway.local_run.run_lock import LOCK, locked
 
 READY_SECONDS = 90.0
@@ -32,7 +33,7 @@ READY_SECONDS = 90.0
 _STOP_ORDER = ["edge", "web", "beat", "worker", "batches", "deliveries", "simulator", "valkey", "postgres"]
 """First what takes new work in, last what keeps it."""
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-_MANAGE = [sys.executable, str(settings.BASE_DIR / "manage.py")]
+_MANAGE = [sys.executable, "-m", "django"]
 
 
 class Stopped(BaseException):
@@ -63,6 +64,7 @@ def run() -> None:
         for number in _SIGNALS:
             signal.signal(number, _stop_run)
         began = time.monotonic()
+        _set_environment()
         group = ProcessGroup(keep_open=(lock,))
         children = _children(data_dir, group.id)
         try:
@@ -104,12 +106,7 @@ def follow_logs() -> None:
 
 def _children(data_dir: Path, group: int) -> dict[str, Child]:
     """Every process of the run by name, in the order in which they start."""
-    environment = os.environ | {
-        "DJANGO_SETTINGS_MODULE": "gateway.settings",
-        "PYTHONUNBUFFERED": "1",
-        "SERVICE_SHA": os.environ.get("SERVICE_SHA") or _commit(),
-    }
-    of_simulator = environment | {
+    of_simulator = os.environ | {
         "SIMULATOR_STATE": os.environ.get("SIMULATOR_STATE") or str(data_dir / "simulator.json"),
         "GATEWAY_CALLBACK_URL": os.environ.get("GATEWAY_CALLBACK_URL")
         or f"http://127.0.0.1:{settings.EDGE_PORT}/upstream/webhook",
@@ -124,15 +121,7 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
         "deliveries": processes.worker_command("deliveries"),
         "batches": processes.worker_command("batches"),
         "worker": processes.worker_command("default"),
-        "beat": [
-            *python,
-            "celery",
-            "--app",
-            "gateway",
-            "beat",
-            f"--schedule={data_dir / 'beat-schedule'}",
-            "--pidfile=",
-        ],
+        "beat": processes.beat_command(data_dir / "beat-schedule"),
     }
     children = {}
     if "REDIS_URL" not in os.environ:
@@ -146,16 +135,30 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
             "postgres", data_dir=data_dir, start=start_postgres, stop=embedded_servers.stop_postgres
         )
     for name, command in commands.items():
-        start = partial(
-            processes.start,
-            name,
-            command,
-            data_dir=data_dir,
-            process_group=group,
-            environment=of_simulator if name == "simulator" else environment,
+        start: Callable[[], Process] = partial(
+            forked.start, name, command, data_dir=data_dir, process_group=group
         )
+        if name == "simulator":
+            start = partial(
+                processes.start,
+                name,
+                command,
+                data_dir=data_dir,
+                process_group=group,
+                environment=of_simulator,
+            )
         children[name] = Child(name, data_dir=data_dir, start=start, stop=partial(processes.stop, seconds=12))
     return children
+
+
+def _set_environment() -> None:
+    """What the children find in their environment, and what of it their settings have read already."""
+    settings.SERVICE_SHA = os.environ.get("SERVICE_SHA") or _commit()
+    os.environ |= {
+        "DJANGO_SETTINGS_MODULE": "gateway.settings",
+        "PYTHONUNBUFFERED": "1",
+        "SERVICE_SHA": settings.SERVICE_SHA,
+    }
 
 
 def _commit() -> str:
@@ -179,6 +182,7 @@ def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
     for name in ("valkey", "postgres"):
         if name in children:
             children[name].start()
+    forked.preload()
     _say("Preparing the database ...")
     _manage("migrate", "--no-input", data_dir=data_dir, group=group)
     _say("Starting web and edge ...")
@@ -199,7 +203,7 @@ def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
 
 def _manage(command: str, *options: str, data_dir: Path, group: int) -> None:
     """Run a command of manage.py to its end. Raises `StartError` when it fails."""
-    process = processes.start(command, [*_MANAGE, command, *options], data_dir=data_dir, process_group=group)
+    process = forked.start(command, [*_MANAGE, command, *options], data_dir=data_dir, process_group=group)
     if process.wait():
         raise StartError(f"`manage.py {command}` failed; {log_tail(data_dir, command)}")
 

@@ -77,22 +77,21 @@ class Stack:
         assert self.processes() == {}, "a process was left behind"
 
     def processes(self) -> dict[int, str]:
-        """The processes of this run, by id: its directory is in their environment."""
+        """The names of this run's processes, by id: its directory is in their environment."""
         marker = f"DATA_DIR={self.data_dir}".encode()
         found = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
                 try:
                     if marker in (entry / "environ").read_bytes().split(b"\0"):
-                        command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                        found[int(entry.name)] = command
+                        found[int(entry.name)] = (entry / "comm").read_text().strip()
                 except OSError:
                     continue
         return found
 
-    def process_of(self, part: str) -> int | None:
-        """The id of the process whose command holds `part`, if it runs."""
-        return next((number for number, command in self.processes().items() if part in command), None)
+    def process_of(self, name: str) -> int | None:
+        """The id of the process of that name, if it runs."""
+        return next((number for number, other in self.processes().items() if name == other), None)
 
     def api(self, method: str, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> Any:
         """A call of the gateway as the demo customer."""

@@ -90,7 +90,7 @@ def test_a_batches_worker_that_is_asked_to_stop_leaves_nothing_uncertain(stack: 
     body = {"from": stack.ready["phone_number_id"], "messages": messages(400)}
     path = f"/v1/messages/batch/{stack.api('POST', '/v1/messages/batch', body).json()['id']}"
     until(lambda: stack.api("GET", path).json()["accepted"], "the first messages of the batch")
-    worker = stack.process_of("--queues=batches")
+    worker = stack.process_of("batches")
     assert worker is not None
     os.kill(worker, signal.SIGTERM)
     until(lambda: worker not in stack.processes(), "the end of the worker", seconds=30)
