@@ -11,6 +11,7 @@ class BillingConfig(AppConfig):
         from billing import (
             checks,  # noqa: F401 - registers the checks of the settings
             staff_cards,  # noqa: F401 - registers its part of the staff dashboard
+            staff_finders,  # noqa: F401 - registers its part of the staff's search
         )
         from billing.console import entries  # noqa: F401 - registers its page and warnings in the console
         from billing.payments import trouble  # noqa: F401 - adds its section to the health report

@@ -45,6 +45,12 @@ def decode(prefix: str, text: str) -> UUID | None:
     return UUID(int=number)
 
 
+def typed(text: str) -> str:
+    """A public id as it is written, when it was typed in small or capital letters."""
+    prefix, mark, rest = text.partition("_")
+    return f"{prefix.lower()}{mark}{rest.upper()}"
+
+
 def milliseconds(value: UUID) -> int:
     """When a UUIDv7 was made, in milliseconds since 1970."""
     return value.int >> 80

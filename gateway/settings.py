@@ -504,6 +504,7 @@ UNFOLD = {
     "SHOW_VIEW_ON_SITE": False,
     "ENVIRONMENT": "tenants.staff.site.environment_badge",
     "DASHBOARD_CALLBACK": "tenants.staff.dashboard.dashboard",
+    "STYLES": ["tenants.staff.site.stylesheet"],
     "SIDEBAR": {"show_search": True, "navigation": "tenants.staff.navigation.navigation"},
 }
 

@@ -12,6 +12,7 @@ class NumbersConfig(AppConfig):
         from phone_numbers import (  # noqa: F401 - tokens adds its section to the health report
             connection,
             staff_cards,
+            staff_finders,
             tokens,
         )
         from phone_numbers.console import entries  # noqa: F401 - registers its pages in the console

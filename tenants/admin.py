@@ -29,6 +29,7 @@ from tenants.staff.read_only_admin import HistoryAdmin, ReadOnlyAdmin, display, 
 register_navigation(
     "Businesses",
     NavigationLink("Overview", "dashboard", "admin:index"),
+    NavigationLink("Search", "search", "admin:staff_search"),
     NavigationLink(
         "Approval queue",
         "pending_actions",

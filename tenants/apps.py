@@ -16,7 +16,10 @@ class TenantsConfig(AppConfig):
             accounts,  # noqa: F401 - lists its secrets for `rotate_encryption`
             entries,  # noqa: F401 - registers its pages and first steps
         )
-        from tenants.staff import roles
+        from tenants.staff import (
+            finders,  # noqa: F401 - registers its part of the staff's search
+            roles,
+        )
 
         post_migrate.connect(roles.sync, dispatch_uid="roles")
 

@@ -10,6 +10,7 @@ class WebhooksConfig(AppConfig):
     def ready(self) -> None:
         from webhooks import (
             staff_cards,  # noqa: F401 - registers its part of the staff dashboard
+            staff_finders,  # noqa: F401 - registers its part of the staff's search
             tables,  # noqa: F401 - registers the partitioned tables
         )
         from webhooks.console import entries  # noqa: F401 - registers its pages in the console

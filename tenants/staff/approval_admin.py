@@ -19,6 +19,7 @@ from gateway.api.errors import Conflict
 from tenants import approval, suspension
 from tenants.models import AuditEntry, SignUp, Tenant, User
 from tenants.signup import email_domains, tax_ids
+from tenants.staff import lookup
 from tenants.staff.dialogs import action, change_url, dialog, redirect_dialog
 from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, display
 
@@ -261,13 +262,23 @@ class TenantAdmin(ReadOnlyAdmin):
             "sign_up": sign_up,
             "state": tax_ids.STATES.get(sign_up.state_code, "") if sign_up else "",
             "tax": tax_ids.parse(tenant.tax_id) if tenant and tenant.tax_id else None,
-            "trail": AuditEntry.objects.filter(tenant_id=object_id).order_by("-id")[:8],
-            "actors": {user.pk: user.email for user in User.objects.filter(is_staff=True)},
+            "trail": _trail(object_id),
+            "lines": list(lookup.lines_of(request.user, tenant)) if tenant else [],
         }
         return cast(
             "HttpResponse",
             super().change_view(request, object_id, form_url, {**(extra_context or {}), **evidence}),
         )
+
+
+def _trail(tenant_id: str) -> list[tuple[AuditEntry, str]]:
+    """The newest entries of a tenant's audit log, each with who did it."""
+    entries = list(AuditEntry.objects.filter(tenant_id=tenant_id).order_by("-id")[:8])
+    people = User.objects.in_bulk([entry.actor_user_id for entry in entries if entry.actor_user_id])
+    return [
+        (entry, people[entry.actor_user_id].email if entry.actor_user_id in people else "")
+        for entry in entries
+    ]
 
 
 def _flag_rows(tenant: Tenant) -> list[tuple[str, str, str]]:

@@ -7,10 +7,13 @@ from allauth.account.decorators import secure_admin_login
 from csp.decorators import csp_replace
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect
-from django.urls import reverse
+from django.template.response import TemplateResponse
+from django.templatetags.static import static
+from django.urls import path, reverse
 from unfold.sites import UnfoldAdminSite
 
 from tenants.console.accounts import has_second_factor
+from tenants.staff import lookup
 from tenants.staff.roles import OWN_APPS
 
 ADMIN_CSP = {
@@ -37,6 +40,19 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
     def has_permission(self, request: HttpRequest) -> bool:
         return super().has_permission(request) and not _lacks_second_factor(request)
 
+    def get_urls(self) -> list[Any]:
+        own = [path("find/", self.admin_view(self.find), name="staff_search")]
+        return [*own, *super().get_urls()]
+
+    def find(self, request: HttpRequest) -> HttpResponseBase:
+        """The search over all apps; a single hit opens at once."""
+        asked = request.GET.get("q", "")
+        hits = lookup.find(request.user, asked)
+        if len(hits) == 1:
+            return HttpResponseRedirect(hits[0].url)
+        context = {**self.each_context(request), "title": "Search", "asked": asked, "hits": hits}
+        return TemplateResponse(request, "admin/search.html", context)
+
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         if request.user.is_authenticated and _lacks_second_factor(request):
             return HttpResponseRedirect(reverse("mfa_index"))
@@ -50,6 +66,11 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
 def _lacks_second_factor(request: HttpRequest) -> bool:
     user: Any = request.user
     return bool(settings.STAFF_SECOND_FACTOR and user.is_staff and not has_second_factor(user))
+
+
+def stylesheet(request: HttpRequest) -> str:
+    """What the admin adds to its theme."""
+    return static("console/staff.css")
 
 
 def environment_badge(request: HttpRequest) -> list[str]:

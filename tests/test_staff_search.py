@@ -1,0 +1,156 @@
+"""The staff's search over all apps, and a tenant's page that leads to everything it has."""
+
+import html
+from datetime import date
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
+
+from gateway import ids
+from messaging.models import Batch
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants import api_keys
+from tenants.models import ApiKey, Tenant, User
+from tests.browsers import text
+from webhooks.models import Delivery, Endpoint, Event
+
+pytestmark = pytest.mark.django_db
+
+
+def browser_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def key(tenant: Tenant) -> ApiKey:
+    return api_keys.create(name="server", environment="live", tenant=tenant).row
+
+
+@pytest.fixture
+def rows(tenant: Tenant, other_tenant: Tenant, key: ApiKey) -> dict[str, Any]:
+    """One of each kind, and a second business that no search for the first may name."""
+    Tenant.objects.filter(pk=tenant.pk).update(
+        contact_email="asha@traders.example", website="https://traders.example", tax_id="AAAPL1234C"
+    )
+    User.objects.create_user("ravi@traders.example", tenant=tenant)
+    account = BusinessAccount.objects.create(
+        tenant=tenant, environment="live", waba_id="2001", name="Asha", access_token="EAA"
+    )
+    number = PhoneNumber.objects.create(
+        tenant=tenant,
+        account=account,
+        environment="live",
+        phone_number_id="1001",
+        display_phone_number="+91 98000 00001",
+        digits="919800000001",
+    )
+    endpoint = Endpoint.objects.create(
+        tenant=tenant, url="https://hooks.traders.example/in", event_types=["*"], secret="whsec_YQ"
+    )
+    event = Event.objects.create(
+        id=ids.uuid7(),
+        tenant_id=tenant.id,
+        type="message.inbound",
+        dedupe_key="msg:1",
+        payload_expires_on=date(2030, 1, 1),
+    )
+    delivery = Delivery.objects.create(
+        id=ids.uuid7(),
+        tenant_id=tenant.id,
+        endpoint_id=endpoint.id,
+        event_id=event.id,
+        event_type=event.type,
+    )
+    batch = Batch.objects.create(
+        tenant=tenant, environment="live", phone_number_id="1001", total=1, rate_per_sec=80
+    )
+    return {
+        "number": number,
+        "account": account,
+        "endpoint": endpoint,
+        "event": event,
+        "delivery": delivery,
+        "batch": batch,
+        "key": key,
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("asha tr", "Asha Traders"),
+        ("traders.example", "hooks.traders.example"),
+        ("RAVI@traders", "ravi@traders.example"),
+        ("aaapl1234c", "Asha Traders"),
+        ("+91 98000-00001", "+91 98000 00001"),
+        ("1001", "+91 98000 00001"),
+        ("2001", "Asha Traders, live"),
+        ("{event}", "message.inbound"),
+        ("{delivery}", "message.inbound"),
+        ("{batch}", "bat_"),
+        ("{key}", "server"),
+        ("{tenant_id}", "Asha Traders"),
+        ("{endpoint_id}", "hooks.traders.example"),
+    ],
+)
+def test_staff_find_by_whatever_a_customer_tells_them(
+    staff: User, tenant: Tenant, rows: dict[str, Any], asked: str, found: str
+) -> None:
+    words = asked.format(
+        event=rows["event"].public_id.lower(),
+        delivery=rows["delivery"].public_id,
+        batch=rows["batch"].public_id,
+        key=rows["key"].prefix + "0123456789",
+        tenant_id=tenant.id,
+        endpoint_id=rows["endpoint"].id,
+    )
+    answer = browser_of(staff).get("/admin/find/", {"q": words}, follow=True)
+    assert answer.status_code == 200
+    page = html.unescape(answer.content.decode())
+    assert found in page
+    assert "Bina Stores" not in page
+
+
+def test_a_single_hit_opens_at_once_and_nothing_found_says_what_can_be(
+    staff: User, rows: dict[str, Any]
+) -> None:
+    client = browser_of(staff)
+    answer = client.get("/admin/find/", {"q": rows["event"].public_id})
+    assert answer["Location"] == f"/admin/webhooks/event/{rows['event'].pk}/change/"
+    for nothing in ("zzzz", "evt_00000000000000000000000000", "%", "x" * 5000):
+        page = client.get("/admin/find/", {"q": nothing}).content.decode()
+        assert "Nothing has this id" in page
+
+
+def test_staff_find_only_what_they_may_see(tenant: Tenant, rows: dict[str, Any]) -> None:
+    narrow = User.objects.create_user("narrow@service.example", is_staff=True)
+    narrow.user_permissions.add(Permission.objects.get(codename="view_tenant"))
+    client = browser_of(narrow)
+    assert "Nothing has this id" in text(client, "/admin/find/?q=ravi@traders")
+    page = text(client, f"/admin/tenants/tenant/{tenant.pk}/change/")
+    assert "hooks.traders.example" not in page
+
+
+def test_the_search_is_closed_to_customers(browser: Client) -> None:
+    assert browser.get("/admin/find/?q=asha").status_code in {302, 403}
+    assert Client().get("/admin/find/?q=asha")["Location"].startswith("/admin/login")
+
+
+def test_a_tenants_page_leads_everywhere(staff: User, tenant: Tenant, rows: dict[str, Any]) -> None:
+    client = browser_of(staff)
+    page = text(client, f"/admin/tenants/tenant/{tenant.pk}/change/")
+    for name, model in (("numbers", "phonenumber"), ("webhooks", "endpoint")):
+        row = rows["number" if model == "phonenumber" else "endpoint"]
+        assert f"/admin/{name}/{model}/{row.pk}/change/" in page
+    for path in (
+        f"/admin/webhooks/delivery/?q={tenant.pk}",
+        f"/admin/webhooks/event/?q={tenant.pk}",
+        f"/admin/messaging/batch/?q={tenant.pk}",
+        f"/admin/tenants/apikey/?q={tenant.pk}",
+    ):
+        assert path in page
+        assert "Asha Traders" in text(client, path)
