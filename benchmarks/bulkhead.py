@@ -29,15 +29,15 @@ P99_MS, TIMES_ALONE = 100.0, 1.5
 def run(harness: Harness) -> list[Result]:
     """Other tenants' sends alone, then everything beside what hangs."""
     hanging, replaying, other = (business(number) for number in (1, 2, 3))
-    with _upstream(hanging.phone_number_id) as upstream, _silent() as silent_url:
+    with partly_hanging_upstream(hanging.phone_number_id) as upstream, silent_endpoint() as silent_url:
         rate = {"API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
         web = harness.web(META_GRAPH_URL=upstream, **rate)
         edge = harness.edge(META_GRAPH_URL=upstream, **rate)
-        delivery = _dead_delivery(replaying, silent_url)
-        sends = [_send(other, number) for number in range(SENDS * SECONDS)]
+        delivery = dead_delivery(replaying, silent_url)
+        sends = [send_request(other, number) for number in range(SENDS * SECONDS)]
         raw_client.post_steadily(f"{web}/v1/messages", sends[:40], concurrency=8, rate=SENDS)
         alone = raw_client.post_steadily(f"{web}/v1/messages", sends, concurrency=32, rate=SENDS)
-        results = uvloop.run(_beside(web, edge, hanging, replaying, delivery, other, sends))
+        results = uvloop.run(beside(web, edge, hanging, replaying, delivery, other, sends))
     names = ("notifications", "health", "other tenants' sends")
     rows = [
         _row(name, load, rate)
@@ -53,7 +53,7 @@ def run(harness: Harness) -> list[Result]:
     return [first, *rows]
 
 
-async def _beside(
+async def beside(
     web: str,
     edge: str,
     hanging: Business,
@@ -61,20 +61,26 @@ async def _beside(
     delivery: str,
     other: Business,
     sends: list[Request],
+    *,
+    seconds: int = SECONDS,
+    send_rate: float = SENDS,
+    hanging_sends: int = HANGING_SENDS,
+    dripping: int = DRIPPING,
 ) -> list[Load]:
-    drips = [await _drip(web) for _ in range(DRIPPING)]
+    """The loads of notifications, health and another tenant's sends while everything else hangs."""
+    drips = [await _drip(web) for _ in range(dripping)]
     attack = [
         asyncio.create_task(
             raw_client.drive(
                 f"{web}/v1/messages",
-                [_send(hanging, number) for number in range(HANGING_SENDS)],
-                concurrency=HANGING_SENDS,
+                [send_request(hanging, number) for number in range(hanging_sends)],
+                concurrency=hanging_sends,
             )
         ),
         asyncio.create_task(
             raw_client.drive(
                 f"{web}/v1/webhook-deliveries/{delivery}/replay",
-                [_post(replaying, b"{}")] * (REPLAYS * SECONDS),
+                [_post(replaying, b"{}")] * (REPLAYS * seconds),
                 concurrency=64,
                 rate=REPLAYS,
             )
@@ -84,24 +90,26 @@ async def _beside(
     loads = await asyncio.gather(
         raw_client.drive(
             f"{edge}/upstream/webhook",
-            [notification(other, 1) for _ in range(NOTIFICATIONS * SECONDS)],
+            [notification(other, 1) for _ in range(NOTIFICATIONS * seconds)],
             concurrency=16,
             rate=NOTIFICATIONS,
         ),
         raw_client.drive(
             f"{edge}/v1/health",
-            [Request(b"", {})] * (HEALTH * SECONDS),
+            [Request(b"", {})] * (HEALTH * seconds),
             concurrency=8,
             rate=HEALTH,
             method="GET",
         ),
-        raw_client.drive(f"{web}/v1/messages", sends, concurrency=32, rate=SENDS),
+        raw_client.drive(f"{web}/v1/messages", sends, concurrency=32, rate=send_rate),
     )
     for task in attack:
         task.cancel()
     await asyncio.gather(*attack, return_exceptions=True)
     for writer in drips:
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
     return list(loads)
 
 
@@ -120,7 +128,8 @@ def _post(caller: Business, body: bytes) -> Request:
     return Request(body, {"Authorization": f"Bearer {caller.api_key}", "Content-Type": "application/json"})
 
 
-def _send(sender: Business, number: int) -> Request:
+def send_request(sender: Business, number: int) -> Request:
+    """A send of a text."""
     return _post(
         sender,
         orjson.dumps(
@@ -143,7 +152,7 @@ async def _drip(web: str) -> asyncio.StreamWriter:
     return writer
 
 
-def _dead_delivery(of: Business, url: str) -> str:
+def dead_delivery(of: Business, url: str) -> str:
     """A delivery to a silent endpoint that can be replayed; its public id."""
     from webhooks.events.members import NewEvent
     from webhooks.events.publish import publish
@@ -160,7 +169,7 @@ def _dead_delivery(of: Business, url: str) -> str:
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[str]:
+def silent_endpoint() -> Iterator[str]:
     """An endpoint that takes connections and never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -169,7 +178,7 @@ def _silent() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _upstream(hanging: str) -> Iterator[str]:
+def partly_hanging_upstream(hanging: str) -> Iterator[str]:
     """The base URL of an upstream that accepts every message: at once, or for one number after 15 seconds."""
     ready: list[int] = []
     started, ended = threading.Event(), threading.Event()

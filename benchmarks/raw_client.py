@@ -42,14 +42,16 @@ async def drive(
 
     async def connection(queue: Iterator[tuple[int, bytes]]) -> None:
         _, protocol = await loop.create_connection(_Connection, parts.hostname, parts.port)
-        for number, text in queue:
-            if rate is not None:
-                await asyncio.sleep(max(0.0, began + number / rate - loop.time()))
-            sent = time.perf_counter()
-            status = await protocol.ask(text)
-            load.milliseconds.append((time.perf_counter() - sent) * 1000)
-            load.statuses[status] = load.statuses.get(status, 0) + 1
-        protocol.close()
+        try:
+            for number, text in queue:
+                if rate is not None:
+                    await asyncio.sleep(max(0.0, began + number / rate - loop.time()))
+                sent = time.perf_counter()
+                status = await protocol.ask(text)
+                load.milliseconds.append((time.perf_counter() - sent) * 1000)
+                load.statuses[status] = load.statuses.get(status, 0) + 1
+        finally:
+            protocol.close()
 
     await asyncio.gather(*(connection(numbered) for _ in range(concurrency)))
     return load

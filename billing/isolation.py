@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import structlog
-from django.db import InterfaceError, OperationalError
+
+from gateway.database.outage import concerns_all
 
 log = structlog.get_logger(__name__)
 
@@ -36,14 +37,14 @@ def each(items: Iterable[Item], act: Callable[[Item], object], *, step: str) -> 
     for item in items:
         try:
             done += bool(act(item))
-        except (OperationalError, InterfaceError):
-            raise
         except Unanswered as error:
             log.warning("billing_item_unanswered", step=step, item=str(item), error=type(error).__name__)
             unanswered += 1
             if unanswered == UNANSWERED_AT_MOST:
                 break
-        except Exception:
+        except Exception as error:
+            if concerns_all(error):
+                raise
             failed += 1
             log.exception("billing_item_failed", step=step, item=str(item))
         else:

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from gateway.clock import now
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import concerns_all
 from gateway.task_queue import enqueue
 from gateway.upstream import reading
 from phone_numbers import connection, tokens
@@ -90,9 +90,9 @@ def run(*, account_id: UUID, lease: datetime) -> None:
         sync.read()
     except SyncLeaseLost:
         return
-    except DATABASE_UNAVAILABLE:
-        raise  # the lease runs out, and the account is due again
     except Exception as error:
+        if concerns_all(error):
+            raise  # the lease runs out, and the account is due again
         if not isinstance(error, FAILURES):
             log.exception("sync_crashed", account=str(account_id))
         sync.put_off(error)
@@ -189,9 +189,9 @@ def _store(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -
     """Store a view. One that cannot be stored leaves its number as it is, and the account's other numbers go on."""
     try:
         store_view(number, view, read_at=read_at)
-    except DATABASE_UNAVAILABLE:
-        raise
-    except Exception:
+    except Exception as error:
+        if concerns_all(error):
+            raise
         log.exception("number_view_not_stored", number=str(number.pk))
 
 

@@ -14,7 +14,7 @@ from django.db.models import Q
 from rest_framework import serializers
 
 from gateway.clock import now
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import concerns_all
 from gateway.monitoring import health
 from gateway.upstream import oauth
 from gateway.upstream.calls import GraphAnswer, platform
@@ -130,9 +130,9 @@ def warn_of_ends() -> int:
                         account.token_warned_days = days
                         account.save(update_fields=["token_warned_days"])
                         told += 1
-            except DATABASE_UNAVAILABLE:
-                raise
-            except Exception:
+            except Exception as error:
+                if concerns_all(error):
+                    raise
                 log.exception("token_end_not_told", account=str(account_id))
     return told
 

@@ -6,6 +6,7 @@ prints, `log` keeps the row for `/v1/admin/mail/last`.
 """
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +20,7 @@ from django.db.models import F, Q
 from django.template.loader import render_to_string
 
 from gateway.clock import now
+from gateway.database.outage import concerns_all
 from gateway.database.transactions import leave_database
 from gateway.task_queue import enqueue
 from tenants.models import MailAttachment, OutboundMail, Tenant
@@ -28,6 +30,8 @@ log = structlog.get_logger(__name__)
 ATTEMPTS = 8
 LEASE = timedelta(minutes=2)
 """How long a claimed mail belongs to its process; after a crash it is sent again."""
+RUN_SECONDS = 20.0
+"""How long a run goes through what waits: each mail may wait 15 seconds for a mail server that does not answer."""
 KEPT_DAYS = 7
 _LINK = re.compile(r"https?://[^\s<>\"]+")
 
@@ -161,13 +165,22 @@ def deliver_waiting() -> int:
     waiting = (
         OutboundMail.objects.filter(next_attempt_at__lte=now()).order_by("id").values_list("id", flat=True)
     )
-    return sum(_deliver_alone(mail_id) for mail_id in list(waiting[:200]))
+    ends_at = time.monotonic() + RUN_SECONDS
+    sent = 0
+    for mail_id in list(waiting[:200]):
+        sent += _deliver_alone(mail_id)
+        if time.monotonic() > ends_at:
+            break
+    return sent
 
 
 def _deliver_alone(mail_id: int) -> bool:
     """`deliver`, where a mail that cannot even be built leaves the others alone: its lease puts it off."""
     try:
         return deliver(mail_id)
-    except Exception as error:  # noqa: BLE001 - one bad row must not stop the mails behind it
+    except Exception as error:
+        if concerns_all(error):
+            raise
         log.error("mail_unsendable", mail_id=mail_id, error=type(error).__name__)
+        OutboundMail.objects.filter(pk=mail_id, attempts__gte=ATTEMPTS).update(next_attempt_at=None)
         return False

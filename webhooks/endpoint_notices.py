@@ -18,7 +18,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Greatest
 
 from gateway.clock import isoformat, microseconds, now
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import concerns_all
 from tenants import mail
 from tenants.models import Tenant
 from webhooks.endpoint_health import COUNTED_ROWS, Health, health_of
@@ -51,15 +51,16 @@ def tell_changes() -> int:
     Called every half minute by beat. Returns how many endpoints were told of. One tenant's failure stops no other.
     """
     by_tenant: defaultdict[UUID, list[Endpoint]] = defaultdict(list)
-    for endpoint in _changed()[:MOST_ENDPOINTS]:
+    # In no order: those of which nothing is ever told must not keep the others beyond `MOST_ENDPOINTS` for good.
+    for endpoint in _changed().order_by("?")[:MOST_ENDPOINTS]:
         by_tenant[endpoint.tenant_id].append(endpoint)
     told = 0
     for tenant_id, endpoints in by_tenant.items():
         try:
             told += _tell(tenant_id, endpoints)
-        except DATABASE_UNAVAILABLE:
-            raise
-        except Exception:
+        except Exception as error:
+            if concerns_all(error):
+                raise
             log.exception("endpoint_notices_failed", tenant_id=str(tenant_id))
     return told
 
@@ -89,7 +90,7 @@ def _changed() -> QuerySet[Endpoint]:
         status=Endpoint.Status.ACTIVE,
         tenant__status=Tenant.Status.ACTIVE,
     )
-    return rows.filter(is_failing | is_well).order_by("id")
+    return rows.filter(is_failing | is_well)
 
 
 def _tell(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
@@ -100,7 +101,7 @@ def _tell(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
         if endpoint.failing_since is None or _fails_with_others(endpoint)
     }
     with transaction.atomic():
-        rows = _changed().filter(pk__in=health).select_related("tenant")
+        rows = _changed().filter(pk__in=health).select_related("tenant").order_by("id")
         current = list(rows.select_for_update(of=("self",), no_key=True))
         failing = [endpoint for endpoint in current if endpoint.told_failing_since is None]
         well = [endpoint for endpoint in current if endpoint.told_failing_since is not None]

@@ -20,7 +20,7 @@ from django.db.models.functions import Now
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound, TooManyInFlight
 from gateway.clock import isoformat, now
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import concerns_all
 from gateway.outbound.client import post_once
 from tenants.models import Tenant
 from webhooks import endpoints, signed_request, wake_up
@@ -276,9 +276,9 @@ def release_due() -> int:
     for endpoint_id in ReplayChunk.objects.values_list("endpoint_id", flat=True).annotate(Min("id")):
         try:
             released += _release_one(endpoint_id)
-        except DATABASE_UNAVAILABLE:
-            raise
-        except Exception:
+        except Exception as error:
+            if concerns_all(error):
+                raise
             # The chunk stays; the replays of other endpoints go on.
             log.exception("replay_release_failed", endpoint_id=str(endpoint_id))
     if released:

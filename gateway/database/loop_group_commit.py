@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from django.db import OperationalError
 
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import concerns_all
 from gateway.database.statements import LoopConnection, Statements
 
 Item = TypeVar("Item")
@@ -85,12 +85,13 @@ class LoopGroupCommit(Generic[Item, Result]):
             # Only this group: another connection may be well.
             for _, done in group:
                 _fail(done, OperationalError("The statement took too long."))
-        except DATABASE_UNAVAILABLE as error:
-            # Who waits has waited for this as well: a try for each of them would take as long once more.
-            for _, done in (*group, *self._waiting):
-                _fail(done, error)
-            self._waiting.clear()
         except Exception as error:  # noqa: BLE001 - whoever waits for an item gets its error
+            if concerns_all(error):
+                # Who waits has waited for this as well: a try for each of them would take as long once more.
+                for _, done in (*group, *self._waiting):
+                    _fail(done, error)
+                self._waiting.clear()
+                return
             if len(group) == 1:
                 _fail(group[0][1], error)
                 return

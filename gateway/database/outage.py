@@ -1,13 +1,30 @@
-"""The exceptions by which a statement tells that the database is away."""
+"""Which exceptions of a statement tell that the database is away, and which concern one row alone."""
 
-from django.db import InterfaceError, OperationalError
-from psycopg.errors import ReadOnlySqlTransaction
+from django.db import Error, InterfaceError, OperationalError
+from psycopg import errors
 from psycopg_pool import PoolTimeout
 
 DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout)
-"""Unreachable, restarting, out of disk, or no pooled connection free in time."""
+"""Unreachable, restarting, out of disk, or no pooled connection free in time. Postgres names a few troubles of a single
+statement by the same exceptions: see `concerns_all`."""
+_OF_ONE_STATEMENT = (
+    errors.ProgramLimitExceeded,
+    errors.StatementTooComplex,
+    errors.DeadlockDetected,
+    errors.LockNotAvailable,
+    errors.QueryCanceled,
+)
+"""A limit, a lock or a time-out that a statement met. The next one may do well, on the same connection."""
 
 
 def is_outage(error: BaseException) -> bool:
     """Whether the database is away, or takes no writes: a former primary after a failover is read-only."""
-    return isinstance(error, DATABASE_UNAVAILABLE) or isinstance(error.__cause__, ReadOnlySqlTransaction)
+    return isinstance(error, DATABASE_UNAVAILABLE) or isinstance(
+        error.__cause__, errors.ReadOnlySqlTransaction
+    )
+
+
+def concerns_all(error: BaseException) -> bool:
+    """Whether an error would meet the next row too: the database is away. A loop over rows ends at no other."""
+    of_driver = error.__cause__ if isinstance(error, Error) else error
+    return is_outage(error) and not isinstance(of_driver, _OF_ONE_STATEMENT)

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from gateway.api.finished import FinishedCall
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import DATABASE_UNAVAILABLE, concerns_all
 from gateway.database.statements import bulk_cursor
 from gateway.monitoring import metrics
 from gateway.threads.debounce import Debounced
@@ -87,15 +87,27 @@ def write() -> None:
     written = 0
     try:
         for start in range(0, len(calls), GROUP):
-            group = calls[start : start + GROUP]
-            _insert(group)
-            written += len(group)
+            written += _insert_group(calls[start : start + GROUP])
     except DATABASE_UNAVAILABLE as error:
         log.warning("request_log_unavailable", error=type(error).__name__, dropped=len(calls) - written)
     finally:
         if written < len(calls):
             unlogged.add(len(calls) - written)
         metrics.flush()
+
+
+def _insert_group(calls: Sequence[FinishedCall]) -> int:
+    """Write a group at once; if the database refuses it, each call alone. Returns how many were written."""
+    try:
+        _insert(calls)
+    except Exception as error:
+        if concerns_all(error):
+            raise
+        if len(calls) > 1:
+            return sum(_insert_group([call]) for call in calls)
+        log.exception("request_not_logged", route=calls[0].route)
+        return 0
+    return len(calls)
 
 
 def _insert(calls: Sequence[FinishedCall]) -> None:

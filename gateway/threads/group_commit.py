@@ -30,7 +30,7 @@ class GroupCommit(Generic[Item, Result]):
     """Calls `work` in one thread at a time, with every item that arrived since the last call.
 
     A thread that finds no other at work writes its own item at once, so a lone item never waits. `work` gets the items
-    in their order, at most `most` by their `size`, and returns a result for each. An exception of type `common` fails
+    in their order, at most `most` by their `size`, and returns a result for each. An exception that `is_common` fails
     everyone waiting. Any other exception: each item of the group is retried alone.
     """
 
@@ -40,9 +40,9 @@ class GroupCommit(Generic[Item, Result]):
         *,
         size: Callable[[Item], int],
         most: int,
-        common: tuple[type[Exception], ...],
+        is_common: Callable[[Exception], bool],
     ) -> None:
-        self._work, self._size, self._most, self._common = work, size, most, common
+        self._work, self._size, self._most, self._is_common = work, size, most, is_common
         self._lock = threading.Lock()
         self._gathered: list[_Waiting[Item, Result]] = []
         self._is_at_work = False
@@ -85,15 +85,15 @@ class GroupCommit(Generic[Item, Result]):
             try:
                 for each, result in zip(part, self._work([each.item for each in part]), strict=True):
                     each.result, each.error = result, None
-            except self._common as error:
-                # Those who wait have waited for it as well: to try again for them would take them as long once more.
-                with self._lock:
-                    waiting, self._gathered = self._gathered, []
-                group += waiting
-                for each in (*part, *(each for (each,) in parts), *waiting):
-                    each.error = error
-                return
             except Exception as error:  # noqa: BLE001 - whoever waits for an item gets its error
+                if self._is_common(error):
+                    # Those who wait have waited for it as well: trying again for them would take as long once more.
+                    with self._lock:
+                        waiting, self._gathered = self._gathered, []
+                    group += waiting
+                    for each in (*part, *(each for (each,) in parts), *waiting):
+                        each.error = error
+                    return
                 if len(part) == 1:
                     part[0].error = error
                 else:

@@ -12,7 +12,7 @@ import structlog
 from django.db import transaction
 
 from gateway.clock import now
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import concerns_all
 from gateway.task_queue import enqueue
 from gateway.upstream import reading
 from gateway.upstream.templates import TemplateGraph
@@ -55,9 +55,9 @@ def run(*, account_id: UUID, lease: datetime) -> None:
         return
     try:
         read(due.account)
-    except DATABASE_UNAVAILABLE:
-        raise  # the lease runs out, and the account is due again
     except Exception as error:
+        if concerns_all(error):
+            raise  # the lease runs out, and the account is due again
         if not isinstance(error, FAILURES):
             log.exception("template_sync_crashed", account=str(account_id))
         _put_off(due, error)

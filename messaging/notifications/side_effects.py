@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import structlog
 from django.db import transaction
 
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import concerns_all
 from gateway.upstream.notifications.normalise import Change
 from messaging.message_templates import events
 from messaging.notifications.routing import Owner
@@ -36,9 +36,9 @@ def apply(change: Change, owner: Owner) -> None:
     try:
         with transaction.atomic():
             EFFECTS[change.field](change, owner)
-    except DATABASE_UNAVAILABLE:
-        raise
-    except Exception:
+    except Exception as error:
+        if concerns_all(error):
+            raise
         # The upstream would repeat the whole notification for days, for its tenant and all others in it.
         log.exception("side_effect_failed", field=change.field, waba_id=owner.waba_id)
         sync.hint(waba_id=owner.waba_id)

@@ -176,3 +176,18 @@ def test_one_mail_that_cannot_be_built_stops_no_other(smtp: None, monkeypatch: p
     send()
     assert mail.deliver_waiting() == 1
     assert OutboundMail.objects.get().subject == "two\nlines"
+
+    OutboundMail.objects.update(attempts=mail.ATTEMPTS - 1, next_attempt_at=now())
+    assert mail.deliver_waiting() == 0
+    assert OutboundMail.objects.get().next_attempt_at is None, "it is given up like any other"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_mail_server_that_hangs_holds_no_worker_for_long(
+    smtp: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        send()
+    monkeypatch.setattr(mail, "RUN_SECONDS", 0.0)
+    assert mail.deliver_waiting() == 1
+    assert OutboundMail.objects.count() == 2

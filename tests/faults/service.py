@@ -67,7 +67,9 @@ class Service:
         schedule = self.directory / f"beat-{len(self.processes)}"
         return self.start(*_CELERY, "beat", f"--schedule={schedule}", "--pidfile=")
 
-    def web(self, *, workers: int = 2, **environment: str) -> tuple[str, "subprocess.Popen[bytes]"]:
+    def web(
+        self, *, workers: int = 2, threads: int = 16, **environment: str
+    ) -> tuple[str, "subprocess.Popen[bytes]"]:
         """Web processes under one gunicorn: their URL, as soon as they answer, and gunicorn itself."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -78,13 +80,22 @@ class Service:
             f"--bind=127.0.0.1:{port}",
             "--worker-class=gateway.web_worker.Worker",
             f"--workers={workers}",
-            "--threads=16",
+            f"--threads={threads}",
             "--no-control-socket",
             "--preload",
             **environment,
         )
         local_ports.wait_for_answer(port, "/v1/health", seconds=60, check_alive=lambda: None)
         return f"http://127.0.0.1:{port}", process
+
+    def edge(self) -> str:
+        """An edge process: its URL, as soon as it answers."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.start("edge", f"--port={port}")
+        local_ports.wait_for_answer(port, "/v1/health", seconds=60, check_alive=lambda: None)
+        return f"http://127.0.0.1:{port}"
 
     def assert_well(self) -> None:
         """Every process is alive and none is about to end: Celery goes on for a while after what it cannot bear."""
@@ -170,6 +181,14 @@ def database_url() -> str:
     """The database of the tests as a URL, for other processes."""
     url = urlsplit(os.environ["DATABASE_URL"])
     return url._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+
+
+def children(process_id: int) -> list[int]:
+    """The processes that a process started, such as those of gunicorn that answer requests."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(process_id)], capture_output=True, text=True, check=False
+    )
+    return [int(line) for line in listed.stdout.split()]
 
 
 def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = 60) -> None:

@@ -3,7 +3,6 @@
 What each costs is measured by the benchmark `hostile`. The short form asks with single messages alone.
 """
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import requests
 from django.conf import settings
 
 from benchmarks import hostile, hostile_requests
-from gateway.local_run import local_ports
 from messaging.tests.conftest import connected_number
 from tenants import api_keys
 from tenants.models import Tenant
@@ -43,7 +41,7 @@ def test_each_hostile_request_has_its_answer_and_leaves_the_processes_well(
     tenant = Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE)
     number = connected_number(tenant, simulator.account())
     key = api_keys.create(name="server", environment="live", tenant=tenant).key
-    addresses = {"web": service.web(workers=1)[0], "edge": _edge(service)}
+    addresses = {"web": service.web(workers=1)[0], "edge": service.edge()}
     table = hostile_requests.messages(key, number.phone_number_id)
     if LONG:
         table = hostile_requests.requests(
@@ -63,12 +61,3 @@ def test_each_hostile_request_has_its_answer_and_leaves_the_processes_well(
     for address in addresses.values():
         assert requests.get(f"{address}/v1/health", timeout=10).status_code == 200
     service.assert_well()
-
-
-def _edge(service: Service) -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    service.start("edge", f"--port={port}")
-    local_ports.wait_for_answer(port, "/v1/health", seconds=60, check_alive=lambda: None)
-    return f"http://127.0.0.1:{port}"

@@ -21,7 +21,7 @@ from tenants import api_keys
 from tenants.models import Tenant
 from tests.faults.service import LONG, Postgres, Service, received, wait_until
 from tests.faults.test_postgres import postgres
-from tests.faults.test_sending import _children, _recorded
+from tests.faults.test_sending import _recorded, children
 from tests.simulated import RunningSimulator, _simulator_process, simulator
 
 __all__ = ["_simulator_process", "postgres", "simulator"]
@@ -75,7 +75,7 @@ def _run(service: Service, postgres: Postgres, simulator: RunningSimulator, *, k
     postgres.stop()
     time.sleep(3)
     if killed:
-        for child in _children(web.pid):
+        for child in children(web.pid):
             os.kill(child, signal.SIGKILL)
     time.sleep(AWAY_SECONDS)
     for each in callers:

@@ -7,7 +7,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -27,7 +26,7 @@ from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants.api_keys import NewKey
 from tenants.models import Tenant
-from tests.faults.service import LONG, Service, Valkey, busiest, database_url, received, wait_until
+from tests.faults.service import LONG, Service, Valkey, busiest, children, database_url, received, wait_until
 from tests.simulated import RunningSimulator, _simulator_process, simulator
 from webhooks.models import Event, EventPayload
 
@@ -212,7 +211,7 @@ def test_kill_of_a_web_process_repeats_no_send_and_every_client_gets_an_answer(
         each.start()
     for _ in range(KILLS):
         time.sleep(random.uniform(0.3, 1.0))
-        for child in _children(web.pid):
+        for child in children(web.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
     for each in clients:
@@ -280,10 +279,3 @@ def _recorded() -> list[str]:
     ids = Event.objects.filter(type="message.outbound").values_list("id", flat=True)
     bodies: list[Any] = list(EventPayload.objects.filter(id__in=ids).values_list("body", flat=True))
     return [orjson.loads(bytes(body))["request"]["text"]["body"] for body in bodies]
-
-
-def _children(parent: int) -> list[int]:
-    listed = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=False
-    )
-    return [int(line) for line in listed.stdout.split()]

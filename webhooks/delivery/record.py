@@ -14,7 +14,7 @@ import orjson
 import structlog
 from django.db import transaction
 
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import concerns_all
 from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.outbound.client import Answer
 from webhooks import endpoints
@@ -119,9 +119,9 @@ def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
         try:
             with transaction.atomic():
                 endpoints.disable(endpoint_id=endpoint_id, reason=reason)
-        except DATABASE_UNAVAILABLE:
-            raise
-        except Exception:
+        except Exception as error:
+            if concerns_all(error):
+                raise
             log.exception("disable_failed", endpoint_id=str(endpoint_id))
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import structlog
 from django.db import connection
 
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import DATABASE_UNAVAILABLE, concerns_all
 from gateway.database.statements import LoopConnection
 from webhooks.delivery import monitoring
 from webhooks.delivery.record import Outcome, disable, judging, recording
@@ -101,12 +101,13 @@ class Recorder:
             try:
                 self._add_unjudged(await self._database.run_each(recording(batch)))
                 return
-            except DATABASE_UNAVAILABLE as error:
-                log.warning("record_failed", error=type(error).__name__, rows=len(batch))
-                if time.monotonic() > gives_up_at:
-                    return
-                await asyncio.sleep(RETRY_SECONDS)
             except Exception as error:
+                if concerns_all(error):
+                    log.warning("record_failed", error=type(error).__name__, rows=len(batch))
+                    if time.monotonic() > gives_up_at:
+                        return
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
                 # The database refuses one of the outcomes: the others must not be lost with it.
                 log.exception("outcomes_refused", error=type(error).__name__, rows=len(batch))
                 await self._record_one_by_one(batch)
@@ -118,10 +119,10 @@ class Recorder:
             for attempt in (outcome, replace(outcome, log_entry=None, kept=None)):
                 try:
                     self._add_unjudged(await self._database.run_each(recording([attempt])))
-                except DATABASE_UNAVAILABLE as error:
-                    log.warning("record_failed", error=type(error).__name__, rows=1)
-                    break
-                except Exception:
+                except Exception as error:
+                    if concerns_all(error):
+                        log.warning("record_failed", error=type(error).__name__, rows=1)
+                        break
                     log.exception("outcome_refused", delivery_id=str(outcome.delivery_id))
                 else:
                     break

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from gateway import ids
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import concerns_all
 from gateway.database.statements import Statements, run
 from gateway.database.transactions import leave_database
 from gateway.threads.group_commit import GroupCommit
@@ -233,5 +233,5 @@ class _Bodies:
 
 
 _together: GroupCommit[Publication, list[UUID]] = GroupCommit(
-    _write, size=lambda publication: len(publication.events), most=MOST_TOGETHER, common=DATABASE_UNAVAILABLE
+    _write, size=lambda publication: len(publication.events), most=MOST_TOGETHER, is_common=concerns_all
 )

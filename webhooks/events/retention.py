@@ -16,7 +16,7 @@ from django.db import connection, transaction
 
 from gateway import ids
 from gateway.clock import now
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import concerns_all
 from gateway.database.pruning import delete_before
 from webhooks.models import EventKey, RetentionMove, expires_on
 
@@ -110,9 +110,9 @@ def _move_batch(size: int, failed: set[UUID]) -> int | None:
         try:
             with transaction.atomic():
                 return _move_events(work, size)
-        except DATABASE_UNAVAILABLE:
-            raise
-        except Exception:
+        except Exception as error:
+            if concerns_all(error):
+                raise
             log.exception("bodies_not_moved", tenant_id=str(work.tenant_id))
             failed.add(work.tenant_id)
             return 0

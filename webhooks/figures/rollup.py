@@ -17,7 +17,7 @@ from django.db import connection, transaction
 
 from gateway import ids
 from gateway.clock import now
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import concerns_all
 from gateway.database.pruning import delete_before
 from webhooks.figure_models import Figure
 from webhooks.message_models import month_of
@@ -172,9 +172,9 @@ def _count_or_put_off(tenant_id: UUID, environment: str, hour: int) -> None:
         try:
             with transaction.atomic():
                 _count(scope)
-        except DATABASE_UNAVAILABLE:
-            raise
-        except Exception:
+        except Exception as error:
+            if concerns_all(error):
+                raise
             log.exception("hour_not_counted", tenant_id=str(tenant_id), hour=hour)
             cursor.execute(_LATER, {**scope, "due_at": now() + FAILED_AGAIN})
 

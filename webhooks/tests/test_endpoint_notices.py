@@ -187,6 +187,19 @@ def test_the_failure_of_an_operational_event_makes_none(
     assert told(broken) == []
 
 
+def test_endpoints_of_which_nothing_is_told_keep_no_other_out(
+    api: Api, tenant: Tenant, broken: Endpoint, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in range(2):
+        make(api, receiver, f"other/{place}")
+    fail(tenant, broken)
+    # Nothing waits at the two others, so there is nothing to tell of them.
+    Endpoint.objects.exclude(pk=broken.pk).update(failing_since=now() - LONG_AGO)
+    monkeypatch.setattr(endpoint_notices, "MOST_ENDPOINTS", 1)
+    assert any(tell_changes() for _ in range(200))
+    assert Endpoint.objects.get(pk=broken.pk).told_failing_since is not None
+
+
 def test_endpoints_that_fail_together_make_one_mail(
     api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
 ) -> None:

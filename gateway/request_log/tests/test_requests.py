@@ -280,6 +280,13 @@ class TestPressure:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_call_that_the_database_refuses_costs_its_own_line_alone(tenant: Tenant, write: Write) -> None:
+    good = [call_of(tenant) for _ in range(4)]
+    store(*good[:2], call_of(tenant, error_code="a\0b"), *good[2:])
+    assert {row.id for row in ApiRequest.objects.all()} == {call.request_id for call in good}
+
+
+@pytest.mark.django_db(transaction=True)
 def test_the_thread_writes_within_seconds(api: Api, tenant: Tenant) -> None:
     finished.register(recorder.record)
     try:

@@ -36,7 +36,9 @@ class Work:
 
 
 def together(work: Work, most: int = 100) -> GroupCommit[int, int]:
-    return GroupCommit(work, size=lambda item: 1, most=most, common=(AwayError,))
+    return GroupCommit(
+        work, size=lambda item: 1, most=most, is_common=lambda error: isinstance(error, AwayError)
+    )
 
 
 def in_threads(

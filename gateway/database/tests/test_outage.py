@@ -1,0 +1,67 @@
+"""Outages: which troubles of the database end a loop over rows, and which cost one row alone."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from django.db import Error, connection, transaction
+
+from billing.isolation import SomeFailed, each
+from gateway.database.outage import concerns_all, is_outage
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ROW_TROUBLE = {
+    "a limit of Postgres": "SELECT repeat('x', 2000000000)",
+    "a time-out": "SET LOCAL statement_timeout = 1; SELECT pg_sleep(10)",
+    "a lock that is not free": "SELECT 1 FROM tenants_tenant FOR UPDATE NOWAIT",
+    "a value that is refused": "SELECT 1 / 0",
+}
+
+
+@pytest.fixture
+def locked_tenant(tenant: object) -> Iterator[None]:
+    """A tenant whose row another connection holds."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM tenants_tenant FOR UPDATE")
+            held.set()
+            over.wait(20)
+        connection.close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(10)
+    yield
+    over.set()
+    holder.join(10)
+
+
+def run(statement: str) -> bool:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement)
+    return True
+
+
+@pytest.mark.parametrize("trouble", ROW_TROUBLE)
+def test_the_trouble_of_one_row_stops_no_other(locked_tenant: None, trouble: str) -> None:
+    done = []
+
+    def act(statement: str) -> bool:
+        done.append(run(statement))
+        return True
+
+    with pytest.raises(SomeFailed) as failed:
+        each(["SELECT 1", ROW_TROUBLE[trouble], "SELECT 2"], act, step="test")
+    assert (failed.value.done, len(done)) == (2, 2)
+
+
+def test_a_connection_that_ends_ends_the_loop() -> None:
+    with pytest.raises(Error) as ended:
+        each(["SELECT pg_terminate_backend(pg_backend_pid())", "SELECT 1"], run, step="test")
+    assert is_outage(ended.value)
+    assert concerns_all(ended.value)
+    connection.close()
+    assert run("SELECT 1")

@@ -1,0 +1,189 @@
+"""kill -9 during sign-up and connect: nothing is left half-made, and the same call, link or form goes on."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from django.db import connection, transaction
+
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.tests.conftest import verified_endpoint
+from tenants.api_keys import NewKey
+from tenants.models import AuditEntry, SignUp, Tenant, User
+from tenants.signup import registration
+from tests.faults.service import Service, children, database_url, wait_until
+from tests.simulated import RunningSimulator, SimulatedAccount, _simulator_process, simulator
+
+__all__ = ["_simulator_process", "simulator"]
+
+pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
+
+FORM = {
+    "email": "owner@infosys.com",
+    "password": "correct horse battery staple",
+    "phone": "98000 00001",
+    "company": "Infosys Limited",
+    "website": "www.infosys.com",
+    "tax_id": "29AAACI1681G1ZL",
+    "address": "44 Electronics City",
+    "city": "Bengaluru",
+    "pin_code": "560100",
+    "state_code": "29",
+}
+
+
+class Web:
+    """Web processes that are killed in the middle of a request and come back."""
+
+    def __init__(self, url: str, gunicorn: "subprocess.Popen[bytes]") -> None:
+        self.url, self._gunicorn = url, gunicorn
+
+    def kill(self) -> None:
+        """kill -9 of every process that answers; gunicorn starts others."""
+        for child in children(self._gunicorn.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+    def session(self) -> requests.Session:
+        """A browser with the CSRF cookie of the sign-up form."""
+        session = requests.Session()
+        self.ask(session, "GET", "/sign-up")
+        return session
+
+    def submit(self, session: requests.Session, path: str, form: dict[str, str]) -> requests.Response:
+        """Submit a form of a page."""
+        form = {**form, "csrfmiddlewaretoken": session.cookies["csrftoken"]}
+        return session.post(f"{self.url}{path}", data=form, timeout=30)
+
+    def ask(self, session: requests.Session, method: str, path: str, **values: Any) -> requests.Response:
+        """A request that is made again while the processes come back."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return session.request(method, f"{self.url}{path}", timeout=30, **values)
+            except requests.ConnectionError:
+                assert time.monotonic() < deadline, "no web process came back"
+                time.sleep(0.05)
+
+
+@pytest.fixture
+def web(simulator: RunningSimulator, tmp_path: Path) -> Iterator[Web]:
+    """One web process on the tests' database, with the simulator as upstream."""
+    service = Service(
+        tmp_path, DATABASE_URL=database_url(), META_GRAPH_URL=simulator.url, SANDBOX_GRAPH_URL=simulator.url
+    )
+    yield Web(*service.web(workers=1))
+    service.close()
+
+
+def test_a_connect_that_is_killed_at_any_call_goes_on_with_the_same_call(
+    web: Web, key: NewKey, tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    verified_endpoint(tenant)
+    killed_at = [
+        ("access_token", "before"),
+        ("debug_token", "before"),
+        ("subscribed_apps", "before"),
+        ("subscribed_apps", "after"),
+        ("/register", "before"),
+        ("/register", "after"),
+    ]
+    for path, when in killed_at:
+        account = simulator.account()
+        _kill_at(web, key, simulator, account, path=path, when=when)
+        answer = _connect(web, key, account, account.code)
+        assert answer.status_code == 200, (path, when, answer.text)
+        assert answer.json()["connection_state"] == "connected", (path, when)
+    assert set(PhoneNumber.objects.values_list("connection_state", flat=True)) == {"connected"}
+
+    # The upstream took the code, and its token died with the process.
+    account = simulator.account()
+    _kill_at(web, key, simulator, account, path="access_token", when="after")
+    spent = _connect(web, key, account, account.code)
+    assert spent.status_code == 400
+    assert "was used before" in spent.json()["error"]["message"]
+    assert not BusinessAccount.objects.filter(waba_id=account.waba_id).exists()
+    answer = _connect(web, key, account, simulator.code(account.waba_id))
+    assert answer.json()["connection_state"] == "connected"
+
+
+def test_a_sign_up_that_is_killed_leaves_nothing_and_the_same_form_and_link_go_on(web: Web) -> None:
+    visitor = web.session()
+    _kill_while_locked(web, "tenants_outboundmail", lambda: web.submit(visitor, "/sign-up", FORM))
+    assert not SignUp.objects.exists(), "a form whose link was never mailed"
+    web.ask(visitor, "GET", "/sign-up")
+    assert web.submit(visitor, "/sign-up", FORM).url.endswith("/sign-up/sent")
+    link = registration.link_for(SignUp.objects.get()).split("/", 3)[3]
+
+    _kill_while_locked(web, "tenants_auditentry", lambda: web.submit(visitor, f"/{link}", {}))
+    assert not Tenant.objects.exists()
+    assert not User.objects.exists()
+    web.ask(visitor, "GET", f"/{link}")
+    assert web.submit(visitor, f"/{link}", {}).status_code == 200
+    tenant = Tenant.objects.get()
+    assert User.objects.get().tenant == tenant
+    assert AuditEntry.objects.get(action="tenant.sign_up").tenant_id == tenant.id
+
+
+def _connect(web: Web, key: NewKey, account: SimulatedAccount, code: str) -> requests.Response:
+    body = {"code": code, "waba_id": account.waba_id, "phone_number_id": account.phone_number_id}
+    headers = {"Authorization": f"Bearer {key.key}"}
+    return web.ask(requests.Session(), "POST", "/v1/numbers/embedded-signup", json=body, headers=headers)
+
+
+def _kill_at(
+    web: Web, key: NewKey, simulator: RunningSimulator, account: SimulatedAccount, *, path: str, when: str
+) -> None:
+    """Connect, and kill the web process while the upstream keeps it waiting at a call."""
+    simulator.faults({"action": "hang", "match": {"path": path}, "when": when, "times": 1})
+    body = {"code": account.code, "waba_id": account.waba_id, "phone_number_id": account.phone_number_id}
+    headers = {"Authorization": f"Bearer {key.key}"}
+
+    def call() -> requests.Response:
+        return requests.post(f"{web.url}/v1/numbers/embedded-signup", json=body, headers=headers, timeout=30)
+
+    _killed(
+        web,
+        call,
+        lambda: simulator.control("GET", "faults")["rules"][0]["used"] == 1,
+    )
+    simulator.faults()
+
+
+def _kill_while_locked(web: Web, table: str, call: Any) -> None:
+    """Make a call whose transaction waits for a table, and kill its process there."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"LOCK TABLE {table} IN SHARE MODE")
+        waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
+
+        def is_waiting() -> bool:
+            cursor.execute(waits, [table])
+            return cursor.fetchone() is not None
+
+        _killed(web, call, is_waiting)
+
+
+def _killed(web: Web, call: Any, is_there: Any) -> None:
+    """Make a call in a thread, and kill the web process once it is where the test wants it."""
+    failed: list[Exception] = []
+
+    def caller() -> None:
+        try:
+            call()
+        except requests.ConnectionError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=caller)
+    thread.start()
+    wait_until(is_there, "the call came to where it is killed", seconds=20)
+    web.kill()
+    thread.join(20)
+    assert failed, "the call was answered"
