@@ -20,6 +20,7 @@ from gateway.api.errors import MethodNotAllowed, NotFound, as_service_error, err
 from gateway.api.finished import FinishedCall
 from gateway.api.middleware import check_version, service_headers
 from gateway.api.reply import Reply
+from gateway.monitoring import answers
 
 log = structlog.get_logger("gateway.request")
 
@@ -120,6 +121,7 @@ async def _send_head(
         **request.admission_headers,
         **own,
     }
+    answers.count(request.path, status, own_ms)
     lines = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     if not request.body_is_read:
         # What was refused by its headers: the rest of its body is not waited for.

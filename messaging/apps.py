@@ -10,6 +10,7 @@ class MessagingConfig(AppConfig):
     def ready(self) -> None:
         from gateway import web_start
         from messaging import checks, send_replay, staff_finders  # noqa: F401 - they register themselves
+        from messaging.batches import monitoring  # noqa: F401 - adds its metrics
         from messaging.console import entries  # noqa: F401 - registers its pages in the console
 
         web_start.register(send_replay.start)

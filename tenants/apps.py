@@ -11,7 +11,10 @@ class TenantsConfig(AppConfig):
     verbose_name = "Tenants"
 
     def ready(self) -> None:
-        from tenants import key_cache  # noqa: F401 - adds its section to the health report
+        from tenants import (
+            key_cache,  # noqa: F401 - adds its section to the health report
+            mail_monitoring,  # noqa: F401 - adds its metrics
+        )
         from tenants.console import (
             accounts,  # noqa: F401 - lists its secrets for `rotate_encryption`
             entries,  # noqa: F401 - registers its pages and first steps

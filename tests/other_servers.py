@@ -20,6 +20,10 @@ from gateway.local_run.process_group import ProcessGroup
 from tests.composed import free_port
 
 POSTGRES = Path("/usr/lib/postgresql/15/bin")
+NOT_BEHIND_A_POOLER = [
+    # It ends the server process that the client names: behind a pooler a client does not know it.
+    "messaging/tests/test_incoming.py::TestRaces::test_no_200_when_the_database_ends_before_it_has_stored"
+]
 START_SECONDS = 20.0
 PGBOUNCER = """
 [databases]
@@ -48,9 +52,10 @@ def main() -> int | str:
         directory.chmod(0o755)
         try:
             environment = {**os.environ, **_start(directory, group.id)}
+            left_out = [f"--deselect={test}" for test in NOT_BEHIND_A_POOLER]
             environment.pop("DJANGO_SETTINGS_MODULE", None)
             return subprocess.run(
-                [sys.executable, "-m", "pytest", "-n", "0", "--reuse-db", *sys.argv[1:]],
+                [sys.executable, "-m", "pytest", "-n", "0", "--reuse-db", *left_out, *sys.argv[1:]],
                 env=environment,
                 check=False,
             ).returncode

@@ -17,6 +17,7 @@ from gateway.api import bodies, finished, timing
 from gateway.api.authentication import Caller
 from gateway.api.errors import InvalidRequest, NotFound, ServiceError, error_response
 from gateway.api.finished import FinishedCall
+from gateway.monitoring import answers
 
 log = structlog.get_logger("gateway.request")
 
@@ -44,6 +45,7 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
         headers = service_headers(request_id, own_ms=own_ms, meta_ms=meta_ms)
         for name, value in (*headers.items(), *getattr(request, "rate_limit_headers", {}).items()):
             response[name] = value
+        answers.count(request.path, response.status_code, own_ms)
         match = request.resolver_match
         log.info(
             "request",

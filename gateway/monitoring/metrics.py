@@ -122,7 +122,12 @@ class _Everything(Collector):
             yield _histogram(histogram, stored)
         for name, text, label, values in _gauges:
             family = GaugeMetricFamily(name, text, labels=[label] if label else [])
-            for value, amount in values().items():
+            try:
+                found = values()
+            except Exception:
+                log.exception("gauge_unreadable", gauge=name)
+                continue
+            for value, amount in found.items():
                 family.add_metric([value] if label else [], amount)
             yield family
 

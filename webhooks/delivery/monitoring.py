@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
+from django.db.models import Min
 from rest_framework import serializers
 
 from gateway.clock import isoformat, now
@@ -14,7 +15,7 @@ from gateway.monitoring import health, metrics
 from gateway.monitoring.metrics import Counter, Histogram
 from gateway.valkey import VALKEY_UNAVAILABLE, valkey
 from webhooks.delivery.busy_endpoints import BUSY
-from webhooks.models import Endpoint
+from webhooks.models import Endpoint, ReplayChunk
 
 CLAIMED = Counter("gateway_deliveries_claimed_total", "Deliveries claimed by dispatchers.")
 RESCUED = Counter(
@@ -111,6 +112,19 @@ def _in_flight() -> float:
         return 0.0
 
 
+def _replays_age() -> float:
+    oldest = ReplayChunk.objects.filter(due_at__lte=now()).aggregate(first=Min("due_at"))["first"]
+    return (now() - oldest).total_seconds() if oldest else 0.0
+
+
+metrics.gauge(
+    "gateway_replay_chunks_waiting",
+    "Chunks of replays that are still to be released.",
+    ReplayChunk.objects.count,
+)
+metrics.gauge(
+    "gateway_replays_oldest_due_age_seconds", "Age of the oldest chunk of a replay that is due.", _replays_age
+)
 metrics.gauge(
     "gateway_deliveries_oldest_due_age_seconds",
     "Age of the oldest delivery of an active endpoint that is due and not yet claimed.",

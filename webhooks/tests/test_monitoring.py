@@ -15,7 +15,7 @@ from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
 from webhooks.delivery.claim import claim
 from webhooks.delivery.room import Room
-from webhooks.models import Delivery, Endpoint
+from webhooks.models import Delivery, Endpoint, ReplayChunk
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -162,3 +162,15 @@ def test_an_endpoint_that_fails_for_days_without_a_dead_delivery_stays(
     dispatcher.run()
     assert Endpoint.objects.get().status == "active"
     assert OutboundMail.objects.count() == 0
+
+
+def test_replays_that_are_late_show(settings: Any, endpoint: dict[str, Any]) -> None:
+    before = scrape(settings)
+    assert before["gateway_replay_chunks_waiting"] == before["gateway_replays_oldest_due_age_seconds"] == 0
+    chunk = {"endpoint_id": endpoint["id"], "missed": False, "source_ids": []}
+    ReplayChunk.objects.create(**chunk, due_at=now() + timedelta(minutes=5))
+    assert scrape(settings)["gateway_replays_oldest_due_age_seconds"] == 0
+    ReplayChunk.objects.create(**chunk, due_at=now() - timedelta(minutes=5))
+    after = scrape(settings)
+    assert after["gateway_replay_chunks_waiting"] == 2
+    assert 299 < after["gateway_replays_oldest_due_age_seconds"] < 330

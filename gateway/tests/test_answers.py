@@ -1,0 +1,73 @@
+"""Metrics of answers: counted by kind and class of status, handed over by a thread, whatever one gauge does."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import redis
+from django.test import Client
+
+from gateway.monitoring import answers, metrics
+
+TOKEN = "a-token-of-the-scraper"
+
+
+def scrape(settings: Any) -> dict[str, float]:
+    settings.METRICS_TOKEN = TOKEN
+    page = Client().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert page.status_code == 200
+    lines = [line for line in page.content.decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+@pytest.mark.django_db
+def test_answers_are_counted_by_kind_and_status(settings: Any) -> None:
+    metrics.flush()
+    before = scrape(settings)
+    client = Client()
+    client.post("/upstream/webhook", b"{}", content_type="application/json")
+    client.post("/v1/messages", b"{}", content_type="application/json")
+    client.get("/v1/tenant")
+    client.get("/v1/health")
+    client.get("/nowhere")
+    metrics.flush()
+    after = scrape(settings)
+    grown = {name: value - before.get(name, 0.0) for name, value in after.items() if "gateway_answer" in name}
+    counted = {
+        name.split('"')[1]: value for name, value in grown.items() if "answers_total" in name and value
+    }
+    assert counted == {"notifications_4xx": 1, "sends_4xx": 1, "api_4xx": 1, "pages_4xx": 1}
+    assert grown["gateway_answer_own_seconds_count"] == 3
+
+
+@pytest.mark.django_db
+def test_a_gauge_that_cannot_be_read_leaves_the_others(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> dict[str, float]:
+        raise RuntimeError
+
+    monkeypatch.setattr(metrics, "_gauges", [("gateway_broken", "", None, broken), *metrics._gauges])
+    found = scrape(settings)
+    assert "gateway_deliveries_in_flight" in found
+    assert "gateway_broken" not in found
+
+
+def test_a_web_process_hands_its_counts_over(
+    monkeypatch: pytest.MonkeyPatch, empty_valkey: redis.Redis
+) -> None:
+    monkeypatch.setattr(answers, "FLUSH_SECONDS", 0.01)
+    answers.ANSWERS.add(label="api_2xx")
+    answers.start_flushing()
+    try:
+        deadline = time.monotonic() + 10
+        while not empty_valkey.hexists(metrics.KEY, "gateway_answers_total|api_2xx"):
+            assert time.monotonic() < deadline, "the counts were not handed over"
+            time.sleep(0.01)
+    finally:
+        answers._stopped.set()
+        for thread in threading.enumerate():
+            if thread.name == "answers":
+                thread.join(5)
+        answers._stopped.clear()
