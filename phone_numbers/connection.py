@@ -18,7 +18,7 @@ from django.db import transaction
 from gateway.clock import isoformat, microseconds, now
 from gateway.database.statements import Statements, run
 from gateway.database.transactions import after_commit
-from phone_numbers import intervals
+from phone_numbers import intervals, notices
 from phone_numbers.lookup import NumberRoute
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.sandbox_identity import waba_id_of
@@ -155,9 +155,24 @@ def _recompute(
         number.ever_connected = number.ever_connected or new.state == CONNECTED
         number.connection_changes += 1
         events.append(connection_event(number, account, old.state, new))
+    # A refused token has a mail of its own.
+    notices.numbers_lost(
+        tenant_id,
+        [
+            number
+            for number in moved
+            if number.connection_state == DISCONNECTED and number.connection_detail != "token_invalid"
+        ],
+    )
     PhoneNumber.objects.bulk_update(
         changed,
-        ["connection_state", "connection_detail", "ever_connected", "connection_changes"],
+        [
+            "connection_state",
+            "connection_detail",
+            "ever_connected",
+            "connection_changes",
+            "disconnect_mailed_at",
+        ],
         batch_size=500,
     )
     intervals.change_state(moved)
@@ -217,7 +232,10 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
         ):
             return
         account.token_invalid_at = account.facts_changed_at = account.next_sync_at = now()
-        account.save(update_fields=["token_invalid_at", "facts_changed_at", "next_sync_at"])
+        notices.token_refused(account)
+        account.save(
+            update_fields=["token_invalid_at", "facts_changed_at", "next_sync_at", "token_mailed_at"]
+        )
         event = _token_event("token.invalid", account, str(microseconds(account.token_invalid_at)))
         publish(tenant_id=account.tenant_id, events=[event])
 
@@ -229,6 +247,7 @@ def token_expiring(account: BusinessAccount, *, days: int) -> None:
         tenant_id=account.tenant_id,
         events=[_token_event("token.expiring", account, f"{end and int(end.timestamp())}:{days}")],
     )
+    notices.token_ends(account, end)
 
 
 def token_end(account: BusinessAccount) -> datetime | None:

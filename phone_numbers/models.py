@@ -49,6 +49,8 @@ class BusinessAccount(models.Model):
     token_checked_at = models.DateTimeField(null=True, blank=True)
     token_questioned_at = models.DateTimeField(null=True, blank=True)
     """When the upstream was last asked about the token because a call with it was refused."""
+    token_mailed_at = models.DateTimeField(null=True, blank=True)
+    """When the business was last mailed that the token is refused."""
     token_warned_days = models.PositiveSmallIntegerField(null=True, blank=True)
     """The nearest `token.expiring` sent for this token: 7 or 1 days before its end."""
     synced_at = models.DateTimeField(null=True, blank=True)
@@ -106,6 +108,8 @@ class PhoneNumber(models.Model):
     ever_connected = models.BooleanField(default=False)
     connection_changes = models.PositiveIntegerField(default=0)
     """How many `number.connection` events this number had."""
+    disconnect_mailed_at = models.DateTimeField(null=True, blank=True)
+    """When the business was last mailed that the number is disconnected."""
     taken_away = models.CharField(max_length=32, choices=TakenAway.choices, null=True, blank=True)
     facts_changed_at = models.DateTimeField(null=True, blank=True)
     last_event_at = models.DateTimeField(null=True, blank=True)

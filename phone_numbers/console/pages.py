@@ -16,7 +16,7 @@ from gateway.roles import Area
 from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import health, leaving, operations
 from phone_numbers.actors import Actor
-from phone_numbers.console.details import explained
+from phone_numbers.connection_details import explained
 from phone_numbers.console.forms import RegisterForm, ReleaseForm
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions

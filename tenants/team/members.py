@@ -62,13 +62,14 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int) -> None:
     """End a member's access at once, and the invitations that the member sent. Raises NotFound, Conflict, Forbidden.
 
     The account is deleted, so the address can be invited by another business; the audit log keeps the address. Staff
-    only leave the team.
+    only leave the team. Mails to the business that went to the member's address go to another owner.
     """
     with transaction.atomic():
-        lock_team(tenant_id, actor_user_id=actor_user_id)
+        tenant = lock_team(tenant_id, actor_user_id=actor_user_id)
         member = find(tenant_id=tenant_id, user_id=user_id)
         if member.role == Role.OWNER:
             _require_another_owner(member)
+        _take_over_mails(tenant, member)
         Invitation.objects.for_tenant(tenant_id).open().filter(invited_by=member).update(ended_at=now())
         audit.record(
             action="team.remove",
@@ -82,6 +83,16 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int) -> None:
             User.objects.filter(pk=member.pk).update(tenant=None)
         else:
             member.delete()
+
+
+def _take_over_mails(tenant: Tenant, member: User) -> None:
+    """Send what went to a leaving member's address to another owner's; bills then follow the contact address."""
+    heir = _owners(tenant.id).exclude(pk=member.pk).order_by("pk").first()
+    if heir is not None and (tenant.contact_email or "").lower() == member.email:
+        tenant.contact_email = heir.email
+    if (tenant.billing_email or "").lower() == member.email:
+        tenant.billing_email = None
+    tenant.save(update_fields=["contact_email", "billing_email"])
 
 
 def _require_another_owner(member: User) -> None:

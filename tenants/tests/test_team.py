@@ -178,6 +178,19 @@ class TestMembers:
         browser.post("/console/team", {"email": member.email, "role": "developer"})
         assert Client().post(link_in_last_mail(), {"password": PASSWORD}).status_code == 200
 
+    def test_mails_to_a_removed_person_go_to_another_owner(
+        self, browser: Client, tenant: Tenant, owner: User
+    ) -> None:
+        member, accountant = person(tenant, "owner", "ravi"), "books@accountant.example"
+        Tenant.objects.filter(pk=tenant.pk).update(contact_email=member.email, billing_email=member.email)
+        browser.post(f"/console/team/people/{member.pk}/remove")
+        tenant.refresh_from_db()
+        assert (tenant.contact_email, tenant.billing_email) == (owner.email, None)
+        Tenant.objects.filter(pk=tenant.pk).update(billing_email=accountant)
+        browser.post(f"/console/team/people/{person(tenant, 'developer').pk}/remove")
+        tenant.refresh_from_db()
+        assert (tenant.contact_email, tenant.billing_email) == (owner.email, accountant)
+
     def test_staff_who_are_removed_stay_staff(self, browser: Client, tenant: Tenant) -> None:
         colleague = User.objects.create_superuser("s@service.example", PASSWORD, tenant=tenant)
         browser.post(f"/console/team/people/{colleague.pk}/remove")

@@ -1,0 +1,112 @@
+"""Mails about numbers and tokens: one for each cause, of the live environment, at most one a day, never in the way."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gateway.clock import now
+from phone_numbers import connection, notices, tokens
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants import mail
+from tenants.models import OutboundMail, Tenant
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _has_an_address(tenant: Tenant) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(contact_email="asha@traders.example")
+
+
+def connected(tenant: Tenant, count: int = 1, environment: str = "live") -> BusinessAccount:
+    """An account with connected numbers."""
+    account = BusinessAccount.objects.create(
+        tenant=tenant, environment=environment, waba_id="200", access_token="EAAx", subscribed=True
+    )
+    PhoneNumber.objects.bulk_create(
+        PhoneNumber(
+            tenant=tenant,
+            account=account,
+            environment=environment,
+            phone_number_id=f"10{place}",
+            display_phone_number=f"+91 98000 0000{place}",
+            registered=True,
+            ever_connected=True,
+            connection_state="connected",
+        )
+        for place in range(count)
+    )
+    return account
+
+
+def take_away(account: BusinessAccount, cause: str | None) -> None:
+    with connection.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
+        BusinessAccount.objects.filter(pk=account.pk).update(taken_away=cause)
+
+
+def subjects() -> list[str]:
+    return list(OutboundMail.objects.order_by("id").values_list("subject", flat=True))
+
+
+def test_numbers_that_are_taken_away_together_are_one_mail_with_reasons(tenant: Tenant) -> None:
+    take_away(connected(tenant, count=2), "account_removed")
+    row = OutboundMail.objects.get()
+    assert row.to == "asha@traders.example"
+    assert row.subject == "2 numbers of “Asha Traders” are disconnected"
+    assert "+91 98000 00000" in row.text
+    assert "withdrawn on the platform" in row.text
+    assert mail.links_in(row.text)[0].endswith("/console/numbers")
+
+
+def test_many_numbers_are_counted(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "MOST_NUMBERS", 1)
+    take_away(connected(tenant, count=3), "account_restricted")
+    assert "And 2 more." in OutboundMail.objects.get().text
+
+
+def test_a_number_that_comes_and_goes_is_mailed_once_a_day(tenant: Tenant) -> None:
+    account = connected(tenant)
+    for cause in ("account_removed", None, "account_removed"):
+        take_away(account, cause)
+    assert len(subjects()) == 1
+    PhoneNumber.objects.update(disconnect_mailed_at=now() - timedelta(days=1))
+    take_away(account, None)
+    take_away(account, "account_removed")
+    assert subjects() == ["A number of “Asha Traders” is disconnected"] * 2
+
+
+def test_a_refused_token_is_one_mail_for_its_numbers_and_one_a_day(tenant: Tenant) -> None:
+    account = connected(tenant, count=2)
+    for _ in range(2):
+        connection.token_failed(waba_id=account.waba_id)
+        BusinessAccount.objects.update(token_invalid_at=None)
+        connection.recompute(tenant_id=tenant.id)
+    assert subjects() == ["The platform refuses the token of a WhatsApp account of “Asha Traders”"]
+    assert "+91 98000 00000, +91 98000 00001" in OutboundMail.objects.get().text
+
+
+def test_a_token_that_ends_is_told_before(tenant: Tenant) -> None:
+    account = connected(tenant)
+    BusinessAccount.objects.filter(pk=account.pk).update(token_expires_at=now() + timedelta(days=5))
+    assert tokens.warn_of_ends() == 1
+    assert tokens.warn_of_ends() == 0
+    assert ["ends on" in subject for subject in subjects()] == [True]
+
+
+def test_the_test_environment_is_silent(tenant: Tenant) -> None:
+    account = connected(tenant, environment="test")
+    BusinessAccount.objects.filter(pk=account.pk).update(token_expires_at=now() + timedelta(days=5))
+    take_away(account, "account_removed")
+    connection.token_failed(waba_id=account.waba_id)
+    tokens.warn_of_ends()
+    assert subjects() == []
+
+
+def test_a_mail_that_fails_does_not_undo_the_change(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(**_: Any) -> None:
+        Tenant.objects.raw("SELECT no_such_column")[0]
+
+    monkeypatch.setattr(mail, "send_to_tenant", broken)
+    take_away(connected(tenant), "account_removed")
+    assert PhoneNumber.objects.get().connection_state == "disconnected"
