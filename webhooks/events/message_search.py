@@ -15,6 +15,8 @@ from django.db import connection
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
+from gateway.database.statements import bulk_cursor
+from webhooks.events.message_log import LOOK_BACK
 from webhooks.message_models import STATUS_CONDITIONS, Message, month_of
 from webhooks.models import Delivery, Event, within_retention
 
@@ -40,12 +42,17 @@ FROM (
 """
 _PAGE = f"SELECT {', '.join(COLUMNS)} {_WALK} WHERE true {{passed}} ORDER BY id DESC LIMIT %(limit)s"
 _END = f"SELECT id {_WALK} ORDER BY id DESC OFFSET %(walked)s - 1"
+# The days stand alone as well: the planner leaves out partitions by a condition, not by a join.
 _CONTENTS = """
 SELECT e.id, p.body, t.retention_days
-FROM unnest(%s::uuid[], %s::date[]) AS e (id, expires_on)
-JOIN tenants_tenant t ON t.id = %s
-JOIN event_payloads p ON p.expires_on = e.expires_on AND p.id = e.id
+FROM unnest(%(ids)s::uuid[], %(days)s::date[]) AS e (id, expires_on)
+JOIN tenants_tenant t ON t.id = %(tenant_id)s
+JOIN event_payloads p ON p.expires_on = e.expires_on AND p.id = e.id AND p.expires_on = ANY(%(days)s::date[])
 """
+_FIND = f"""
+SELECT {", ".join(COLUMNS)} FROM messages
+WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND key = %(key)s
+"""  # noqa: S608 - only column names are formatted in
 _LAST_ID = UUID(int=2**128 - 1)
 
 
@@ -107,7 +114,10 @@ def find(*, tenant_id: UUID, environment: str, key: str) -> Message:
 
     Raises NotFound.
     """
-    rows = list(Message.objects.filter(tenant_id=tenant_id, environment=environment, key=key))
+    # Prepared: to plan it for every month's partition takes longer than to run it.
+    with bulk_cursor(prepared=True) as cursor:
+        cursor.execute(_FIND, {"tenant_id": tenant_id, "environment": environment, "key": key})
+        rows = [Message.from_db(None, COLUMNS, row) for row in cursor.fetchall()]
     if not rows or key.startswith("expunged:"):
         raise NotFound("There is no such message.")
     return min(rows, key=lambda row: (row.event_id is None, row.month))
@@ -119,7 +129,12 @@ def events_of(message: Message) -> list[Event]:
     first = min(message.id, message.event_id or message.id)
     found: dict[UUID, Event] = {}
     if message.wamid is not None:
-        named = rows.filter(wamid=message.wamid, id__gte=ids.first_at(ids.created_at(first) - EARLIER))
+        made_at = ids.created_at(first)
+        named = rows.filter(
+            wamid=message.wamid,
+            id__gte=ids.first_at(made_at - EARLIER),
+            id__lt=ids.first_at(min(made_at + LOOK_BACK, _soon())),
+        )
         found = {event.id: event for event in named.order_by("-id")[:MOST_EVENTS]}
     if message.event_id is not None and message.event_id not in found:
         found |= {event.id: event for event in rows.filter(pk=message.event_id)}
@@ -132,7 +147,9 @@ def contents(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, bytes]:
         return {}
     with connection.cursor() as cursor:
         days = [event.payload_expires_on for event in events]
-        cursor.execute(_CONTENTS, [[event.id for event in events], days, tenant_id])
+        cursor.execute(
+            _CONTENTS, {"ids": [event.id for event in events], "days": days, "tenant_id": tenant_id}
+        )
         moment = now()
         return {
             event_id: bytes(body)
@@ -146,8 +163,15 @@ def deliveries_of(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, list[D
     found: dict[UUID, list[Delivery]] = {event.id: [] for event in events}
     if found:
         rows = Delivery.objects.for_tenant(tenant_id).filter(
-            event_id__in=list(found), id__gte=ids.first_at(ids.created_at(min(found)))
+            event_id__in=list(found),
+            id__gte=ids.first_at(ids.created_at(min(found))),
+            id__lt=ids.first_at(_soon()),
         )
         for delivery in rows.defer("attempt_log").order_by("-id")[:MOST_DELIVERIES]:
             found[delivery.event_id].append(delivery)
     return found
+
+
+def _soon() -> datetime:
+    """After everything that was made until now, whatever the clock of its process: later partitions are left out."""
+    return now() + timedelta(days=1)
