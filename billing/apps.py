@@ -13,5 +13,5 @@ class BillingConfig(AppConfig):
             staff_cards,  # noqa: F401 - registers its part of the staff dashboard
             staff_finders,  # noqa: F401 - registers its part of the staff's search
         )
-        from billing.console import entries  # noqa: F401 - registers its page and warnings in the console
+        from billing.console import entries, finders  # noqa: F401 - register its part of the console
         from billing.payments import trouble  # noqa: F401 - adds its section to the health report

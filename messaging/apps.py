@@ -11,6 +11,6 @@ class MessagingConfig(AppConfig):
         from gateway import web_start
         from messaging import checks, send_replay, staff_finders  # noqa: F401 - they register themselves
         from messaging.batches import monitoring  # noqa: F401 - adds its metrics
-        from messaging.console import entries  # noqa: F401 - registers its pages in the console
+        from messaging.console import entries, finders  # noqa: F401 - register its part of the console
 
         web_start.register(send_replay.start)

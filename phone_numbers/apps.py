@@ -15,7 +15,7 @@ class NumbersConfig(AppConfig):
             staff_finders,
             tokens,
         )
-        from phone_numbers.console import entries  # noqa: F401 - registers its pages in the console
+        from phone_numbers.console import entries, finders  # noqa: F401 - register its part of the console
         from phone_numbers.sandbox import making
         from tenants.signals import address_confirmed
         from webhooks.signals import endpoints_changed

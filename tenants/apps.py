@@ -18,6 +18,7 @@ class TenantsConfig(AppConfig):
         from tenants.console import (
             accounts,  # noqa: F401 - lists its secrets for `rotate_encryption`
             entries,  # noqa: F401 - registers its pages and first steps
+            search,  # noqa: F401 - registers its part of the search
         )
         from tenants.staff import (
             finders,  # noqa: F401 - registers its part of the staff's search

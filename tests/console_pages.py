@@ -93,6 +93,8 @@ def _does(area: Area, of: str | None = None, **body: str) -> Page:
 PAGES: dict[str, Page] = {
     "console": Page("own"),
     "console_first_steps": Page("own"),
+    "console_search": Page("own"),
+    "console_search_hits": Page("own"),
     "console_preferences": Page("own", reads=False, changes=True, changed_while=ALWAYS),
     "console_application": Page("settings", changes=True),
     "console_settings": Page("settings", changes=True, body={"retention_days": "30"}),

@@ -13,5 +13,5 @@ class WebhooksConfig(AppConfig):
             staff_finders,  # noqa: F401 - registers its part of the staff's search
             tables,  # noqa: F401 - registers the partitioned tables
         )
-        from webhooks.console import entries  # noqa: F401 - registers its pages in the console
+        from webhooks.console import entries, finders  # noqa: F401 - register its part of the console
         from webhooks.delivery import monitoring  # noqa: F401 - registers health figures and metrics

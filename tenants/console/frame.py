@@ -124,6 +124,11 @@ class Visit:
         return area is None or roles.may_change(self.user.role, area)
 
 
+def pages_of(visit: Visit) -> list[Page]:
+    """The pages of the navigation that the person's role opens."""
+    return [page for page in _pages if visit.may_read(_area_at(page.url_name))]
+
+
 def steps_of(visit: Visit) -> list[dict[str, Any]]:
     """The first steps that the person's role opens, in their order, each with whether it is done."""
     return [
@@ -175,9 +180,7 @@ def console_context(request: HttpRequest) -> dict[str, Any]:
         "has_outbox": outbox.is_open(),
         "console_may_change": visit is not None and visit.may_change(_area_of(request)),
         "console_pages": [
-            {"page": page, "current": _below(request.path, page.prefix)}
-            for page in _pages
-            if visit.may_read(_area_at(page.url_name))
+            {"page": page, "current": _below(request.path, page.prefix)} for page in pages_of(visit)
         ]
         if visit
         else [],

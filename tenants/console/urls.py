@@ -10,6 +10,7 @@ from tenants.console import (
     pages,
     passkeys,
     request_pages,
+    search,
     settings_pages,
     team_pages,
 )
@@ -44,6 +45,8 @@ urlpatterns = [
     path("second-factor/", include("allauth.mfa.urls")),
     path("console", pages.home, name="console"),
     path("console/first-steps", pages.first_steps, name="console_first_steps"),
+    path("console/search", search.search_page, name="console_search"),
+    path("console/search/hits", search.search_hits, name="console_search_hits"),
     path("console/preferences", pages.preferences, name="console_preferences"),
     path("console/application", pages.application, name="console_application"),
     path("console/requests", request_pages.request_list, name="console_requests"),

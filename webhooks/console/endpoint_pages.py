@@ -10,12 +10,13 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from rest_framework.exceptions import ValidationError
 
 from gateway.api import in_flight
-from gateway.api.errors import ServiceError
+from gateway.api.errors import InvalidRequest, ServiceError
 from gateway.api.validation import checked
 from gateway.roles import Area
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
 from webhooks import custom_headers, endpoint_health, endpoints, example_event, replay
-from webhooks.console.forms import EndpointForm, ExampleForm, RecoverForm, RotateForm
+from webhooks.console.endpoint_form import EndpointForm, NewEndpointForm, stored
+from webhooks.console.forms import ExampleForm, RecoverForm, RotateForm
 from webhooks.models import Endpoint
 from webhooks.serializers import EndpointChangeIn, EndpointIn
 from webhooks.verify_ping import WebhookVerifyFailed
@@ -25,7 +26,7 @@ from webhooks.verify_ping import WebhookVerifyFailed
 @console_page(Area.INTEGRATION)
 def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The endpoints, and a form for a new one. The answer to the form is the only page with its secret."""
-    form = EndpointForm(request.POST or None)
+    form = NewEndpointForm(request.POST or None)
     if request.method == "POST":
         require_active(visit)
         if form.is_valid() and (created := _create(request, visit, form)) is not None:
@@ -49,14 +50,17 @@ def endpoint(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespo
 @require_http_methods(["GET", "HEAD", "POST"])
 @console_page(Area.INTEGRATION)
 def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """The form that changes URL, description and events. A new URL is pinged first and taken only when it passes."""
+    """The form that changes its settings. A new URL is pinged first and taken only when it passes.
+
+    Only what was changed in the form is sent on, so what another person changed meanwhile stays.
+    """
     found = _find(visit, endpoint_id)
-    stored = {name: getattr(found, name) for name in EndpointForm.base_fields}
-    form = EndpointForm(request.POST or None, initial=stored)
+    form = EndpointForm(request.POST or None, initial=stored(found))
     if request.method == "POST" and form.is_valid():
         require_active(visit)
         with _into(form), in_flight.endpoints.held(visit.tenant.id):
-            body = checked(EndpointChangeIn(data=form.cleaned_data))
+            changed = {name: value for name, value in form.body().items() if name in form.changed_data}
+            body = checked(EndpointChangeIn(data=changed))
             endpoints.change(**_scope(visit), endpoint_id=endpoint_id, changes=body)
             messages.success(request, "Saved.")
             return redirect("console_endpoint", endpoint_id)
@@ -186,9 +190,8 @@ class _into:  # noqa: N801
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, ValidationError):
-            fields = error.detail if isinstance(error.detail, dict) else {}
-            for name, problems in fields.items():
+        if isinstance(error, ValidationError | InvalidRequest):
+            for name, problems in _fields(error).items():
                 self.form.add_error(
                     name if name in self.form.fields else None, [str(problem) for problem in problems]
                 )
@@ -199,6 +202,13 @@ class _into:  # noqa: N801
         return False
 
 
+def _fields(error: ValidationError | InvalidRequest) -> dict[str, Any]:
+    """What is wrong with which field; what belongs to none is said of the URL."""
+    if isinstance(error, InvalidRequest):
+        return dict((error.details or {}).get("fields") or {"url": [error.text]})
+    return error.detail if isinstance(error.detail, dict) else {}
+
+
 def _sentence(error: ServiceError) -> str:
     if not isinstance(error, WebhookVerifyFailed):
         return error.text
@@ -207,10 +217,10 @@ def _sentence(error: ServiceError) -> str:
     return f"{error.text} It gave {said} ({details.get('error')})."
 
 
-def _create(request: HttpRequest, visit: Visit, form: EndpointForm) -> HttpResponse | None:
+def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpResponse | None:
     """The page with the new endpoint's secret, whether or not its ping passed; None when nothing was created."""
     with _into(form), in_flight.endpoints.held(visit.tenant.id):
-        body = checked(EndpointIn(data=form.cleaned_data))
+        body = checked(EndpointIn(data=form.body()))
         try:
             created = endpoints.create(**_scope(visit), **body)
         except WebhookVerifyFailed as error:

@@ -1,4 +1,4 @@
-"""Forms of the webhook pages: an endpoint, its secret's rotation, replays, example events, filters of the lists."""
+"""Forms of the webhook pages: a secret's rotation, replays, example events, filters of the lists."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,30 +7,10 @@ from django import forms
 
 from gateway.clock import now
 from webhooks import replay
-from webhooks.events.types import ALL, EVENT_TYPES
+from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Delivery
 
-RECOMMENDED = ("message.inbound", "message.status")
-"""What a conversation needs; `*` also sends the echo of every own message."""
 _TYPES = [(name, name) for name in EVENT_TYPES]
-
-
-class EndpointForm(forms.Form):
-    """An endpoint to create or change."""
-
-    url = forms.CharField(
-        label="URL",
-        max_length=2048,
-        help_text="It is pinged with a challenge at once, and must answer with it.",
-        widget=forms.URLInput(attrs={"autocomplete": "off", "placeholder": "https://example.com/webhooks"}),
-    )
-    description = forms.CharField(label="Description", max_length=500, required=False)
-    event_types = forms.MultipleChoiceField(
-        label="Events",
-        choices=[(ALL, "Every event"), *_TYPES],
-        initial=list(RECOMMENDED),
-        widget=forms.CheckboxSelectMultiple,
-    )
 
 
 class RotateForm(forms.Form):

@@ -10,10 +10,11 @@ from django.conf import settings
 from django.test import Client
 
 from gateway.clock import now
-from tenants.models import Tenant
+from tenants.models import AuditEntry, Tenant
 from tests.browsers import text
 from tests.pages import blocks
 from tests.receiver import Receiver
+from webhooks import custom_headers
 from webhooks.delivery import dispatcher
 from webhooks.figure_models import Figure
 from webhooks.models import Delivery, Endpoint, Event
@@ -91,6 +92,64 @@ def test_pause_resume_change_rotate_and_delete(browser: Client, receiver: Receiv
     assert row.secret in html.unescape(page)
     assert row.previous_secret == old
     browser.post(f"/console/webhooks/{row.id}/delete")
+    assert not Endpoint.objects.exists()
+
+
+SETTINGS = {
+    "phone_number_ids": "1001, 1002",
+    "waba_ids": "2001",
+    "statuses": ["failed"],
+    "headers": "X-Api-Key: s3cret\nX-Shop: asha",
+    "timeout_seconds": "5",
+    "rate_per_second": "10",
+    "ordered": "on",
+    "uid": "shop-1",
+    "metadata": "team: orders",
+}
+
+
+def test_every_setting_is_stored_and_changed_one_by_one(browser: Client, receiver: Receiver) -> None:
+    basic = {"url": receiver.url, "description": "shop", "event_types": ["message.inbound"]}
+    browser.post("/console/webhooks", {**basic, **SETTINGS})
+    row = Endpoint.objects.get()
+    assert (row.phone_number_ids, row.waba_ids, row.statuses) == (["1001", "1002"], ["2001"], ["failed"])
+    assert (row.timeout_seconds, row.rate_per_second, row.ordered, row.uid) == (5, 10, True, "shop-1")
+    assert row.metadata == {"team": "orders"}
+    path = f"/console/webhooks/{row.id}/change"
+    page = text(browser, path)
+    assert "s3cret" not in page
+    assert "X-Api-Key: ***" in page
+    masked = {**basic, **SETTINGS, "headers": "X-Api-Key: ***\nX-New: 1", "phone_number_ids": "", "uid": ""}
+    assert browser.post(path, masked).status_code == 302
+    row.refresh_from_db()
+    assert custom_headers.unpacked(row.headers) == {"X-Api-Key": "s3cret", "X-New": "1"}
+    assert (row.phone_number_ids, row.uid, row.waba_ids) == (None, None, ["2001"])
+    entry = AuditEntry.objects.filter(action="webhook_endpoint.update").latest("id")
+    assert entry.details["changed"] == ["headers", "phone_number_ids", "uid"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"headers": "Host: evil"}, "set by the service"),
+        ({"headers": "no colon"}, "Write “name: value”"),
+        ({"headers": "X-A: ***"}, "No value of `X-A` is stored"),
+        ({"metadata": "a: 1\na: 2"}, "is there twice"),
+        ({"phone_number_ids": "+91"}, "digits only"),
+        ({"timeout_seconds": "31"}, "less than or equal to 30"),
+        ({"format": "meta"}, "the handshake shows it"),
+        ({"verify_token": "t"}, "Only endpoints with"),
+    ],
+)
+def test_a_wrong_setting_is_explained_beside_its_field(
+    browser: Client, receiver: Receiver, wrong: dict[str, str], words: str
+) -> None:
+    body = {"url": receiver.url, "event_types": ["message.inbound"], **wrong}
+    answer = browser.post("/console/webhooks", body)
+    assert answer.status_code == 400
+    page = html.unescape(answer.content.decode())
+    assert words in page
+    assert "<details open><summary>More settings" in page
     assert not Endpoint.objects.exists()
 
 

@@ -29,6 +29,33 @@ for (const slider of document.querySelectorAll("input[data-shows]")) {
   const output = document.querySelector(slider.dataset.shows);
   slider.addEventListener("input", () => { output.textContent = slider.value; });
 }
+// Ctrl+K or ⌘K goes to the search; the arrows go through what it found, Escape leaves it.
+const find = document.querySelector("#find");
+if (find) {
+  const form = find.closest("form");
+  const hits = form.querySelector(".hits");
+  document.addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && event.key === "k") {
+      event.preventDefault();
+      find.select();
+      find.focus();
+    }
+  });
+  form.addEventListener("keydown", (event) => {
+    const stops = [find, ...hits.querySelectorAll("a")];
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) {
+      event.preventDefault();
+      stops[Math.max(0, Math.min(stops.length - 1, stops.indexOf(document.activeElement) + step))].focus();
+    } else if (event.key === "Escape") {
+      hits.replaceChildren();
+      find.focus();
+    }
+  });
+  document.addEventListener("click", (event) => {
+    if (!form.contains(event.target)) hits.replaceChildren();
+  });
+}
 // Narrow screens show a table's row as a list: each cell says the name of its column.
 for (const table of document.querySelectorAll(".rows table")) {
   const names = [...table.querySelectorAll("thead th")].map((head) => head.textContent);
