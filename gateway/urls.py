@@ -20,6 +20,7 @@ urlpatterns = [
     path("upstream/", include("messaging.notifications.urls")),
     path("v1/", include("messaging.urls")),
     path("", include("messaging.cloud_api.urls")),
+    path("", include("messaging.agents.urls")),
     path("v1/health", HealthView.as_view(), name="health"),
     path("v1/health/live", LiveView.as_view(), name="health-live"),
     path("v1/health/ready", ReadyView.as_view(), name="health-ready"),

@@ -1,0 +1,98 @@
+"""Calls of `/v1` on behalf of the agent's key: the same views, checks, limits and answers as over HTTP."""
+
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+from django.core.handlers.wsgi import WSGIRequest
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, resolve, reverse
+
+from gateway.api.bodies import CHUNKED
+from gateway.api.errors import as_service_error, error_reply
+
+_NOT_FOUND = {"error": {"code": "not_found", "message": "There is no such object."}}
+_OF_THE_OUTER_CALL = ("CONTENT_LENGTH", "HTTP_IDEMPOTENCY_KEY", "HTTP_TRANSFER_ENCODING", CHUNKED)
+
+
+class Refused(Exception):
+    """The API refused a call; `body` is its answer."""
+
+    def __init__(self, status: int, body: Any) -> None:
+        super().__init__(f"{status}")
+        self.status, self.body = status, body
+
+
+class ApiCalls:
+    """The API as the caller of one HTTP request may use it."""
+
+    def __init__(self, outer: HttpRequest, environment: str) -> None:
+        self._outer = outer
+        self.environment = environment
+        """`live` or `test`, as the key says."""
+
+    def get(self, name: str, path: Mapping[str, str] | None = None, **query: object) -> Any:
+        """Read. `name` is the route's; a parameter that is None is left out. Raises Refused."""
+        return self._call("GET", name, path or {}, query=query)
+
+    def post(
+        self,
+        name: str,
+        path: Mapping[str, str] | None = None,
+        *,
+        body: Mapping[str, Any],
+        idempotency_key: str | None = None,
+    ) -> Any:
+        """Change. Raises Refused."""
+        return self._call("POST", name, path or {}, body=body, idempotency_key=idempotency_key)
+
+    def _call(
+        self,
+        method: str,
+        name: str,
+        path: Mapping[str, str],
+        *,
+        query: Mapping[str, object] | None = None,
+        body: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Any:
+        try:
+            address = reverse(name, kwargs=dict(path))
+            found = resolve(address)
+        except NoReverseMatch:
+            raise Refused(404, _NOT_FOUND) from None
+        if found.url_name != name:
+            # An id that spells another route.
+            raise Refused(404, _NOT_FOUND)
+        content = orjson.dumps(body) if body is not None else b""
+        environ = {
+            **{key: value for key, value in self._outer.META.items() if key not in _OF_THE_OUTER_CALL},
+            "REQUEST_METHOD": method,
+            "PATH_INFO": address,
+            "QUERY_STRING": urlencode(
+                {key: value for key, value in (query or {}).items() if value is not None}
+            ),
+            "CONTENT_TYPE": "application/json",
+            "CONTENT_LENGTH": str(len(content)),
+            "wsgi.input": BytesIO(content),
+        }
+        if idempotency_key is not None:
+            environ["HTTP_IDEMPOTENCY_KEY"] = idempotency_key
+        request = WSGIRequest(environ)
+        request.request_id = self._outer.request_id  # type: ignore[attr-defined]
+        # Admitted already: one HTTP request is one call of the caller's rate.
+        request.rate_limit_headers = getattr(self._outer, "rate_limit_headers", {})  # type: ignore[attr-defined]
+        request.resolver_match = found
+        try:
+            response = found.func(request, *found.args, **found.kwargs)
+            if hasattr(response, "render"):
+                response = response.render()
+        except Exception as exception:  # noqa: BLE001 - a crash of one tool is an answer; the unforeseen is logged
+            reply = error_reply(as_service_error(exception), request.request_id)  # type: ignore[attr-defined]
+            raise Refused(reply.status, orjson.loads(reply.body)) from None
+        answer = orjson.loads(response.content) if response.content else None
+        if response.status_code >= 400:
+            raise Refused(response.status_code, answer)
+        return answer

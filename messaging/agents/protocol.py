@@ -1,0 +1,170 @@
+"""The Model Context Protocol by its official package, one HTTP exchange at a time and without sessions.
+
+Importing it takes 58 MB and about a second, so only the first call of `/mcp` does (measured on two cores with mcp 2.3).
+"""
+
+import asyncio
+import logging
+from contextvars import ContextVar
+from functools import cache
+from typing import Any, NamedTuple
+
+import mcp_types as types
+import orjson
+from asgiref.sync import async_to_sync, sync_to_async
+from django.conf import settings
+from django.http import HttpRequest
+from jsonschema import Draft202012Validator
+from mcp.server.lowlevel.server import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import MCPError
+
+from gateway.guides import search
+from messaging.agents.api_calls import ApiCalls, Refused
+from messaging.agents.tools import BY_NAME, TOOLS, AgentTool
+
+GUIDES = "guide:///"
+_INSTRUCTIONS = (
+    "A gateway to WhatsApp. The key decides where messages go: a test key to a simulated test world, a live key to "
+    "real people. Search the documentation first; ask the person before you send or replay."
+)
+_api: ContextVar[ApiCalls] = ContextVar("agent_api")
+# It writes a line for each exchange, and the request has one already.
+logging.getLogger("mcp").setLevel(logging.WARNING)
+
+
+class Exchanged(NamedTuple):
+    """An answer as HTTP carries it."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+def exchange(request: HttpRequest, api: ApiCalls) -> Exchanged:
+    """Answer one POST. The tools run on the calling thread, with its connection to the database."""
+    token = _api.set(api)
+    try:
+        return async_to_sync(_exchange)(request)
+    finally:
+        _api.reset(token)
+
+
+async def _exchange(request: HttpRequest) -> Exchanged:
+    manager = StreamableHTTPSessionManager(
+        app=_server(),
+        stateless=True,
+        json_response=True,
+        max_request_body_size=settings.MAX_BODY_BYTES,
+    )
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": request.path,
+        "query_string": b"",
+        "headers": [
+            (name.lower().encode(), value.encode("latin-1", "replace"))
+            for name, value in request.headers.items()
+        ],
+    }
+    body = request.body
+    is_read = False
+    status, content_type, parts = 500, "application/json", []
+
+    async def receive() -> dict[str, Any]:
+        nonlocal is_read
+        if is_read:
+            # Nobody can tell whether the client is still there: it is answered.
+            await asyncio.Event().wait()
+        is_read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        nonlocal status, content_type
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            content_type = dict(message["headers"]).get(b"content-type", b"application/json").decode()
+        else:
+            parts.append(message.get("body", b""))
+
+    async with manager.run():
+        await manager.handle_request(scope, receive, send)
+    return Exchanged(status, content_type, b"".join(parts))
+
+
+@cache
+def _server() -> Server[Any]:
+    return Server(
+        settings.SERVICE_NAME,
+        version=settings.API_VERSION,
+        instructions=_INSTRUCTIONS,
+        on_list_tools=_list_tools,
+        on_call_tool=_call_tool,
+        on_list_resources=_list_resources,
+        on_read_resource=_read_resource,
+    )
+
+
+async def _list_tools(_: Any, __: Any) -> types.ListToolsResult:
+    return types.ListToolsResult(tools=[_shown(tool) for tool in TOOLS])
+
+
+def _shown(tool: AgentTool) -> types.Tool:
+    hints = types.ToolAnnotations(read_only_hint=not tool.changes, idempotent_hint=tool.changes)
+    return types.Tool(
+        name=tool.name, description=tool.description, input_schema=tool.schema, annotations=hints
+    )
+
+
+async def _call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    tool = BY_NAME.get(params.name)
+    if tool is None:
+        raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:60]!r}.")
+    given = params.arguments or {}
+    problems = [
+        f"{'/'.join(map(str, error.absolute_path)) or 'arguments'}: {error.message[:200]}"
+        for error in _validator(tool.name).iter_errors(given)
+    ]
+    if problems:
+        return _result(
+            {"error": {"code": "invalid_request", "message": " ".join(problems[:10])}}, is_error=True
+        )
+    try:
+        return _result(await sync_to_async(tool.run)(_api.get(), given))
+    except Refused as refused:
+        return _result(refused.body, is_error=True)
+
+
+@cache
+def _validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(BY_NAME[name].schema)
+
+
+def _result(answer: Any, *, is_error: bool = False) -> types.CallToolResult:
+    text = orjson.dumps(answer).decode()
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], structured_content=answer, is_error=is_error
+    )
+
+
+async def _list_resources(_: Any, __: Any) -> types.ListResourcesResult:
+    found = await sync_to_async(lambda: list(search.guides()))()
+    return types.ListResourcesResult(
+        resources=[
+            types.Resource(
+                uri=f"{GUIDES}{guide.name}", name=guide.name, title=guide.title, mime_type="text/markdown"
+            )
+            for guide in found
+        ]
+    )
+
+
+async def _read_resource(_: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    uri = str(params.uri)
+    found = await sync_to_async(search.guide)(uri.removeprefix(GUIDES)) if uri.startswith(GUIDES) else None
+    if found is None:
+        raise MCPError(types.INVALID_PARAMS, "There is no such guide: list the resources.")
+    return types.ReadResourceResult(
+        contents=[types.TextResourceContents(uri=uri, mime_type="text/markdown", text=found.text)]
+    )

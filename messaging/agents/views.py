@@ -1,0 +1,49 @@
+"""The door of `/mcp`: streamable HTTP with one JSON answer for each POST, for the credentials of `/v1`.
+
+Without sessions and streams nothing is held between two calls, so any web process answers any of them.
+"""
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework.request import Request
+
+from gateway.api.authentication import TENANT_HEADER, caller_of, check_tenant_caller
+from gateway.api.bodies import limited_by
+from gateway.api.errors import MethodNotAllowed, ServiceError, UnsupportedMediaType, error_response
+from gateway.api.throttling import TenantRateThrottle
+from gateway.roles import Area
+from messaging.agents.api_calls import ApiCalls
+from tenants.authentication import BearerAuthentication
+
+
+@limited_by("MAX_BODY_BYTES")
+@csrf_exempt
+def mcp(request: HttpRequest) -> HttpResponseBase:
+    """A message of an agent's client."""
+    try:
+        api = _admitted(request)
+    except ServiceError as error:
+        response = error_response(error, request)
+        if error.status == 401:
+            response["WWW-Authenticate"] = "Bearer"
+        return response
+    from messaging.agents import protocol
+
+    answered = protocol.exchange(request, api)
+    return HttpResponse(answered.body, status=answered.status, content_type=answered.content_type)
+
+
+def _admitted(request: HttpRequest) -> ApiCalls:
+    """Judge the caller by its headers, before anything reads the body: credentials, standing, rate."""
+    judged = Request(request, authenticators=[BearerAuthentication()])
+    # A person who only reads may use the tools that read: each call of a tool is judged by its own method.
+    check_tenant_caller(
+        caller_of(judged), request.headers.get(TENANT_HEADER), method="GET", area=Area.INTEGRATION
+    )
+    TenantRateThrottle().allow_request(judged, None)
+    if request.method != "POST":
+        raise MethodNotAllowed(headers={"Allow": "POST"})
+    if request.content_type != "application/json":
+        raise UnsupportedMediaType
+    return ApiCalls(request, caller_of(judged).effective_environment)

@@ -1,0 +1,294 @@
+"""`/mcp` with the official client: tools and guides, with the caller's own key, bounds and refusals."""
+
+import json
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.test import Client as DjangoClient
+from django.test import TestCase
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from pytest_django import Settings
+
+from gateway.clock import isoformat, now
+from gateway.guides import serving
+from messaging.agents.tools import TOOLS
+from messaging.models import Batch
+from messaging.tests.conftest import connected_number
+from phone_numbers.models import PhoneNumber
+from tenants import api_keys, console_sessions
+from tenants.models import Tenant, User
+from tests.fixtures import assert_error
+from tests.simulated import RunningSimulator
+from webhooks.models import Delivery, Endpoint, Event
+
+pytestmark = pytest.mark.django_db
+
+TO = "+919812345678"
+TEXT = {"type": "text", "text": {"body": "Hello"}}
+
+
+class DjangoTransport(httpx2.AsyncBaseTransport):
+    """Carries the official client's requests to the WSGI application, on the test's thread."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        body = await request.aread()
+        return await sync_to_async(self._answer)(request, body)
+
+    def _answer(self, request: httpx2.Request, body: bytes) -> httpx2.Response:
+        sent = {name: value for name, value in request.headers.items() if name != "content-type"}
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            answer = DjangoClient(raise_request_exception=False).generic(
+                request.method,
+                request.url.raw_path.decode(),
+                body,
+                content_type=request.headers.get("content-type", ""),
+                headers={**sent, "host": "testserver"},
+            )
+        return httpx2.Response(answer.status_code, headers=dict(answer.items()), content=answer.content)
+
+
+class Agent:
+    """An agent with a key."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def do(self, work: Callable[[Client], Awaitable[Any]]) -> Any:
+        """What comes of some work of the official client."""
+
+        async def connected() -> Any:
+            headers = {"Authorization": f"Bearer {self._key}"}
+            async with httpx2.AsyncClient(transport=DjangoTransport(), headers=headers) as http:
+                transport = streamable_http_client("http://gateway.test/mcp", http_client=http)
+                async with Client(transport) as client:
+                    try:
+                        return await work(client)
+                    except MCPError as error:
+                        return error
+
+        return async_to_sync(connected)()
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        """What a tool answers; fails when it refuses."""
+        result = self.do(lambda client: client.call_tool(tool, arguments))
+        assert not result.is_error, result.content
+        assert json.loads(result.content[0].text) == result.structured_content
+        return result.structured_content
+
+    def read(self, uri: str) -> str:
+        """The text of a guide."""
+        read = self.do(lambda client: client.read_resource(uri))
+        return read.message if isinstance(read, MCPError) else str(read.contents[0].text)
+
+    def refused(self, tool: str, **arguments: Any) -> Any:
+        """The error of a tool that refuses."""
+        result = self.do(lambda client: client.call_tool(tool, arguments))
+        assert result.is_error
+        return result.structured_content["error"]
+
+
+def agent_of(tenant: Tenant, environment: str = "test") -> Agent:
+    return Agent(api_keys.create(name="agent", environment=environment, tenant=tenant).key)
+
+
+@pytest.fixture
+def agent(tenant: Tenant) -> Agent:
+    return agent_of(tenant)
+
+
+@pytest.fixture
+def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
+    return connected_number(tenant, simulator.account(), environment="test")
+
+
+def test_the_official_client_finds_every_tool(agent: Agent) -> None:
+    listed = agent.do(lambda client: client.list_tools()).tools
+    assert [tool.name for tool in listed] == [tool.name for tool in TOOLS]
+    changing = {tool.name for tool in listed if not tool.annotations.read_only_hint}
+    assert changing == {"send_message", "replay_deliveries", "write_as_test_customer"}
+
+
+def test_a_message_is_sent_once_and_looked_up(agent: Agent, number: PhoneNumber) -> None:
+    arguments = {"to": [TO], "message": TEXT, "idempotency_key": "welcome-1"}
+    first, again = (agent.call("send_message", **arguments) for _ in range(2))
+    assert first == again
+    assert first["environment"] == "test"
+    wamid = first["answer"]["messages"][0]["id"]
+    assert Event.objects.get(type="message.outbound").wamid == wamid
+    assert agent.call("get_message", message_id=wamid)["events"]
+    assert [row["wamid"] for row in agent.call("find_messages", direction="outbound")["data"]] == [wamid]
+    [event] = agent.call("find_events", type="message.outbound", limit=1)["data"]
+    assert agent.call("get_event", event_id=event["id"])["event"]["wamid"] == wamid
+
+
+def test_several_recipients_need_a_confirmation(agent: Agent, number: PhoneNumber) -> None:
+    arguments = {"to": [TO, "+919812345679"], "message": TEXT, "idempotency_key": "news-1"}
+    asked = agent.call("send_message", **arguments)
+    assert (asked["sent"], asked["recipients"]) == (False, 2)
+    assert not Batch.objects.exists()
+    first, again = (agent.call("send_message", **arguments, confirm=True)["batch"] for _ in range(2))
+    assert (first["total"], first["id"]) == (2, again["id"])
+
+
+def test_the_key_decides_the_world(tenant: Tenant, simulator: RunningSimulator) -> None:
+    live = connected_number(tenant, simulator.account(), environment="live")
+    arguments = {"to": [TO], "message": TEXT, "idempotency_key": "k", "from": live.phone_number_id}
+    assert agent_of(tenant).refused("send_message", **arguments)["code"] == "invalid_request"
+    assert agent_of(tenant, "live").call("send_message", **arguments)["environment"] == "live"
+
+
+def test_nothing_of_another_business_is_found(
+    agent: Agent, other_tenant: Tenant, number: PhoneNumber
+) -> None:
+    arguments = {"to": [TO], "message": TEXT, "idempotency_key": "k"}
+    wamid = agent.call("send_message", **arguments)["answer"]["messages"][0]["id"]
+    other = agent_of(other_tenant)
+    assert other.call("find_events")["data"] == []
+    assert other.refused("get_message", message_id=wamid)["code"] == "not_found"
+    assert other.refused("numbers_health", phone_number_id=number.phone_number_id)["code"] == "not_found"
+    assert other.refused("send_message", **arguments, **{"from": number.phone_number_id})
+
+
+def test_an_id_that_spells_another_route_finds_nothing(agent: Agent) -> None:
+    assert agent.refused("get_message", message_id="batch")["code"] == "not_found"
+    assert agent.refused("get_event", event_id="stream")["code"] == "not_found"
+    assert agent.refused("get_event", event_id="../tenant")["code"] == "not_found"
+    assert agent.refused("why_is_endpoint_failing", endpoint_id="x")["code"] == "not_found"
+
+
+def failing(tenant: Tenant) -> Endpoint:
+    endpoint = Endpoint.objects.create(
+        tenant=tenant,
+        environment="test",
+        url="http://127.0.0.1:9/",
+        event_types=["*"],
+        secret="whsec_c2VjcmV0",
+        secret_prefix="whsec_c2Vj",
+        status="active",
+    )
+    event = Event.objects.get(type="message.outbound")
+    Delivery.objects.create(
+        tenant_id=tenant.id,
+        environment="test",
+        endpoint_id=endpoint.id,
+        event_id=event.id,
+        event_type=event.type,
+        status="dead",
+        last_error="connection_error",
+    )
+    return endpoint
+
+
+def test_a_failing_endpoint_is_explained_and_replayed_after_a_preview(
+    agent: Agent, tenant: Tenant, number: PhoneNumber
+) -> None:
+    agent.call("send_message", to=[TO], message=TEXT, idempotency_key="k")
+    endpoint = failing(tenant)
+    for arguments in ({"endpoint_id": str(endpoint.id)}, {}):
+        [found] = agent.call("why_is_endpoint_failing", **arguments)["endpoints"]
+        assert found["endpoint"]["id"] == str(endpoint.id)
+        assert [row["last_error"] for row in found["failed_deliveries"]] == ["connection_error"]
+    since = {
+        "endpoint_id": str(endpoint.id),
+        "from": isoformat(now() - timedelta(hours=1)),
+        "to": isoformat(now()),
+    }
+    assert agent.call("replay_deliveries", **since)["preview"]["count"] == 1
+    assert Delivery.objects.count() == 1
+    assert agent.call("replay_deliveries", **since, confirm=True) == {"queued": 1}
+
+
+def test_templates_numbers_and_the_test_world(agent: Agent, number: PhoneNumber) -> None:
+    assert agent.call("list_templates", status="APPROVED") == {"data": [], "next_cursor": None}
+    [row] = agent.call("numbers_health")["data"]
+    assert row["phone_number_id"] == number.phone_number_id
+    assert agent.call("numbers_health", phone_number_id=number.phone_number_id)["can_send_message"]
+    assert agent.call("write_as_test_customer", **{"from": "919812345678", "text": "Hi"})["customer"]
+
+
+def test_arguments_that_do_not_fit_are_explained(agent: Agent) -> None:
+    assert "is a required property" in agent.refused("get_message")["message"]
+    assert "limit" in agent.refused("find_events", limit=51)["message"]
+    sent = {"to": [TO], "idempotency_key": "k", "message": {**TEXT, "to": "+919800000000"}}
+    assert agent.refused("send_message", **sent)["message"].startswith("message")
+    many = [f"+9198{number:08}" for number in range(1_001)]
+    assert agent.refused("send_message", to=many, idempotency_key="k", message=TEXT)
+    unknown = agent.do(lambda client: client.call_tool("drop_everything", {}))
+    assert isinstance(unknown, MCPError)
+
+
+def test_a_crash_is_an_answer_without_its_reason(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr("webhooks.event_views.EventsView.list", crash)
+    error = agent.refused("find_events")
+    assert error["code"] == "internal_error"
+    assert "secret" not in str(error)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A built documentation of two pages."""
+    pages = tmp_path / "docs"
+    (pages / "reference").mkdir(parents=True)
+    (pages / "sending.md").write_text(
+        "# Sending\n\nHello.\n\n## Repeats\n\nAn idempotency key.\n```\n# no\n```\n"
+    )
+    (pages / "reference/messages.md").write_text("# Messages\n\nPOST /v1/messages.\n")
+    monkeypatch.setattr(serving, "PUBLIC", tmp_path)
+    return pages
+
+
+def test_guides_are_searched_and_read(agent: Agent, site: Path) -> None:
+    [found] = agent.call("search_docs", question="How do I use an Idempotency key?")["sections"][:1]
+    assert (found["guide"], found["heading"]) == ("guide:///sending", "Repeats")
+    assert agent.call("search_docs", question="zebra")["sections"] == []
+    listed = agent.do(lambda client: client.list_resources()).resources
+    assert [resource.uri for resource in listed] == ["guide:///reference/messages", "guide:///sending"]
+    assert agent.read("guide:///reference/messages").startswith("# Messages")
+    for outside in ("guide:///../../etc/passwd", "file:///etc/passwd"):
+        assert agent.read(outside) == "There is no such guide: list the resources."
+
+
+def test_a_person_who_only_reads_gets_the_tools_that_read(tenant: Tenant, number: PhoneNumber) -> None:
+    person = User.objects.create_user("a@traders.example", "pw", tenant=tenant, role="read_only")
+    reader = Agent(console_sessions.open_session(person).token)
+    assert reader.call("find_events")["data"] == []
+    sent = {"to": [TO], "message": TEXT, "idempotency_key": "k", "from": number.phone_number_id}
+    assert reader.refused("send_message", **sent)["code"] == "forbidden"
+
+
+def ask(key: str | None, method: str = "POST", body: bytes = b"{}", **headers: str) -> Any:
+    sent = {"Accept": "application/json, text/event-stream", **headers}
+    if key:
+        sent["Authorization"] = f"Bearer {key}"
+    return DjangoClient(raise_request_exception=False).generic(
+        method, "/mcp", body, content_type="application/json", headers=sent
+    )
+
+
+def test_the_door_refuses_as_all_routes_do(tenant: Tenant, key: api_keys.NewKey, settings: Settings) -> None:
+    refused = ask(None)
+    assert_error(refused, 401, "unauthorized")
+    assert refused["WWW-Authenticate"] == "Bearer"
+    assert_error(ask("wb_live_" + "x" * 40), 401, "unauthorized")
+    assert_error(ask(key.key, "GET"), 405, "method_not_allowed")
+    assert_error(ask(key.key, body=b"x" * (settings.MAX_BODY_BYTES + 1)), 413, "payload_too_large")
+    assert ask(key.key, body=b"no JSON").status_code == 400
+    settings.API_RATE_PER_SECOND, settings.API_RATE_BURST = 0.01, 1
+    other = api_keys.create(
+        name="x", environment="test", tenant=Tenant.objects.create(name="T", status="active")
+    )
+    assert ask(other.key).status_code != 429
+    assert_error(ask(other.key), 429, "rate_limited")
+    closed = Tenant.objects.create(name="Closed", status="suspended")
+    suspended = api_keys.create(name="y", environment="test", tenant=closed)
+    assert_error(ask(suspended.key), 403, "tenant_suspended")
