@@ -462,7 +462,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 600},
     },
     "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 86_400.0},
-    "figures": {"task": "webhooks.tasks.roll_up_figures", "schedule": 60.0, "options": {"expires": 60}},
+    "figures": {"task": "webhooks.tasks.roll_up_figures", "schedule": 20.0, "options": {"expires": 20}},
     "old-figures": {"task": "webhooks.tasks.forget_figures", "schedule": 86_400.0},
     "bodies": {"task": "webhooks.tasks.move_bodies", "schedule": 60.0, "options": {"expires": 60}},
     "endpoint-notices": {

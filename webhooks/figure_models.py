@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from django.db import models
+from django.db.models.functions import Now
 
 
 class FigureChange(models.Model):
@@ -12,6 +13,7 @@ class FigureChange(models.Model):
     environment = models.CharField(max_length=4)
     hour = models.IntegerField()
     """Hours since 1970."""
+    noted_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         db_table = "figure_changes"
@@ -28,6 +30,8 @@ class FigureDue(models.Model):
     environment = models.CharField(max_length=4)
     hour = models.IntegerField()
     due_at = models.DateTimeField()
+    since = models.DateTimeField(null=True)
+    """When its oldest uncounted change was noted; null where deliveries are open and nothing is known to be missing."""
 
     class Meta:
         db_table = "figures_due"

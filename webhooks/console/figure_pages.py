@@ -79,7 +79,7 @@ def figures(request: HttpRequest, visit: Visit) -> HttpResponse:
             "height": PLOT_HEIGHT,
             "most": most,
             "any": any(day.sent or day.received or day.webhooks_delivered for day in by_day),
-            "pending": found.pending_hours,
+            "as_of": found.as_of,
         },
     )
 

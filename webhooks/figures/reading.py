@@ -24,10 +24,21 @@ WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour >= %(
 GROUP BY hour / %(length)s {groups}, direction = 'webhook', measure, value
 LIMIT %(rows)s
 """
-_PENDING = """
-SELECT count(*) FROM figures_due
-WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour >= %(first)s AND hour < %(last)s
-"""
+NOTES_READ = 20_000
+"""Notes of all tenants that are searched for those of one; what is behind them is newer than the last of them."""
+_OWN = "tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour >= %(first)s AND hour < %(last)s"
+_PENDING = f"""
+WITH noted AS MATERIALIZED (SELECT * FROM figure_changes ORDER BY id LIMIT %(notes)s),
+pending AS (
+    SELECT hour, since FROM figures_due WHERE {_OWN}
+    UNION ALL
+    SELECT hour, noted_at FROM noted WHERE {_OWN}
+)
+SELECT (SELECT count(DISTINCT hour) FROM pending),
+    least((SELECT min(since) FROM pending),
+        (SELECT CASE WHEN count(*) = %(notes)s THEN max(noted_at) END FROM noted),
+        statement_timestamp())
+"""  # noqa: S608 - only a condition of this module is formatted in
 
 
 @dataclass
@@ -57,6 +68,8 @@ class Figures:
     messages: list[Sums]
     webhooks: list[Sums]
     pending_hours: int
+    as_of: datetime
+    """Every change that was committed before is in the figures."""
 
 
 def read(
@@ -85,6 +98,7 @@ def read(
         "last": last,
         "length": length,
         "rows": MOST_ROWS + 1,
+        "notes": NOTES_READ,
         **equal,
     }
     filters = "".join(f" AND (direction = 'webhook' OR {name} = %({name})s)" for name in equal)
@@ -93,7 +107,7 @@ def read(
         cursor.execute(statement, parameters)
         rows = cursor.fetchall()
         cursor.execute(_PENDING, parameters)
-        (pending,) = cursor.fetchone()
+        pending, as_of = cursor.fetchone()
     if len(rows) > MOST_ROWS:
         raise InvalidRequest.of(group_by="Too many groups: choose a shorter range, a filter or fewer groups.")
     found: dict[tuple[Any, ...], Sums] = {}
@@ -109,6 +123,7 @@ def read(
         messages=list(_in_order(found, is_webhook=False)),
         webhooks=list(_in_order(found, is_webhook=True)),
         pending_hours=pending,
+        as_of=as_of,
     )
 
 

@@ -2,8 +2,9 @@
 
 Publishing notes the hours that it changes in rows of their own, so senders never wait for a counter. `roll_up`, called
 by beat, gathers these notes and counts due hours as a whole, each in one transaction: a figure is a recount, and a
-change that commits later has its own note. An hour is counted again after 5 % of its age, so late statuses of a busy
-day cost a bounded number of counts. An hour with open deliveries stays due until they end.
+change that commits later has its own note. An hour is counted again after 2 % of its age, and after 5 % once it is two
+hours old, so late statuses of a busy day cost a bounded number of counts. An hour with open deliveries stays due until
+they end.
 """
 
 import time
@@ -26,8 +27,8 @@ log = structlog.get_logger(__name__)
 
 RUN_SECONDS = 40.0
 GATHERED_ROWS = 20_000
-AGAIN_AFTER = 0.05
-"""Of an hour's age."""
+YOUNG_SECONDS, YOUNG_AGAIN_AFTER, AGAIN_AFTER = 7_200.0, 0.02, 0.05
+"""An hour that changes again is counted again after this part of its age; a young one sooner."""
 FAILED_AGAIN = timedelta(hours=1)
 EXACT_SECONDS, STEP = 120, 1.05
 """Times are counted by whole seconds up to two minutes, then by steps of 5 %."""
@@ -36,25 +37,30 @@ _LOCK = 0x6669_6775
 _GATHER = """
 WITH gathered AS (
     DELETE FROM figure_changes WHERE id IN (SELECT id FROM figure_changes ORDER BY id LIMIT %(rows)s)
-    RETURNING tenant_id, environment, hour
+    RETURNING tenant_id, environment, hour, noted_at
+), aged AS (
+    SELECT tenant_id, environment, hour, min(noted_at) AS since,
+        greatest(0, extract(epoch FROM clock_timestamp()) - hour * 3600.0) AS age
+    FROM gathered GROUP BY tenant_id, environment, hour
 ), due AS (
-    INSERT INTO figures_due (tenant_id, environment, hour, due_at)
-    SELECT DISTINCT tenant_id, environment, hour,
+    INSERT INTO figures_due (tenant_id, environment, hour, due_at, since)
+    SELECT tenant_id, environment, hour,
         clock_timestamp()
-            + make_interval(secs => %(again)s * greatest(0, extract(epoch FROM clock_timestamp()) - hour * 3600.0))
-    FROM gathered
-    ON CONFLICT DO NOTHING
+            + make_interval(secs => age * CASE WHEN age < %(young)s THEN %(soon)s ELSE %(again)s END),
+        since
+    FROM aged
+    ON CONFLICT (tenant_id, environment, hour) DO UPDATE SET since = least(figures_due.since, excluded.since)
 )
 SELECT count(*) FROM gathered
 """
 _NEXT = """
-SELECT tenant_id, environment, hour FROM figures_due WHERE due_at <= clock_timestamp() ORDER BY due_at LIMIT 1
+SELECT tenant_id, environment, hour, since FROM figures_due WHERE due_at <= clock_timestamp() ORDER BY due_at LIMIT 1
 """
 _TAKE = "DELETE FROM figures_due WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour = %(hour)s"
 _FORGET = "DELETE FROM figures WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour = %(hour)s"
 _LATER = """
-INSERT INTO figures_due (tenant_id, environment, hour, due_at)
-VALUES (%(tenant_id)s, %(environment)s, %(hour)s, %(due_at)s) ON CONFLICT DO NOTHING
+INSERT INTO figures_due (tenant_id, environment, hour, due_at, since)
+VALUES (%(tenant_id)s, %(environment)s, %(hour)s, %(due_at)s, %(since)s) ON CONFLICT DO NOTHING
 """
 _SECONDS = """
 CASE WHEN {seconds} <= {exact} THEN {seconds}
@@ -161,11 +167,19 @@ def _gather() -> int:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
         if not cursor.fetchone()[0]:
             return 0
-        cursor.execute(_GATHER, {"rows": GATHERED_ROWS, "again": AGAIN_AFTER})
+        cursor.execute(
+            _GATHER,
+            {
+                "rows": GATHERED_ROWS,
+                "young": YOUNG_SECONDS,
+                "soon": YOUNG_AGAIN_AFTER,
+                "again": AGAIN_AFTER,
+            },
+        )
         return int(cursor.fetchone()[0])
 
 
-def _count_or_put_off(tenant_id: UUID, environment: str, hour: int) -> None:
+def _count_or_put_off(tenant_id: UUID, environment: str, hour: int, since: datetime | None) -> None:
     scope = scope_of_hour(tenant_id, environment, hour)
     with connection.cursor() as cursor:
         cursor.execute(_TAKE, scope)
@@ -176,7 +190,7 @@ def _count_or_put_off(tenant_id: UUID, environment: str, hour: int) -> None:
             if concerns_all(error):
                 raise
             log.exception("hour_not_counted", tenant_id=str(tenant_id), hour=hour)
-            cursor.execute(_LATER, {**scope, "due_at": now() + FAILED_AGAIN})
+            cursor.execute(_LATER, {**scope, "due_at": now() + FAILED_AGAIN, "since": since})
 
 
 def _count(scope: dict[str, Any]) -> None:
@@ -191,4 +205,5 @@ def _count(scope: dict[str, Any]) -> None:
         )
         if cursor.fetchone()[0]:
             age = max(600.0, now().timestamp() - scope["hour"] * 3600)
-            cursor.execute(_LATER, {**scope, "due_at": now() + timedelta(seconds=age * AGAIN_AFTER)})
+            due_at = now() + timedelta(seconds=age * AGAIN_AFTER)
+            cursor.execute(_LATER, {**scope, "due_at": due_at, "since": None})

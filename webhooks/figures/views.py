@@ -69,6 +69,9 @@ class WebhookFiguresOut(serializers.Serializer[Sums]):
 class AnalyticsOut(serializers.Serializer[Any]):
     messages = MessageFiguresOut(many=True)
     webhooks = WebhookFiguresOut(many=True)
+    as_of = serializers.DateTimeField(
+        help_text="Everything that was committed before this moment is in the figures."
+    )
     pending_hours = serializers.IntegerField(
         help_text="Hours of the range that changed and are to be counted again."
     )

@@ -201,6 +201,44 @@ def test_one_hour_that_cannot_be_counted_stops_no_other(
     assert figures(api, around(now()))["pending_hours"] == 1
 
 
+def test_figures_say_up_to_when_they_are_complete(
+    api: Api, other_api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_of(caller: Api = api) -> datetime:
+        return datetime.fromisoformat(figures(caller, around(now()))["as_of"])
+
+    before = now()
+    assert as_of() >= before - timedelta(milliseconds=1)
+    write(tenant, [outbound("wamid.1", at_ms=SECOND * 1000)])
+    noted = before - timedelta(minutes=3)
+    FigureChange.objects.update(noted_at=noted)
+    millisecond = timedelta(milliseconds=1)
+    assert abs(as_of() - noted) < millisecond, "what is noted and not gathered is not in the figures"
+    assert figures(api, around(now()))["pending_hours"] == 1
+    assert as_of(other_api) >= before - millisecond, "another's note says nothing of these"
+    rollup._gather()
+    write(tenant, [status("delivered", "wamid.1", at_ms=SECOND * 1000)])
+    rollup._gather()
+    assert abs(as_of() - noted) < millisecond, "a later note does not hide the oldest"
+    FigureDue.objects.update(due_at=now() - timedelta(seconds=1))
+    rollup.roll_up()
+    assert as_of() >= before - millisecond
+    write(tenant, [outbound("wamid.2", at_ms=SECOND * 1000)])
+    FigureChange.objects.update(noted_at=noted)
+    monkeypatch.setattr(reading, "NOTES_READ", 1)
+    assert abs(as_of(other_api) - noted) < millisecond, "beyond the notes that are read, the oldest counts"
+
+
+def test_a_young_hour_is_counted_again_soon(tenant: Tenant) -> None:
+    write(tenant, [outbound("wamid.1", at_ms=SECOND * 1000)])
+    rollup._gather()
+    due = FigureDue.objects.get()
+    age = now().timestamp() - due.hour * 3600
+    wait = (due.due_at - now()).total_seconds()
+    assert wait <= age * rollup.YOUNG_AGAIN_AFTER
+    assert wait <= 73
+
+
 def test_old_figures_leave(tenant: Tenant) -> None:
     write(tenant, [replace(outbound(), id=uuid_at(now() - timedelta(days=900)))], [outbound("wamid.B")])
     count_all()

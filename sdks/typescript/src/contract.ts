@@ -2680,6 +2680,11 @@ export interface components {
         Analytics: {
             messages: components["schemas"]["MessageFigures"][];
             webhooks: components["schemas"]["WebhookFigures"][];
+            /**
+             * Format: date-time
+             * @description Everything that was committed before this moment is in the figures.
+             */
+            as_of: string;
             /** @description Hours of the range that changed and are to be counted again. */
             pending_hours: number;
         };
@@ -8182,6 +8187,7 @@ export interface operations {
                      *           "p95_ms": 1
                      *         }
                      *       ],
+                     *       "as_of": "2026-11-01T07:06:41.120Z",
                      *       "pending_hours": 1
                      *     }
                      */

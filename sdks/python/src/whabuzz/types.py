@@ -2488,6 +2488,7 @@ class AdminTenant(TypedDict):
 class Analytics(TypedDict):
     messages: list[MessageFigures]
     webhooks: list[WebhookFigures]
+    as_of: str
     pending_hours: int
 
 
