@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import django
 import pytest
@@ -63,6 +64,15 @@ def pytest_xdist_setupnodes() -> None:
     """Parallel runs: each process starts servers of its own, so this process's are not handed down."""
     for name in _STARTED_HERE:
         os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """The migrated database; tests that commit delete their rows."""
+    from tests import emptying
+
+    with django_db_blocker.unblock():
+        emptying.delete_instead_of_truncating()
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,14 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import LiteralString
+
+import psycopg
+import redis
+
+from gateway import embedded_addresses
+from gateway.local_run import embedded_servers
+from gateway.local_run.process_group import ProcessGroup
 
 ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE = Path(__file__).with_name("catalogue.toml")
@@ -24,6 +32,9 @@ LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv", ".local*", "node_modules", "__pycache__", ".*_cache", ".pytest*"
 )
 TIMEOUT_SECONDS = 600.0
+SET_BY_DJANGO = {"DJANGO_SETTINGS_MODULE"}
+"""Set in this process by what it imports; the tests refuse to start with it."""
+TEST_DATABASE: LiteralString = "test_gateway"
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,47 @@ def catalogue() -> list[Mutant]:
     return [Mutant(**{**entry, "tests": tuple(entry["tests"])}) for entry in entries]
 
 
+class Servers:
+    """A Postgres and a Valkey for all runs: starting and migrating them takes longer than most tests."""
+
+    def __init__(self, directory: Path, project: Path) -> None:
+        self._group = ProcessGroup()
+        self._postgres = embedded_servers.start_postgres(
+            directory, process_group=self._group.id, durable=False
+        )
+        self._valkey = embedded_servers.start_valkey(directory, process_group=self._group.id)
+        self.environment = {
+            name: value for name, value in os.environ.items() if name not in SET_BY_DJANGO
+        } | {
+            "DATABASE_URL": embedded_addresses.database_url(directory),
+            "REDIS_URL": embedded_addresses.valkey_url(directory),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        self._database("CREATE DATABASE migrated")
+        subprocess.run(
+            [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+            cwd=project,
+            env=self.environment
+            | {"DATABASE_URL": embedded_addresses.database_url(directory, database="migrated")},
+            check=True,
+        )
+
+    def clean(self) -> None:
+        """Nothing in Valkey, and of the database what the migrations make."""
+        redis.Redis.from_url(self.environment["REDIS_URL"]).flushall()
+        self._database(f"DROP DATABASE IF EXISTS {TEST_DATABASE} WITH (FORCE)")
+        self._database(f"CREATE DATABASE {TEST_DATABASE} TEMPLATE migrated")
+
+    def close(self) -> None:
+        embedded_servers.stop_valkey(self._valkey)
+        embedded_servers.stop_postgres(self._postgres)
+        self._group.close()
+
+    def _database(self, statement: LiteralString) -> None:
+        with psycopg.connect(self.environment["DATABASE_URL"], autocommit=True) as connection:
+            connection.execute(statement)
+
+
 class Copy:
     """The project in a directory of its own, in which mistakes do no harm."""
 
@@ -57,17 +109,28 @@ class Copy:
         for name in LINKED:
             if (ROOT / name).exists():
                 (self.root / name).symlink_to((ROOT / name).resolve())
+        self.servers = Servers(directory / "servers", self.root)
         self._sound: dict[tuple[str, ...], bool] = {}
 
     def passes(self, tests: Sequence[str]) -> bool:
         """Whether the tests pass. A mistake that hangs them is noticed as well."""
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+        self.servers.clean()
         try:
             return (
                 subprocess.run(
-                    command,
+                    [
+                        sys.executable,
+                        "-m",
+                        "pytest",
+                        "-q",
+                        "-x",
+                        "-p",
+                        "no:cacheprovider",
+                        "--reuse-db",
+                        *tests,
+                    ],
                     cwd=self.root,
-                    env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+                    env=self.servers.environment,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     timeout=TIMEOUT_SECONDS,
@@ -115,12 +178,15 @@ def main() -> int:
     bad = 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         copy = Copy(Path(directory))
-        for mutant in chosen(catalogue(), arguments.beginning, arguments.part):
-            verdict = copy.verdict(mutant)
-            expected = "survives" if mutant.survives else "noticed"
-            bad += verdict != expected
-            reason = f" ({mutant.survives})" if verdict == expected == "survives" else ""
-            _say(f"{verdict:<9} {mutant.file}: {mutant.loses}{reason}")
+        try:
+            for mutant in chosen(catalogue(), arguments.beginning, arguments.part):
+                verdict = copy.verdict(mutant)
+                expected = "survives" if mutant.survives else "noticed"
+                bad += verdict != expected
+                reason = f" ({mutant.survives})" if verdict == expected == "survives" else ""
+                _say(f"{verdict:<9} {mutant.file}: {mutant.loses}{reason}")
+        finally:
+            copy.servers.close()
     return 1 if bad else 0
 
 
