@@ -1,11 +1,15 @@
 """Fences of sends and batches: environments keep their own keys, a runner that was overtaken frees nothing."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from gateway.api.reply import Reply
 from gateway.clock import now
+from gateway.database import statements
+from messaging import idempotency
 from messaging.batches import lease
 from messaging.models import Batch, BatchItem
 from messaging.runtimes import BlockingRuntime
@@ -42,6 +46,20 @@ def test_a_live_send_is_not_answered_with_a_test_send_of_the_same_key(
         again = caller.post("/v1/messages", body_of(own), Idempotency_Key="order-1")
         assert again.content == answer.content
         assert again["Idempotent-Replayed"] == "true"
+
+
+def test_a_key_that_was_used_on_one_path_is_refused_on_another(tenant: Tenant) -> None:
+    """A send and a marketing send of one body are two messages: neither is answered with the other's outcome."""
+    use = idempotency.key_use(
+        "order-1", tenant_id=tenant.id, environment="live", path="/v1/messages", raw=b"{}"
+    )
+    assert use is not None
+    assert statements.run(idempotency.beginning(use)) is None
+    statements.run(idempotency.completing(use, Reply(200, {}, b"{}")))
+    assert isinstance(statements.run(idempotency.earlier(use)), Reply)
+    refused = statements.run(idempotency.earlier(replace(use, path="/marketing_messages")))
+    assert isinstance(refused, idempotency.DifferentBody)
+    assert refused.details["first_request_at_path"] == "/v1/messages"
 
 
 def test_a_runner_that_was_overtaken_frees_neither_batch_nor_items(

@@ -215,7 +215,7 @@ def test_the_same_key_and_body_is_one_send(
     assert len(sent_bodies(simulator, number)) == 1
 
 
-def test_the_same_key_with_a_different_body_or_path_is_422(api: Api, number: PhoneNumber) -> None:
+def test_the_same_key_with_a_different_body_is_422(api: Api, number: PhoneNumber) -> None:
     api.post("/v1/messages", text(number), Idempotency_Key="order-17")
     other = text(number, text={"body": "Other"})
     refused = api.post("/v1/messages", other, Idempotency_Key="order-17")
