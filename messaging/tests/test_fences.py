@@ -59,6 +59,7 @@ def test_a_key_that_was_used_on_one_path_is_refused_on_another(tenant: Tenant) -
     assert isinstance(statements.run(idempotency.earlier(use)), Reply)
     refused = statements.run(idempotency.earlier(replace(use, path="/marketing_messages")))
     assert isinstance(refused, idempotency.DifferentBody)
+    assert refused.details is not None
     assert refused.details["first_request_at_path"] == "/v1/messages"
 
 

@@ -10,9 +10,9 @@ SOON = 1
 """Seconds of Retry-After where the upstream says nothing of when: never 0, which would make clients hammer."""
 
 
-def judged(code: int | None, status: int = 400, **headers: str) -> Verdict:
+def judged(code: int | None, status: int = 400, *, usage: str = "{}") -> Verdict:
     body = {"error": {} if code is None else {"code": code}}
-    return judge(GraphAnswer(status, orjson.dumps(body), headers, 1.0))
+    return judge(GraphAnswer(status, orjson.dumps(body), {"X-Business-Use-Case-Usage": usage}, 1.0))
 
 
 @pytest.mark.parametrize("code", [4, 17, 32, 613, 80007, 130429])
@@ -43,5 +43,5 @@ def test_a_status_speaks_where_no_code_does() -> None:
 
 def test_the_usage_header_says_when_to_come_back() -> None:
     usage = '{"1": [{"estimated_time_to_regain_access": 2}, {"estimated_time_to_regain_access": 5}]}'
-    assert judged(80007, **{"X-Business-Use-Case-Usage": usage}).retry_after == 300
-    assert judged(80007, **{"X-Business-Use-Case-Usage": "no JSON"}).retry_after == SOON
+    assert judged(80007, usage=usage).retry_after == 300
+    assert judged(80007, usage="no JSON").retry_after == SOON
