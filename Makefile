@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides run reset logs test lint types contract checks pytest browser proxy format openapi sdks clients lock bench fuzz faults mutants shell
+.PHONY: help install guides run reset logs test lint types contract checks pytest browser proxy format openapi sdks clients lock bench fuzz faults mutants chart shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -77,6 +77,14 @@ FLOWS := $(addprefix webhooks/tests/test_,deliver.py engine.py publish.py replay
 
 mutants: $(BIN)/.for-development ## Put mistakes into copies of the code and see that a test notices each (FILES=messaging/ PART=1/4)
 	$(BIN)/python -m tests.mutants $(or $(FILES),"") $(or $(PART),1/1)
+
+chart: $(BIN)/.for-development ## Lint and render the Helm chart, check its objects by their schemas, and the alert rules (needs Go)
+	@command -v go >/dev/null || { echo "make chart needs Go: install it (https://go.dev)."; exit 1; }
+	@$(call program,promtool,prometheus)
+	GOBIN=$(CURDIR)/.venv/chart/bin go install helm.sh/helm/v3/cmd/helm@v3.22.0
+	GOBIN=$(CURDIR)/.venv/chart/bin go install github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+	$(BIN)/uv pip install --quiet --no-deps --target .venv/chart/schemas kubernetes-validate==1.37.0
+	$(BIN)/python -m tests.chart .venv/chart
 
 openapi: $(BIN)/.for-development ## Write docs/openapi.json anew
 	$(BIN)/python -W ignore manage.py spectacular --format openapi-json --file docs/openapi.json --validate --fail-on-warn

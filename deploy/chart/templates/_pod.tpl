@@ -1,0 +1,94 @@
+{{- define "gateway.labels" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .name }}
+{{- end }}
+
+{{- define "gateway.command" -}}
+{{- $commands := dict
+  "web" (list "gunicorn" "gateway.wsgi" "--bind=0.0.0.0:8000" "--worker-class=gateway.web_worker.Worker" "--workers=2" "--threads=40" "--graceful-timeout=20" "--no-control-socket" "--preload")
+  "notifications" (list "python" "-m" "edge" "--host=0.0.0.0" "--port=8050")
+  "stream" (list "python" "-m" "edge" "--host=0.0.0.0" "--port=8050")
+  "deliveries" (list "celery" "-A" "gateway" "worker" "-Q" "deliveries" "-P" "threads" "-c" "2" "--without-gossip")
+  "batches" (list "celery" "-A" "gateway" "worker" "-Q" "batches" "-P" "threads" "-c" "2" "--without-gossip")
+  "worker" (list "celery" "-A" "gateway" "worker" "-Q" "default" "-P" "threads" "-c" "2" "--without-gossip")
+  "beat" (list "celery" "-A" "gateway" "beat" "--schedule=/tmp/beat-schedule" "--pidfile=")
+  "migrate" (list "python" "manage.py" "migrate" "--no-input")
+-}}
+{{ get $commands .name | toJson }}
+{{- end }}
+
+{{- define "gateway.pod" -}}
+{{- $port := get (dict "web" 8000 "notifications" 8050 "stream" 8050) .name -}}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+automountServiceAccountToken: false
+terminationGracePeriodSeconds: 40
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- if ne .name "migrate" }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{ include "gateway.labels" . | nindent 8 }}
+{{- end }}
+containers:
+  - name: {{ .name }}
+    image: "{{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}"
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    command: {{ include "gateway.command" . }}
+    envFrom:
+      - configMapRef: {name: {{ .root.Release.Name }}-settings}
+    env:
+      {{- range .root.Values.secret.keys }}
+      - {name: {{ . }}_FILE, value: /run/secrets/gateway/{{ . }}}
+      {{- end }}
+    securityContext:
+      allowPrivilegeEscalation: false
+      readOnlyRootFilesystem: true
+      capabilities: {drop: [ALL]}
+    {{- with .process }}
+    resources: {{ toYaml .resources | nindent 6 }}
+    {{- end }}
+    {{- if $port }}
+    ports:
+      - {name: http, containerPort: {{ $port }}}
+    startupProbe:
+      httpGet: {path: /v1/health/live, port: http}
+      periodSeconds: 2
+      failureThreshold: 45
+    livenessProbe:
+      httpGet: {path: /v1/health/live, port: http}
+      periodSeconds: 10
+      timeoutSeconds: 5
+    readinessProbe:
+      httpGet: {path: /v1/health/ready, port: http}
+      periodSeconds: 5
+      timeoutSeconds: 5
+    lifecycle:
+      preStop:
+        # Until the load balancer has heard that the pod is leaving.
+        exec: {command: [sleep, "5"]}
+    {{- end }}
+    volumeMounts:
+      - {name: secrets, mountPath: /run/secrets/gateway, readOnly: true}
+      - {name: tmp, mountPath: /tmp}
+      - {name: data, mountPath: /data}
+volumes:
+  - name: secrets
+    secret: {secretName: {{ .root.Values.secret.name }}}
+  - name: tmp
+    emptyDir: {}
+  {{- if not (has .name (list "web" "notifications")) }}
+  - name: data
+    emptyDir: {}
+  {{- end }}
+{{- end }}
