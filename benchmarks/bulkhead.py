@@ -185,7 +185,10 @@ def partly_hanging_upstream(hanging: str) -> Iterator[str]:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Cancelled when the benchmark ends.
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        with (
+            contextlib.closing(writer),
+            contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError),
+        ):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
@@ -213,3 +216,4 @@ def partly_hanging_upstream(hanging: str) -> Iterator[str]:
         yield f"http://127.0.0.1:{ready[0]}"
     finally:
         ended.set()
+        thread.join(10)
