@@ -1,16 +1,20 @@
 """Accounting: documents of a month in the shape of GSTR-1, revenue by month, and what is unpaid by its age."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Count, F, Sum
+from django.db.models import Aggregate, Count, F, Q, QuerySet, Sum
+from django.db.models.functions import TruncMonth
 
 from billing.models import CreditNote, Invoice, PaymentAttempt
 from billing.pricing import gst
 from billing.pricing.periods import Period, ist_date
 from billing.pricing.plan import GST_PERCENT
 from gateway.csv_cells import as_text
+from tenants.tenants import IST
 
 COLUMNS = (
     "Section",
@@ -101,48 +105,78 @@ class Age:
     due_paise: int
 
 
-_AGES = (("Not due yet", None, 0), ("1 to 30 days late", 0, 30), ("31 to 60", 30, 60), ("61 to 90", 60, 90))
+_AGES = (
+    ("Not due yet", None, 0),
+    ("1 to 30 days late", 0, 30),
+    ("31 to 60", 30, 60),
+    ("61 to 90", 60, 90),
+    ("More than 90", 90, None),
+)
 
 
 def months(newest: Period, count: int) -> list[Month]:
     """The figures of this month and those before it, newest first."""
-    found = []
-    period = newest
-    for _ in range(count):
-        issued = {"issued_at__gte": period.start, "issued_at__lt": period.end}
-        invoices = Invoice.objects.filter(**issued).aggregate(
-            count=Count("id"), taxable=Sum("subtotal_paise"), total=Sum("total_paise")
+    periods = [newest]
+    while len(periods) < count:
+        periods.append(periods[-1].previous)
+    begin, end = periods[-1].start, newest.end
+    invoices = _by_month(
+        Invoice.objects.all(),
+        "issued_at",
+        begin,
+        end,
+        count=Count("id"),
+        taxable=Sum("subtotal_paise"),
+        total=Sum("total_paise"),
+    )
+    credited = _by_month(CreditNote.objects.all(), "issued_at", begin, end, total=Sum("total_paise"))
+    collected = _by_month(
+        PaymentAttempt.objects.filter(captured_paise__gt=0),
+        "completed_at",
+        begin,
+        end,
+        total=Sum(F("captured_paise") - F("refunded_paise")),
+    )
+    return [
+        Month(
+            period=str(period),
+            invoices=invoices[period]["count"],
+            taxable_paise=invoices[period]["taxable"],
+            invoiced_paise=invoices[period]["total"],
+            credited_paise=credited[period]["total"],
+            collected_paise=collected[period]["total"],
         )
-        credited = CreditNote.objects.filter(**issued).aggregate(total=Sum("total_paise"))["total"]
-        collected = PaymentAttempt.objects.filter(
-            completed_at__gte=period.start, completed_at__lt=period.end, captured_paise__gt=0
-        ).aggregate(total=Sum(F("captured_paise") - F("refunded_paise")))["total"]
-        found.append(
-            Month(
-                str(period),
-                invoices["count"],
-                invoices["taxable"] or 0,
-                invoices["total"] or 0,
-                credited or 0,
-                collected or 0,
-            )
-        )
-        period = period.previous
+        for period in periods
+    ]
+
+
+def _by_month(
+    rows: QuerySet[Any], column: str, begin: datetime, end: datetime, **sums: Aggregate
+) -> Mapping[Period, Mapping[str, int]]:
+    """Sums of the rows whose `column` lies in the range, by month of Indian time; 0 in months that have none."""
+    found: defaultdict[Period, Mapping[str, int]] = defaultdict(lambda: dict.fromkeys(sums, 0))
+    within = rows.filter(**{f"{column}__gte": begin, f"{column}__lt": end})
+    for row in within.values(month=TruncMonth(column, tzinfo=IST)).annotate(**sums).order_by():
+        found[Period.of(row["month"])] = row
     return found
 
 
 def unpaid_by_age(at: datetime) -> list[Age]:
     """What is still due, by how long it is late."""
-    found = [_age(title, at, more_than, at_most) for title, more_than, at_most in _AGES]
-    return [*found, _age("More than 90", at, 90, None)]
-
-
-def _age(title: str, at: datetime, more_than: int | None, at_most: int | None) -> Age:
-    unpaid = Invoice.objects.unpaid()
-    if more_than is not None:
-        unpaid = unpaid.filter(due_at__lt=at - timedelta(days=more_than))
-    if at_most is not None:
-        unpaid = unpaid.filter(due_at__gte=at - timedelta(days=at_most))
+    late = {title: _late(at, more_than, at_most) for title, more_than, at_most in _AGES}
     left = F("total_paise") - F("amount_paid_paise") - F("credited_paise")
-    sums = unpaid.aggregate(count=Count("id"), due=Sum(left))
-    return Age(title, sums["count"], sums["due"] or 0)
+    sums = Invoice.objects.unpaid().aggregate(
+        **{f"{place}_count": Count("id", filter=those) for place, those in enumerate(late.values())},
+        **{f"{place}_due": Sum(left, filter=those, default=0) for place, those in enumerate(late.values())},
+    )
+    return [Age(title, sums[f"{place}_count"], sums[f"{place}_due"]) for place, title in enumerate(late)]
+
+
+def _late(at: datetime, more_than: int | None, at_most: int | None) -> Q:
+    """Invoices that are late by more than so many days, and by at most so many."""
+    those = Q()
+    if more_than is not None:
+        those &= Q(due_at__lt=at - timedelta(days=more_than))
+    if at_most is not None:
+        those &= Q(due_at__gte=at - timedelta(days=at_most))
+    return those

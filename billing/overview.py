@@ -24,7 +24,7 @@ class NextCharge:
     period: str
     invoice_on: date
     numbers: int
-    lines: Sequence[plan.Line]
+    lines: Sequence[plan.ChargeLine]
     taxes: Sequence[gst.TaxRow]
     subtotal_paise: int
     tax_paise: int

@@ -75,7 +75,7 @@ class BilledNumberOut(serializers.Serializer[Any]):
     active_since = serializers.DateTimeField()
 
 
-class ChargeLineOut(serializers.Serializer[plan.Line]):
+class ChargeLineOut(serializers.Serializer[plan.ChargeLine]):
     description = serializers.CharField()
     quantity = serializers.IntegerField()
     unit_paise = serializers.IntegerField()

@@ -15,7 +15,7 @@ _SCALAR = re.compile(rb"[^\s,\]}]+")
 _STRING_OR_BRACKET = re.compile(_STRING + rb"|[\[\]{}]", re.DOTALL)
 
 
-class Span(NamedTuple):
+class ByteSpan(NamedTuple):
     start: int
     end: int
 
@@ -28,7 +28,7 @@ class Member(NamedTuple):
     end: int
 
 
-def cut(body: bytes, span: Span | Member) -> bytes:
+def cut(body: bytes, span: ByteSpan | Member) -> bytes:
     """The bytes of a value, or of a member with its name."""
     return body[span.start : span.end]
 
@@ -52,12 +52,12 @@ def members_at(body: bytes, at: int) -> dict[str, Member]:
     return members
 
 
-def items_at(body: bytes, at: int) -> list[Span]:
+def items_at(body: bytes, at: int) -> list[ByteSpan]:
     """The items of the array that begins at `at`."""
-    items: list[Span] = []
+    items: list[ByteSpan] = []
     at = _after_space(body, at + 1)
     while body[at] != ord("]"):
-        items.append(Span(at, _end(body, at)))
+        items.append(ByteSpan(at, _end(body, at)))
         at = _after_comma(body, items[-1].end)
     return items
 

@@ -24,7 +24,7 @@ from tenants.tenants import IST
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class EInvoiceRegistration:
     """The portal's answer for one document."""
 
     number: str
@@ -37,7 +37,7 @@ class Registration:
 class InvoiceRegistry(Protocol):
     """A way to the invoice registration portal."""
 
-    def submit(self, wanted: Sequence[Document]) -> Iterable[Registration]:
+    def submit(self, wanted: Sequence[Document]) -> Iterable[EInvoiceRegistration]:
         """Hand documents over; the answers that came at once."""
         ...
 
@@ -48,7 +48,7 @@ class FileRegistry:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def submit(self, wanted: Sequence[Document]) -> Iterable[Registration]:
+    def submit(self, wanted: Sequence[Document]) -> Iterable[EInvoiceRegistration]:
         """Write the file."""
         self.path.write_bytes(orjson.dumps(list(wanted), option=orjson.OPT_INDENT_2))
         return []
@@ -73,7 +73,7 @@ def waiting_invoices() -> Any:
     return Invoice.objects.filter(taken, irn__isnull=True)
 
 
-def parsed(answer: Mapping[str, Any]) -> Registration:
+def parsed(answer: Mapping[str, Any]) -> EInvoiceRegistration:
     """One answer of the portal: `Irn`, `AckNo`, `AckDt` (Indian time) and `SignedQRCode`, whose content names the
     document. Raises UnreadableAnswer. The portal's signature is not checked: the file comes from staff.
     """
@@ -83,7 +83,7 @@ def parsed(answer: Mapping[str, Any]) -> Registration:
         data = json.loads(claims["data"])
         number, named = str(data["DocNo"]), str(data["Irn"])
         irn, moment = str(answer["Irn"]), str(answer["AckDt"])
-        found = Registration(
+        found = EInvoiceRegistration(
             number=number,
             irn=irn,
             ack_no=str(answer["AckNo"]),
@@ -97,7 +97,7 @@ def parsed(answer: Mapping[str, Any]) -> Registration:
     return found
 
 
-def record(registration: Registration, *, actor_user_id: int | None = None) -> bool:
+def record(registration: EInvoiceRegistration, *, actor_user_id: int | None = None) -> bool:
     """Write a registration to its document, audited; False when it has this one already.
 
     Raises UnreadableAnswer for an unknown document, or one with another IRN.

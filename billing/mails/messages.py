@@ -37,13 +37,13 @@ def credit_note_issued(note: CreditNote, pdf: mail.Attachment) -> None:
     )
 
 
-def payment_due(invoice: Invoice, *, restricted_in_days: int) -> None:
+def payment_reminder(invoice: Invoice, *, restricted_in_days: int) -> None:
     """A reminder, with the reason of a failed debit, and when new numbers are closed (0: now)."""
     failed = invoice.attempts.filter(kind=PaymentAttempt.Kind.AUTOPAY).order_by("-id").first()
     reason = str((failed.error or {}).get("reason") or "") if failed else ""
     _send(
         invoice.tenant,
-        "payment_due",
+        "payment_reminder",
         {
             **_facts(invoice),
             "restricted_in_days": restricted_in_days,

@@ -61,7 +61,7 @@ class Payer:
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class MandateRegistration:
     """A page on which a mandate is approved."""
 
     order_id: str
@@ -132,7 +132,7 @@ class PaymentProvider(Protocol):
 
     def register_mandate(
         self, *, payer: Payer, method: str, max_amount_paise: int, receipt: str, return_url: str | None
-    ) -> Registration: ...
+    ) -> MandateRegistration: ...
 
     def find_mandate(
         self, *, order_id: str, customer_id: str, token_id: str | None

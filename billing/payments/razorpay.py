@@ -19,6 +19,7 @@ from django.conf import settings
 from billing.payments import trouble
 from billing.payments.provider import (
     Link,
+    MandateRegistration,
     MandateState,
     Notice,
     Payer,
@@ -28,7 +29,6 @@ from billing.payments.provider import (
     ProviderRefusesService,
     ProviderUnreachable,
     RefundState,
-    Registration,
 )
 from gateway.database.transactions import leave_database
 
@@ -65,7 +65,7 @@ class Razorpay:
 
     def register_mandate(
         self, *, payer: Payer, method: str, max_amount_paise: int, receipt: str, return_url: str | None
-    ) -> Registration:
+    ) -> MandateRegistration:
         """A registration link: the payer approves on Razorpay's page (UPI by app or QR, card, or net banking)."""
         made = self._call(
             "POST",
@@ -85,7 +85,7 @@ class Razorpay:
                 **({"callback_url": return_url, "callback_method": "get"} if return_url else {}),
             },
         )
-        return Registration(
+        return MandateRegistration(
             made["order_id"], made["customer_id"], made["short_url"], _moment(made["expire_by"])
         )
 

@@ -25,7 +25,7 @@ TERMS: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChargeLine:
     """One line of a charge, in paise."""
 
     description: str
@@ -42,7 +42,7 @@ class Charge:
     """What a month of so many numbers costs, in paise. `half_tax_paise` is CGST, and SGST; IGST is both."""
 
     numbers: int
-    lines: tuple[Line, ...]
+    lines: tuple[ChargeLine, ...]
     subtotal_paise: int
     half_tax_paise: int
 
@@ -59,8 +59,8 @@ def charge_for(numbers: int) -> Charge:
     """The charge of a month with so many active numbers, with full GST; none costs nothing."""
     lines = []
     if numbers > 0:
-        lines.append(Line("First number", 1, FIRST_NUMBER_PAISE))
+        lines.append(ChargeLine("First number", 1, FIRST_NUMBER_PAISE))
     if numbers > 1:
-        lines.append(Line("Further numbers", numbers - 1, ADDITIONAL_NUMBER_PAISE))
+        lines.append(ChargeLine("Further numbers", numbers - 1, ADDITIONAL_NUMBER_PAISE))
     subtotal = sum(line.amount_paise for line in lines)
     return Charge(numbers, tuple(lines), subtotal, rounded_share(subtotal, GST_PERCENT, 200))

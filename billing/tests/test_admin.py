@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.test import Client
 from django.urls import reverse
+from pytest_django import DjangoAssertNumQueries
 
 from billing import accounting, profiles
 from billing.billing_run import run
@@ -94,6 +95,33 @@ def test_the_sez_switch_makes_the_next_invoice_inter_state(browser: Client, paye
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     assert only_invoice(payer).igst_paise == 9_000
+
+
+def test_accounting_of_a_year_takes_a_few_statements(
+    invoice: Invoice, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    with django_assert_num_queries(3):
+        year = accounting.months(Period(2027, 2), 12)
+    assert [(month.period, month.invoices) for month in year[1:4]] == [
+        ("2027-01", 0),
+        ("2026-12", 1),
+        ("2026-11", 0),
+    ]
+    with django_assert_num_queries(1):
+        accounting.unpaid_by_age(FIRST_OF_DECEMBER)
+
+
+def test_accounting_counts_by_months_of_indian_time(invoice: Invoice) -> None:
+    midnight = ist(2027, 1, 1)
+    for place, at in enumerate((midnight - timedelta(microseconds=1), midnight)):
+        bank_transfers.record(
+            invoice_id=invoice.id,
+            amount_paise=100 * 2**place,
+            reference=f"UTR{place}",
+            at=at,
+            actor_user_id=None,
+        )
+    assert [month.collected_paise for month in accounting.months(Period(2027, 1), 2)] == [200, 100]
 
 
 def test_accounting_adds_up_by_month_and_by_age(browser: Client, invoice: Invoice) -> None:

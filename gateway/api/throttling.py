@@ -37,7 +37,7 @@ class _Known:
     owed: int = 0
 
 
-class Allowance:
+class RateAllowance:
     """A process's view of the buckets, for any number of threads.
 
     While more than half of a bucket is left, a few calls are allowed without asking and booked at the next question. So
@@ -92,7 +92,7 @@ class Allowance:
             self._known.clear()
 
 
-allowance = Allowance()
+allowance = RateAllowance()
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ LEFT JOIN LATERAL (SELECT * FROM walked WHERE {condition} ORDER BY id DESC LIMIT
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CallPage:
     """Calls, newest first; `after` is the id after which the next page begins, None on the last."""
 
     rows: Sequence[ApiRequest]
@@ -57,7 +57,7 @@ def search(
     end: datetime | None = None,
     before: UUID | None = None,
     limit: int,
-) -> Page:
+) -> CallPage:
     """A tenant's calls of one environment in the last `REQUEST_LOG_DAYS`, newest first. `equal` is by `FILTERS`."""
     moment = now()
     first = max(_oldest(moment), begin or _oldest(moment))
@@ -75,8 +75,8 @@ def search(
     walked, farthest = found[0][:2]
     rows = [ApiRequest.from_db(None, _COLUMNS.split(", "), row[2:]) for row in found if row[2] is not None]
     if len(rows) > limit:
-        return Page(rows[:limit], rows[limit - 1].id)
-    return Page(rows, farthest if walked == WALK else None)
+        return CallPage(rows[:limit], rows[limit - 1].id)
+    return CallPage(rows, farthest if walked == WALK else None)
 
 
 def find(*, tenant_id: UUID, environment: str, request_id: str) -> ApiRequest:

@@ -10,7 +10,7 @@ import redis
 
 from gateway import token_bucket
 from gateway.api import throttling
-from gateway.api.throttling import MOST_OWED, OWED_SECONDS, Allowance
+from gateway.api.throttling import MOST_OWED, OWED_SECONDS, RateAllowance
 from gateway.token_bucket import BucketAnswer
 
 pytestmark = pytest.mark.usefixtures("empty_valkey")
@@ -35,13 +35,13 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Later:
     return pass_
 
 
-def take(process: Allowance, burst: int = 400) -> BucketAnswer:
+def take(process: RateAllowance, burst: int = 400) -> BucketAnswer:
     return process.take("b", rate=SLOW, burst=burst)
 
 
 @pytest.mark.parametrize("burst", [1, 2, 3, 20, 50])
 def test_one_process_allows_exactly_the_burst(burst: int) -> None:
-    process = Allowance()
+    process = RateAllowance()
     verdicts = [take(process, burst) for _ in range(burst + 2)]
     assert [verdict.allowed for verdict in verdicts] == [True] * burst + [False] * 2
     assert [verdict.remaining for verdict in verdicts] == [*range(burst - 1, -1, -1), 0, 0]
@@ -49,14 +49,14 @@ def test_one_process_allows_exactly_the_burst(burst: int) -> None:
 
 
 def test_threads_of_a_process_get_no_more_than_the_burst() -> None:
-    process = Allowance()
+    process = RateAllowance()
     with ThreadPoolExecutor(8) as pool:
         verdicts = list(pool.map(lambda _: take(process, 60), range(200)))
     assert sum(verdict.allowed for verdict in verdicts) == 60
 
 
 def test_an_answer_that_comes_late_is_no_news(monkeypatch: pytest.MonkeyPatch, later: Later) -> None:
-    process = Allowance()
+    process = RateAllowance()
     take(process, 60)
     later(OWED_SECONDS)
     with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
@@ -80,21 +80,21 @@ def test_an_answer_that_comes_late_is_no_news(monkeypatch: pytest.MonkeyPatch, l
 
 
 def test_many_processes_allow_too_much_only_by_what_they_may_owe() -> None:
-    processes = [Allowance() for _ in range(4)]
+    processes = [RateAllowance() for _ in range(4)]
     allowed = sum(take(processes[n % 4], 200).allowed for n in range(400))
     assert 200 <= allowed <= 200 + 3 * MOST_OWED
     assert not any(take(process, 200).allowed for process in processes)
 
 
 def test_while_there_is_plenty_valkey_is_seldom_asked(empty_valkey: redis.Redis, later: Later) -> None:
-    process = Allowance()
+    process = RateAllowance()
     empty_valkey.config_resetstat()
     assert [take(process).remaining for _ in range(110)] == [*range(399, 289, -1)]
     assert empty_valkey.info("commandstats")["cmdstat_eval"]["calls"] == 110 / (MOST_OWED + 1)
 
 
 def test_what_is_owed_is_taken_at_the_next_asking(later: Later) -> None:
-    process, other = Allowance(), Allowance()
+    process, other = RateAllowance(), RateAllowance()
     for _ in range(5):
         take(process)
     assert take(other).remaining == 398, "one was taken, four are owed"
@@ -106,7 +106,7 @@ def test_what_is_owed_is_taken_at_the_next_asking(later: Later) -> None:
 
 def test_a_debt_that_the_bucket_cannot_pay_does_not_outlast_it(later: Later) -> None:
     """Others have emptied it meanwhile: nobody waits for longer than for the next token."""
-    process, other = Allowance(), Allowance()
+    process, other = RateAllowance(), RateAllowance()
     for _ in range(1 + MOST_OWED):
         take(process, 40)
     while take(other, 40).allowed:

@@ -21,7 +21,7 @@ from gateway.upstream.errors import judge, passed_through
 from gateway.upstream.file_bodies import FileBody
 from gateway.upstream.templates import TemplateGraph
 from messaging.cloud_api.nodes import GraphView
-from messaging.message_templates.operations import Choice
+from messaging.message_templates.operations import AccountChoice
 from phone_numbers import tokens
 from phone_numbers.models import BusinessAccount
 
@@ -79,7 +79,7 @@ class UploadSessionView(GraphView):
 
 
 def _account(request: Request) -> BusinessAccount:
-    return Choice(tenant_of(request).id, caller_of(request).effective_environment).any_account()
+    return AccountChoice(tenant_of(request).id, caller_of(request).effective_environment).any_account()
 
 
 def _graph(account: BusinessAccount) -> TemplateGraph:

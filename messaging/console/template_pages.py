@@ -16,7 +16,7 @@ from gateway.roles import Area
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging.console.template_forms import ButtonForms, DraftForm, TemplateFilter, initial_of
 from messaging.message_templates import draft, operations, parameters
-from messaging.message_templates.operations import Choice
+from messaging.message_templates.operations import AccountChoice
 from messaging.models import MessageTemplate
 from messaging.uploads import Upload
 from phone_numbers.graph_calls import Refused
@@ -138,7 +138,7 @@ def delete(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse
 def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Read every template from the platform now."""
     require_active(visit)
-    choice = Choice(tenant_id=visit.tenant.id, environment=visit.environment)
+    choice = AccountChoice(tenant_id=visit.tenant.id, environment=visit.environment)
     with told(request), in_flight.upstream.held(visit.tenant.id):
         try:
             read = operations.sync_now(choice)
@@ -158,7 +158,7 @@ def _template(visit: Visit, template_id: str) -> MessageTemplate:
 
 def _submitted(request: HttpRequest, visit: Visit, form: DraftForm, buttons: Any) -> str | None:
     """Submit the template; returns its id. None when it was refused, which the form then says."""
-    choice = Choice(visit.tenant.id, visit.environment, waba_id=form.cleaned_data["account"])
+    choice = AccountChoice(visit.tenant.id, visit.environment, waba_id=form.cleaned_data["account"])
     if form.cleaned_data["header_format"] in draft.MEDIA_HEADERS and not form.cleaned_data["header_sample"]:
         form.add_error("header_sample", "Choose a file: the platform's reviewers look at it.")
         return None

@@ -25,7 +25,7 @@ _one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """A span of time as the ids in it: `first` inclusive, `end` exclusive."""
 
     begin: datetime
@@ -36,27 +36,27 @@ class Span:
         """The parameters `first` and `end` of `id >= %(first)s AND id < %(end)s`."""
         return {"first": ids.first_at(self.begin), "end": ids.first_at(self.end)}
 
-    def hours(self) -> Iterator["Span"]:
+    def hours(self) -> Iterator["TimeSpan"]:
         """Its hours, in their order."""
         begin = self.begin
         while begin < self.end:
             end = min(begin + timedelta(hours=1), self.end)
-            yield Span(begin, end)
+            yield TimeSpan(begin, end)
             begin = end
 
 
-def day_of(day: date, hour: int | None = None) -> Span:
+def day_of(day: date, hour: int | None = None) -> TimeSpan:
     """A day in UTC, or an hour of it."""
     begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
     if hour is None:
-        return Span(begin, begin + timedelta(days=1))
-    return Span(begin + timedelta(hours=hour), begin + timedelta(hours=hour + 1))
+        return TimeSpan(begin, begin + timedelta(days=1))
+    return TimeSpan(begin + timedelta(hours=hour), begin + timedelta(hours=hour + 1))
 
 
-def month_of(first: date) -> Span:
+def month_of(first: date) -> TimeSpan:
     """A month in UTC, by its first day."""
     following = (first + timedelta(days=32)).replace(day=1)
-    return Span(day_of(first).begin, day_of(following).begin)
+    return TimeSpan(day_of(first).begin, day_of(following).begin)
 
 
 class Counting:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from gateway import ids
-from messaging.ledger.counting import Counting, Span
+from messaging.ledger.counting import Counting, TimeSpan
 
 STATES = ("delivered", "waiting", "dead", "expired")
 
@@ -107,7 +107,7 @@ class Ledger:
         return not self.doubled and all(line.balanced for line in self.endpoints.values())
 
 
-def count(counting: Counting, *, tenant_id: UUID, environment: str, span: Span) -> Ledger:
+def count(counting: Counting, *, tenant_id: UUID, environment: str, span: TimeSpan) -> Ledger:
     """Count a span from the tables, hour by hour."""
     ledger = Ledger()
     scope = {"tenant_id": tenant_id, "environment": environment}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from messaging.ledger.counting import Counting, Span
+from messaging.ledger.counting import Counting, TimeSpan
 from tenants.models import Tenant
 
 COLUMNS = ("sent", "received", "statuses", "events", "deliveries", "delivered")
@@ -38,7 +38,7 @@ WHERE t.id = ANY(%(tenants)s)
 """
 
 
-def count(counting: Counting, *, tenants: Sequence[Tenant], span: Span) -> list[dict[str, Any]]:
+def count(counting: Counting, *, tenants: Sequence[Tenant], span: TimeSpan) -> list[dict[str, Any]]:
     """A line for each tenant, in their order. A sandbox tenant lives in the test world, every other counts its live."""
     found = {
         tenant_id: figures

@@ -49,7 +49,7 @@ LIBRARY_PARAMETERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AccountChoice:
     """Whose account a call is about: the tenant and environment, and what the caller named of `waba_id`, `from`."""
 
     tenant_id: UUID
@@ -148,7 +148,7 @@ def delete(template: MessageTemplate, *, all_languages: bool) -> GraphAnswer:
     return answer
 
 
-def sync_now(choice: Choice) -> dict[str, Any]:
+def sync_now(choice: AccountChoice) -> dict[str, Any]:
     """Read every template of the chosen account, or of all; accounts that failed are listed.
 
     Raises the failure when no account could be read.

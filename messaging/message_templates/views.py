@@ -23,7 +23,7 @@ from messaging import uploads, upstream_body
 from messaging.message_templates import operations
 from messaging.message_templates.mirror import language_of
 from messaging.message_templates.models import MessageTemplate
-from messaging.message_templates.operations import Choice
+from messaging.message_templates.operations import AccountChoice
 from messaging.message_templates.serializers import SampleIn, SyncOut, TemplateOut
 from phone_numbers.views import VERBATIM, UpstreamCallsView
 
@@ -170,7 +170,7 @@ class TemplateSamplesView(UpstreamCallsView):
         return passed_through(operations.upload_sample(_choice(request, form).any_account(), upload))
 
 
-def _choice(request: Request, members: dict[str, Any] | None = None) -> Choice:
+def _choice(request: Request, members: dict[str, Any] | None = None) -> AccountChoice:
     """The account that the caller named, in the query or else in the body."""
     named = {}
     for name in ("waba_id", "from"):
@@ -180,7 +180,7 @@ def _choice(request: Request, members: dict[str, Any] | None = None) -> Choice:
         if value is not None and (not isinstance(value, str) or not value.strip() or "\0" in value):
             raise InvalidRequest.of(**{name: "Must be a text that is not empty."})
         named[name] = value.strip() if value else None
-    return Choice(
+    return AccountChoice(
         tenant_id=tenant_of(request).id,
         environment=caller_of(request).effective_environment,
         waba_id=named["waba_id"],

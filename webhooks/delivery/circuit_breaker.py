@@ -28,7 +28,7 @@ class AttemptResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class EndpointCounters:
     """Counters of an endpoint's attempts, as its row keeps them. `open_until` is None while the circuit is closed."""
 
     consecutive_failures: int = 0
@@ -49,7 +49,7 @@ class Figures:
         )
 
 
-def after(figures: Figures, results: Iterable[AttemptResult], at: datetime) -> Figures:
+def after(figures: EndpointCounters, results: Iterable[AttemptResult], at: datetime) -> EndpointCounters:
     """The figures after attempts that ended at about `at`, in their order."""
     for ok, together in groupby(results, key=lambda result: result.ok):
         if ok:
@@ -60,7 +60,7 @@ def after(figures: Figures, results: Iterable[AttemptResult], at: datetime) -> F
     return figures
 
 
-def _succeeded(figures: Figures, at: datetime, *, attempts: int) -> Figures:
+def _succeeded(figures: EndpointCounters, at: datetime, *, attempts: int) -> EndpointCounters:
     if figures.open_until is not None:
         # The probe that closes the circuit is not counted in the window that then begins.
         figures = replace(figures, window_started_at=None, window_attempts=0, window_failures=0)
@@ -72,7 +72,7 @@ def _succeeded(figures: Figures, at: datetime, *, attempts: int) -> Figures:
     )
 
 
-def _failed(figures: Figures, at: datetime, *, probe: bool) -> Figures:
+def _failed(figures: EndpointCounters, at: datetime, *, probe: bool) -> EndpointCounters:
     figures = replace(
         _counted(figures, at, attempts=1, failures=1),
         consecutive_failures=figures.consecutive_failures + 1,
@@ -89,7 +89,7 @@ def _failed(figures: Figures, at: datetime, *, probe: bool) -> Figures:
     return figures
 
 
-def _open(figures: Figures, at: datetime) -> Figures:
+def _open(figures: EndpointCounters, at: datetime) -> EndpointCounters:
     wait = min(FIRST_WAIT * 2 ** min(figures.opened, 10), LONGEST_WAIT)
     return replace(
         figures,
@@ -101,7 +101,7 @@ def _open(figures: Figures, at: datetime) -> Figures:
     )
 
 
-def _counted(figures: Figures, at: datetime, *, attempts: int, failures: int) -> Figures:
+def _counted(figures: EndpointCounters, at: datetime, *, attempts: int, failures: int) -> EndpointCounters:
     running = figures.window_started_at is not None and at - figures.window_started_at < WINDOW
     return replace(
         figures,

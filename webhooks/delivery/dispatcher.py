@@ -30,8 +30,8 @@ from webhooks.delivery.claim import (
     finding_ready,
     taking_over,
 )
-from webhooks.delivery.listener import Listener
-from webhooks.delivery.receiver_answers import Allowance
+from webhooks.delivery.listener import WakeUpListener
+from webhooks.delivery.receiver_answers import AnswerAllowance
 from webhooks.delivery.record import Outcome
 from webhooks.delivery.recorder import Recorder
 from webhooks.delivery.retry import Decision, decide
@@ -89,7 +89,7 @@ class _Share:
 
     taken: int = 0
     cap: int = FIRST_CAP
-    answers: Allowance = field(default_factory=Allowance)
+    answers: AnswerAllowance = field(default_factory=AnswerAllowance)
     closed_until: float = 0.0
     """Until when its rate allows nothing more, on the monotonic clock."""
     has_more: bool = False
@@ -139,7 +139,7 @@ class _Dispatcher:
         self.recorder = Recorder(on_awaited=self._look_soon)
         # A lease that a crash of Postgres forgets is claimed again: at least once.
         self.claiming = LoopConnection(durable=False)
-        self.listener = Listener(
+        self.listener = WakeUpListener(
             in_flight=lambda: self.open,
             has_room=self._has_room,
             poll_seconds=POLL_SECONDS,

@@ -24,7 +24,7 @@ REPORT_SECONDS = 1.0
 SIGNALS_A_TIME = 64
 
 
-class Listener:
+class WakeUpListener:
     """The signals for one dispatcher.
 
     `in_flight` counts its requests, for the figures that operators see; `has_room` says whether it can be handed more.

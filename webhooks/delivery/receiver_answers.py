@@ -62,7 +62,7 @@ def _storable(text: str, most_bytes: int) -> str:
 
 
 @dataclass(slots=True)
-class Allowance:
+class AnswerAllowance:
     """How many answers of an endpoint may be kept: a receiver that fails half of the time answers without end."""
 
     left: float = AT_ONCE

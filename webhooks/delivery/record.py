@@ -19,7 +19,7 @@ from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.outbound.client import Answer
 from webhooks import endpoints
 from webhooks.delivery import circuit_breaker
-from webhooks.delivery.circuit_breaker import AttemptResult, Figures
+from webhooks.delivery.circuit_breaker import AttemptResult, EndpointCounters
 from webhooks.delivery.receiver_answers import KEPT_ANSWERS
 from webhooks.delivery.retry import Decision
 
@@ -168,12 +168,12 @@ def judging(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
             by_endpoint[outcome.endpoint_id].append(outcome)
     if not by_endpoint:
         return {}
-    updated: list[tuple[UUID, Figures]] = []
+    updated: list[tuple[UUID, EndpointCounters]] = []
     to_disable: dict[UUID, str] = {}
     for endpoint_id, *columns, at in (yield _LOCK_ENDPOINTS, [uuids(by_endpoint)]):
         outcomes = by_endpoint[endpoint_id]
         results = [AttemptResult(outcome.is_success, outcome.probe) for outcome in outcomes]
-        figures = circuit_breaker.after(Figures(*columns), results, at)
+        figures = circuit_breaker.after(EndpointCounters(*columns), results, at)
         updated.append((endpoint_id, figures))
         if any(outcome.decision.gone for outcome in outcomes):
             to_disable[endpoint_id] = "gone"

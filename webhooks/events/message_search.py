@@ -57,7 +57,7 @@ _LAST_ID = UUID(int=2**128 - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class MessagePage:
     """Messages, and the id before which the next page begins; None at the end."""
 
     messages: list[Message]
@@ -74,7 +74,7 @@ def search(
     end: datetime | None = None,
     before: UUID | None = None,
     limit: int,
-) -> Page:
+) -> MessagePage:
     """A tenant's messages of one environment, newest first, with these column values and this status.
 
     They were made from `begin` to before `end`. A page can hold fewer than `limit` messages, even none, and still have
@@ -103,10 +103,10 @@ def search(
         cursor.execute(_PAGE.format(indexed=" ".join(indexed), passed=" ".join(passed)), parameters)
         rows = [Message.from_db(None, COLUMNS, row) for row in cursor.fetchall()]
         if len(rows) > limit:
-            return Page(rows[:limit], rows[limit - 1].id)
+            return MessagePage(rows[:limit], rows[limit - 1].id)
         cursor.execute(_END.format(indexed=" ".join(indexed)), parameters)
         end_of_walk = cursor.fetchone()
-    return Page(rows, end_of_walk[0] if end_of_walk else None)
+    return MessagePage(rows, end_of_walk[0] if end_of_walk else None)
 
 
 def find(*, tenant_id: UUID, environment: str, key: str) -> Message:

@@ -13,7 +13,7 @@ from webhooks.delivery.circuit_breaker import (
     LONGEST_WAIT,
     WINDOW,
     AttemptResult,
-    Figures,
+    EndpointCounters,
 )
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -30,13 +30,13 @@ class Step:
 steps = st.lists(st.builds(Step, st.integers(0, 2000), st.booleans()), max_size=80)
 
 
-def attempted(figures: Figures, moment: datetime) -> bool:
+def attempted(figures: EndpointCounters, moment: datetime) -> bool:
     return figures.open_until is None or figures.open_until <= moment
 
 
 @given(steps)
 def test_whatever_comes_the_figures_stay_sound(sequence: list[Step]) -> None:
-    figures, moment, in_a_row = Figures(), START, 0
+    figures, moment, in_a_row = EndpointCounters(), START, 0
     for step in sequence:
         moment += timedelta(seconds=step.seconds)
         before = figures
@@ -59,15 +59,15 @@ def test_whatever_comes_the_figures_stay_sound(sequence: list[Step]) -> None:
 @given(steps, st.integers(0, 9))
 def test_a_batch_counts_as_its_results_one_by_one(sequence: list[Step], cut: int) -> None:
     results = [AttemptResult(step.ok) for step in sequence]
-    once = circuit_breaker.after(Figures(), results, START)
+    once = circuit_breaker.after(EndpointCounters(), results, START)
     parts = circuit_breaker.after(
-        circuit_breaker.after(Figures(), results[:cut], START), results[cut:], START
+        circuit_breaker.after(EndpointCounters(), results[:cut], START), results[cut:], START
     )
     assert once == parts
 
 
 def test_successes_together_close_a_circuit_as_they_would_one_by_one() -> None:
-    opened = circuit_breaker.after(Figures(), [AttemptResult(False)] * FAILURES_IN_A_ROW, START)
+    opened = circuit_breaker.after(EndpointCounters(), [AttemptResult(False)] * FAILURES_IN_A_ROW, START)
     later = START + FIRST_WAIT
     one_by_one = opened
     for _ in range(3):
@@ -78,19 +78,21 @@ def test_successes_together_close_a_circuit_as_they_would_one_by_one() -> None:
 
 def test_half_of_twenty_in_five_minutes_open_it() -> None:
     alternating = [AttemptResult(number % 2 == 1) for number in range(20)]
-    assert circuit_breaker.after(Figures(), alternating[:19], START).open_until is None
-    figures = circuit_breaker.after(Figures(), [AttemptResult(True), *alternating[:19]], START)
+    assert circuit_breaker.after(EndpointCounters(), alternating[:19], START).open_until is None
+    figures = circuit_breaker.after(EndpointCounters(), [AttemptResult(True), *alternating[:19]], START)
     assert figures.open_until == START + FIRST_WAIT
 
 
 def test_failures_of_an_earlier_window_do_not_count() -> None:
-    old = circuit_breaker.after(Figures(), [AttemptResult(number % 2 == 1) for number in range(18)], START)
+    old = circuit_breaker.after(
+        EndpointCounters(), [AttemptResult(number % 2 == 1) for number in range(18)], START
+    )
     later = circuit_breaker.after(old, [AttemptResult(False), AttemptResult(True)], START + WINDOW)
     assert (later.open_until, later.window_attempts) == (None, 2)
 
 
 def test_late_failures_of_an_open_circuit_do_not_lengthen_it_but_a_failed_probe_doubles_it() -> None:
-    figures = circuit_breaker.after(Figures(), [AttemptResult(False)] * 10, START)
+    figures = circuit_breaker.after(EndpointCounters(), [AttemptResult(False)] * 10, START)
     assert circuit_breaker.after(figures, [AttemptResult(False)] * 5, START).open_until == START + FIRST_WAIT
     waits = []
     moment = START
@@ -104,10 +106,10 @@ def test_late_failures_of_an_open_circuit_do_not_lengthen_it_but_a_failed_probe_
 
 
 def test_hopeless_after_five_days_and_twenty_failures_without_a_success() -> None:
-    figures = circuit_breaker.after(Figures(), [AttemptResult(False)] * 20, START)
+    figures = circuit_breaker.after(EndpointCounters(), [AttemptResult(False)] * 20, START)
     assert not figures.hopeless(START + timedelta(days=4.9))
     assert figures.hopeless(START + timedelta(days=5))
-    assert not circuit_breaker.after(Figures(), [AttemptResult(False)] * 19, START).hopeless(
+    assert not circuit_breaker.after(EndpointCounters(), [AttemptResult(False)] * 19, START).hopeless(
         START + timedelta(days=9)
     )
     assert not circuit_breaker.after(figures, [AttemptResult(True)], START).hopeless(

@@ -27,7 +27,7 @@ from webhooks import wake_up
 from webhooks.delivery import claim as claims
 from webhooks.delivery import dispatcher
 from webhooks.delivery.claim import DatabaseClock, claim, taking_over
-from webhooks.delivery.listener import Listener
+from webhooks.delivery.listener import WakeUpListener
 from webhooks.delivery.room import Room
 from webhooks.events import envelope, hand_over
 from webhooks.events.hand_over import HandedOver
@@ -159,7 +159,7 @@ def test_what_a_closing_dispatcher_has_not_heard_goes_to_another(room: redis.Red
     delivery = one()
 
     async def close_in_the_middle() -> None:
-        listener = Listener(
+        listener = WakeUpListener(
             in_flight=lambda: 0, has_room=lambda: True, poll_seconds=5, stopping=threading.Event()
         )
         waiting = listener.waiting

@@ -231,15 +231,20 @@ def test_off_nothing_is_logged(api: Api, write: Write, settings: Settings) -> No
     assert not ApiRequest.objects.exists()
 
 
+class Counted:
+    """A counter that keeps what is added to it."""
+
+    def __init__(self, amounts: list[float]) -> None:
+        self.add = lambda amount=1: amounts.append(amount)
+
+
 class TestPressure:
     def test_a_full_buffer_drops_and_counts(
         self, tenant: Tenant, write: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(recorder, "MOST_WAITING", 3)
         counted: list[float] = []
-        monkeypatch.setattr(
-            "gateway.monitoring.metrics.Counter.add", lambda self, amount=1: counted.append(amount)
-        )
+        monkeypatch.setattr(recorder, "unlogged", Counted(counted))
         store(*(call_of(tenant) for _ in range(5)))
         assert (ApiRequest.objects.count(), counted) == (3, [1, 1])
 
@@ -258,9 +263,7 @@ class TestPressure:
             raise OperationalError("away")
 
         dropped: list[float] = []
-        monkeypatch.setattr(
-            "gateway.monitoring.metrics.Counter.add", lambda self, amount=1: dropped.append(amount)
-        )
+        monkeypatch.setattr(recorder, "unlogged", Counted(dropped))
         with monkeypatch.context() as stopped:
             stopped.setattr(recorder, "_insert", away)
             assert api.get("/v1/numbers").status_code == 200

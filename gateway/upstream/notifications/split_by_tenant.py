@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from gateway.json_spans import Member, Span, cut, items_at, members_at, root_members
+from gateway.json_spans import ByteSpan, Member, cut, items_at, members_at, root_members
 
 Place = tuple[int, int]  # the indexes of an entry and of a change in it
 
@@ -20,7 +20,7 @@ _PLACE = re.compile(r"entry\[\d+\]\.changes\[\d+\]")
 
 class _Entry(NamedTuple):
     members: dict[str, Member]
-    changes: list[Span]
+    changes: list[ByteSpan]
 
 
 class Splitter:
@@ -64,7 +64,7 @@ def rebase(raw_path: str, place: Place) -> str:
     return _PLACE.sub(f"entry[{place[0]}].changes[{place[1]}]", raw_path)
 
 
-def _entry(body: bytes, span: Span) -> _Entry:
+def _entry(body: bytes, span: ByteSpan) -> _Entry:
     """An entry; one that is no object or has no list of changes has nothing to keep."""
     members = members_at(body, span.start) if body[span.start] == ord("{") else {}
     changes = members.get("changes")
