@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from webhooks.console import endpoint_pages, figure_pages, log_pages
+from webhooks.console import endpoint_pages, figure_pages, live_pages, log_pages
 
 _ONE = "console/webhooks/<uuid:endpoint_id>"
 urlpatterns = [
@@ -19,6 +19,7 @@ urlpatterns = [
     path("console/deliveries", log_pages.delivery_list, name="console_deliveries"),
     path("console/deliveries/<str:delivery_id>", log_pages.delivery, name="console_delivery"),
     path("console/deliveries/<str:delivery_id>/again", log_pages.send_again, name="console_delivery_again"),
+    path("console/live", live_pages.live, name="console_live"),
     path("console/figures", figure_pages.figures, name="console_figures"),
     path("console/events", log_pages.event_list, name="console_events"),
     path("console/events/<str:event_id>", log_pages.event, name="console_event"),

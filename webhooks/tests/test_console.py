@@ -153,6 +153,31 @@ def test_a_wrong_setting_is_explained_beside_its_field(
     assert not Endpoint.objects.exists()
 
 
+def test_an_open_page_is_told_of_its_own_environments_events_alone(
+    browser: Client, stranger: Client, tenant: Tenant
+) -> None:
+    def news(client: Client, seen: str | None) -> tuple[bool, str]:
+        headers = {"Last-Event-ID": seen} if seen else {}
+        answer = client.get("/console/live", headers=headers)
+        assert answer["Content-Type"] == "text/event-stream"
+        body = answer.content.decode()
+        place = re.search(r"^id: (\S+)$", body, re.MULTILINE)
+        assert place is not None
+        return "event: news" in body, place[1]
+
+    is_new, begin = news(browser, None)
+    assert not is_new
+    _, others = news(stranger, None)
+    publish_one(tenant)
+    is_new, seen = news(browser, begin)
+    assert is_new
+    assert not news(browser, seen)[0], "it is told once"
+    assert not news(browser, "nonsense")[0]
+    assert not news(stranger, others)[0]
+    browser.post("/console/preferences", {"environment": "test"})
+    assert not news(browser, begin)[0]
+
+
 def test_an_example_event_shows_what_the_endpoint_said(browser: Client, receiver: Receiver) -> None:
     create(browser, receiver)
     receiver.answer = lambda request: web.Response(status=503, text="later")

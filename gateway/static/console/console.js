@@ -57,17 +57,38 @@ if (find) {
   });
 }
 // Narrow screens show a table's row as a list: each cell says the name of its column.
-for (const table of document.querySelectorAll(".rows table")) {
-  const names = [...table.querySelectorAll("thead th")].map((head) => head.textContent);
-  table.setAttribute("role", "table");
-  for (const row of table.querySelectorAll("tbody tr")) {
-    row.setAttribute("role", "row");
-    [...row.cells].forEach((cell, place) => {
-      cell.setAttribute("role", "cell");
-      cell.dataset.column = names[place] ?? "";
-    });
+const nameColumns = (part) => {
+  for (const table of part.querySelectorAll(".rows table:not(.named)")) {
+    const names = [...table.querySelectorAll("thead th")].map((head) => head.textContent);
+    table.setAttribute("role", "table");
+    for (const row of table.querySelectorAll("tbody tr")) {
+      row.setAttribute("role", "row");
+      [...row.cells].forEach((cell, place) => {
+        cell.setAttribute("role", "cell");
+        cell.dataset.column = names[place] ?? "";
+      });
+    }
+    table.classList.add("named");
   }
-  table.classList.add("named");
+};
+nameColumns(document);
+document.addEventListener("htmx:afterSettle", () => nameColumns(document));
+// Parts that show events ask for themselves anew when there are new ones, but not under the reader's fingers.
+const livePart = document.querySelector("[data-live]");
+if (livePart) {
+  let stream = null;
+  const follow = () => {
+    stream?.close();
+    stream = document.hidden ? null : new EventSource(livePart.dataset.live);
+    stream?.addEventListener("news", () => {
+      for (const part of document.querySelectorAll("[data-live]")) {
+        if (!part.contains(document.activeElement)) htmx.trigger(part, "live");
+      }
+    });
+  };
+  document.addEventListener("visibilitychange", follow);
+  addEventListener("pagehide", () => stream?.close());
+  follow();
 }
 // Passkeys: their buttons only where the browser knows them, and a sentence when none was used.
 for (const button of document.querySelectorAll("button[data-passkey]")) {

@@ -1,0 +1,88 @@
+"""People at a browser: they fill in forms, read mails, press buttons; and pictures of what they see.
+
+With SCREENSHOTS=<directory> every page on the way is pictured at 360 and 1280 pixels.
+"""
+
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page
+
+from tests.e2e.conftest import Stack, until
+
+PASSWORD = "correct horse battery staple"
+WIDTHS = (360, 1280)
+
+
+class Visitor:
+    """A person at a browser; scripts may be switched off, and whatever the browser complains of is kept."""
+
+    def __init__(self, browser: Browser, base_url: str, *, scripts: bool = True) -> None:
+        self.context = browser.new_context(base_url=base_url, java_script_enabled=scripts)
+        self.page: Page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", self._note)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def _note(self, message: Any) -> None:
+        if message.type == "error" and "status of 4" not in message.text:
+            self.complaints.append(message.text)
+
+    def picture(self, name: str) -> None:
+        """Check that the page fits a narrow screen, and keep pictures where SCREENSHOTS names a directory."""
+        for width in WIDTHS:
+            self.page.set_viewport_size({"width": width, "height": 800})
+            if self.context.pages and width == WIDTHS[0]:
+                overflow = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+                assert overflow <= 0, f"{name} is {overflow} px wider than a {width} px screen"
+            if directory := os.environ.get("SCREENSHOTS"):
+                path = Path(directory) / f"{name}-{width}.png"
+                self.page.screenshot(path=path, full_page=True)
+
+    def log_in(self, email: str, password: str) -> None:
+        self.page.goto("/login")
+        self.page.get_by_label("Email").fill(email)
+        self.page.get_by_label("Password", exact=True).fill(password)
+        self.page.get_by_role("button", name="Log in", exact=True).click()
+
+
+def staff_token(stack: Stack) -> str:
+    return stack.manage("console_token", stack.ready["staff_email"]).splitlines()[-1]
+
+
+def last_link(stack: Stack, email: str) -> str:
+    """The link in the last mail to an address, as staff see it."""
+    token = staff_token(stack)
+
+    def mailed() -> Any:
+        answer = stack.api("GET", f"/v1/admin/mail/last?email={email}", key=token)
+        return answer.json()["links"] if answer.ok else None
+
+    return str(until(mailed, "the mail")[0])
+
+
+def fill_sign_up(page: Page, email: str, company: str) -> None:
+    page.goto("/sign-up")
+    page.get_by_label("Business email").fill(email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_label("Phone").fill("98000 00001")
+    page.get_by_label("Company name").fill(company)
+    page.get_by_label("Website").fill("www.other-example.in")
+    page.get_by_label("GSTIN or PAN").fill("29AAACI1681G1ZL")
+    page.get_by_label("Address").fill("44 Electronics City")
+    page.get_by_label("City").fill("Bengaluru")
+    page.get_by_label("PIN code").fill("560100")
+    page.get_by_label("State or union territory").select_option(label="Karnataka")
+
+
+def new_business() -> tuple[str, str]:
+    unique = secrets.token_hex(4)
+    return f"owner@company-{unique}.in", f"Company {unique} Limited"
+
+
+def press_action(page: Page, name: str) -> None:
+    """Open the dialog of one of the buttons at the top of a tenant's page."""
+    page.locator("a:visible, button:visible").filter(has_text=re.compile(rf"{name}\s*$")).first.click()
