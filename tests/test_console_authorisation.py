@@ -176,3 +176,16 @@ def test_the_navigation_and_the_first_steps_name_only_what_the_role_opens(tenant
     page = browser_of(tenant, "developer").get("/console").content.decode()
     assert 'href="/console/messages"' in page
     assert 'href="/console/billing"' not in page
+    assert "First steps" in page
+
+
+def test_a_page_that_the_role_cannot_change_says_so_and_shows_no_form(tenant: Tenant) -> None:
+    client = browser_of(tenant, "read_only")
+    assert "First steps" not in client.get("/console").content.decode()
+    for path in ("/console/api-keys", "/console/webhooks", "/console/settings"):
+        page = client.get(path).content.decode()
+        assert "you can read this page and change nothing here" in page
+        assert 'class="console reads-only"' in page
+    page = browser_of(tenant, "developer").get("/console/api-keys").content.decode()
+    assert "change nothing here" not in page
+    assert "reads-only" not in page

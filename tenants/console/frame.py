@@ -130,11 +130,11 @@ def pages_of(visit: Visit) -> list[Page]:
 
 
 def steps_of(visit: Visit) -> list[dict[str, Any]]:
-    """The first steps that the person's role opens, in their order, each with whether it is done."""
+    """The first steps that the person's role can do, in their order, each with whether it is done."""
     return [
         {"step": step, "done": visit.tenant.checklist[step.step]}
         for step in _steps
-        if visit.may_read(_area_at(step.url_name))
+        if visit.may_change(_area_at(step.url_name))
     ]
 
 
