@@ -252,6 +252,15 @@ DATABASE_PREPARED_STATEMENTS: bool = env.bool("DATABASE_PREPARED_STATEMENTS", Tr
 Off for a pooler in transaction mode, which can keep neither: each transaction may run on another connection.
 """
 DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not DATABASE_PREPARED_STATEMENTS
+DATABASE_REPLICA_URL: str = env.str("DATABASE_REPLICA_URL", "")
+"""A read replica for lists and analytics, which may then be a few seconds old; empty: the primary serves them."""
+if DATABASE_REPLICA_URL:
+    _REPLICA = env.db_url_config(DATABASE_REPLICA_URL)
+    DATABASES["replica"] = {
+        **DATABASES["default"],
+        **_REPLICA,
+        "OPTIONS": {**_REPLICA.get("OPTIONS", {}), "connect_timeout": 2},
+    }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL: str = env.str("REDIS_URL", embedded_addresses.valkey_url(DATA_DIR))

@@ -3,14 +3,18 @@
 from typing import Any
 
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS
 
 
 def begin() -> None:
     """Take connections from a pool in this process, from its next connection on."""
     if not settings.DATABASE_POOL_SIZE:
         return
-    database: dict[str, Any] = settings.DATABASES[DEFAULT_DB_ALIAS]
+    databases: dict[str, dict[str, Any]] = settings.DATABASES
+    for database in databases.values():
+        _pool(database)
+
+
+def _pool(database: dict[str, Any]) -> None:
     database["OPTIONS"]["pool"] = {
         "min_size": 1,
         "max_size": settings.DATABASE_POOL_SIZE,

@@ -11,11 +11,11 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
 
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
+from gateway.database.replica import reading_cursor
 from gateway.request_log.models import ApiRequest
 
 WALK = 10_000
@@ -66,7 +66,7 @@ def search(
     if before is not None:
         upper = min(upper, before)
     condition = " AND ".join(FILTERS[name] for name in equal) or "true"
-    with connection.cursor() as cursor:
+    with reading_cursor() as cursor:
         cursor.execute(
             _SEARCH.format(columns=_COLUMNS, condition=condition),
             [tenant_id, environment, ids.first_at(first), upper, WALK, *equal.values(), limit + 1],

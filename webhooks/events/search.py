@@ -13,6 +13,7 @@ from django.db import connection
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
+from gateway.database import replica
 from webhooks.models import Delivery, Event, within_retention
 
 MAX_DELIVERIES = 200
@@ -52,7 +53,7 @@ def search(
     after which the page begins. Each type is a walk of its own through the index by type: one walk through all types
     could pass millions of others on the way to a rare one.
     """
-    rows = Event.objects.for_environment(tenant_id, environment).filter(**equal)
+    rows = Event.objects.using(replica.alias()).for_environment(tenant_id, environment).filter(**equal)
     if begin is not None:
         rows = rows.filter(id__gte=ids.first_at(begin))
     if end is not None:

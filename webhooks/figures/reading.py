@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
 from gateway.api.errors import InvalidRequest
+from gateway.database.replica import reading_cursor
 
 HOURS = {"hour": 1, "day": 24}
 MOST_HOURS = {"hour": 7 * 24, "day": 92 * 24}
@@ -37,6 +36,7 @@ pending AS (
 SELECT (SELECT count(DISTINCT hour) FROM pending),
     least((SELECT min(since) FROM pending),
         (SELECT CASE WHEN count(*) = %(notes)s THEN max(noted_at) END FROM noted),
+        CASE WHEN pg_is_in_recovery() THEN pg_last_xact_replay_timestamp() END,
         statement_timestamp())
 """  # noqa: S608 - only a condition of this module is formatted in
 
@@ -103,7 +103,7 @@ def read(
     }
     filters = "".join(f" AND (direction = 'webhook' OR {name} = %({name})s)" for name in equal)
     statement = _SUMS.format(groups="".join(f", {name}" for name in chosen), filters=filters)
-    with connection.cursor() as cursor:
+    with reading_cursor() as cursor:
         cursor.execute(statement, parameters)
         rows = cursor.fetchall()
         cursor.execute(_PENDING, parameters)
