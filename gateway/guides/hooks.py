@@ -36,9 +36,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the reference's pages, which no file holds."""
+    """Add the reference's pages, which no file holds, and the collections to download."""
     for name, _, markdown in reference.pages(Path(config.docs_dir) / "openapi.json"):
         files.append(File.generated(config, name, content=markdown))
+    for collection in (Path(config.docs_dir).parent / "sdks/collections").glob("*.json"):
+        files.append(File.generated(config, f"collections/{collection.name}", abs_src_path=str(collection)))
     return files
 
 

@@ -1,4 +1,4 @@
-"""Writes the typed parts of the SDKs: `python -m generator [DIRECTORY]` in the folder sdks.
+"""Writes the typed parts of the SDKs and the collections: `python -m generator [DIRECTORY]` in the folder sdks.
 
 They are written below sdks/, or below DIRECTORY.
 """
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from generator import operations, python_code, typescript_code
+from generator import collections, operations, python_code, typescript_code
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = ROOT / "docs/openapi.json"
@@ -16,12 +16,15 @@ NODE_MODULES = ROOT / "tests/node/node_modules"
 RUFF = ROOT / "sdks/python/pyproject.toml"
 PYTHON = Path("python/src/whabuzz")
 TYPESCRIPT = Path("typescript/src")
+COLLECTIONS = Path("collections")
 GENERATED = (
     PYTHON / "types.py",
     PYTHON / "resources.py",
     PYTHON / "async_resources.py",
     TYPESCRIPT / "contract.ts",
     TYPESCRIPT / "resources.ts",
+    COLLECTIONS / f"{collections.NAME}.postman_collection.json",
+    COLLECTIONS / f"{collections.NAME}.bruno_collection.json",
 )
 """The files that are written, below sdks/."""
 
@@ -30,7 +33,9 @@ def generate(target: Path) -> None:
     """Write every generated file below a directory."""
     for folder in (PYTHON, TYPESCRIPT):
         (target / folder).mkdir(parents=True, exist_ok=True)
-    groups = operations.read(json.loads(CONTRACT.read_text()))
+    contract = json.loads(CONTRACT.read_text())
+    groups = operations.read(contract)
+    collections.write(target / COLLECTIONS, groups, contract["info"]["version"])
     python_types(target / PYTHON / "types.py")
     (target / PYTHON / "resources.py").write_text(python_code.module(groups, asynchronous=False))
     (target / PYTHON / "async_resources.py").write_text(python_code.module(groups, asynchronous=True))

@@ -38,6 +38,8 @@ class Operation:
     body: Json | None
     """Schema of the JSON body."""
     body_required: bool
+    body_example: Any
+    """The first example of the JSON body; None without one."""
     form: tuple[Parameter, ...]
     """Fields of an upload; one of them is the file."""
     answer: Json | None
@@ -48,6 +50,8 @@ class Operation:
     """Schema of one item, when the answer is a list."""
     keyed: bool
     """Takes an Idempotency-Key: it may be repeated with the same one."""
+    is_open: bool
+    """Takes no credentials."""
     summary_of_group: str
 
 
@@ -101,11 +105,13 @@ class _Reader:
             ),
             body=contents.get("application/json", {}).get("schema"),
             body_required=bool(source.get("requestBody", {}).get("required")),
+            body_example=_first_example(contents.get("application/json", {})),
             form=fields,
             answer=answer,
             accept=accept,
             item=item,
             keyed=any(each["name"] == "Idempotency-Key" for each in parameters),
+            is_open=source.get("security") == [],
             summary_of_group=about,
         )
 
@@ -153,6 +159,11 @@ def _parameter(source: Json) -> Parameter:
         required=bool(source.get("required")),
         description=source.get("description", ""),
     )
+
+
+def _first_example(content: Json) -> Any:
+    examples = [each["value"] for each in content.get("examples", {}).values()]
+    return examples[0] if examples else content.get("example")
 
 
 def method_name(operation_id: str, group: str) -> str:

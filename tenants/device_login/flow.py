@@ -11,8 +11,10 @@ from datetime import timedelta
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
+from gateway import roles
 from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
+from gateway.roles import Area
 from tenants import api_keys
 from tenants.device_login_models import DeviceLogin
 from tenants.models import ApiKey, Tenant, User
@@ -113,7 +115,10 @@ def redeem(device_code: str) -> Redeemed:
             return Redeemed(row.status)
         tenant, user = row.tenant, row.user
         assert tenant is not None and user is not None  # noqa: S101, PT018 - a confirmed request has both
-        if tenant.status != Tenant.Status.ACTIVE or not user.is_active:
+        may_make_keys = user.is_active and user.tenant_id == tenant.id
+        if not (may_make_keys and roles.may_change(user.role, Area.INTEGRATION)):
+            raise Conflict("The person who confirmed may no longer make keys.")
+        if tenant.status != Tenant.Status.ACTIVE:
             raise Conflict("The account is no longer active.")
         row.status = DeviceLogin.Status.REDEEMED
         row.save(update_fields=["status"])

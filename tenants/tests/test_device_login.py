@@ -116,7 +116,7 @@ def test_only_a_logged_in_person_of_an_active_business_confirms(browser: Client,
     assert redeem(started).json()["status"] == "waiting"
 
 
-@pytest.mark.parametrize("change", ["suspended", "person"])
+@pytest.mark.parametrize("change", ["suspended", "locked", "read_only", "removed"])
 def test_what_changes_before_the_key_is_made_counts(
     browser: Client, tenant: Tenant, person: User, change: str
 ) -> None:
@@ -124,8 +124,12 @@ def test_what_changes_before_the_key_is_made_counts(
     decide(browser, started)
     if change == "suspended":
         Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
-    else:
+    elif change == "locked":
         User.objects.filter(pk=person.pk).update(is_active=False)
+    elif change == "read_only":
+        User.objects.filter(pk=person.pk).update(role=change)
+    else:
+        User.objects.filter(pk=person.pk).update(tenant=None, is_active=True)
     assert_error(redeem(started), 409, "conflict")
     assert not ApiKey.objects.exists()
 
