@@ -18,7 +18,6 @@ from webhooks.stream import sse
 from webhooks.stream.asked import asked_of, place_of
 from webhooks.stream.positions import Position
 
-HEARTBEAT_SECONDS = 15.0
 PATIENCE_SECONDS = 30.0
 """How long a client may take nothing of what it is sent."""
 START_SECONDS = 5.0
@@ -81,21 +80,20 @@ async def _chunks(
     try:
         yield sse.opening(sent)
         while True:
-            try:
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    await listener.news.wait()
-            except TimeoutError:
-                yield sse.heartbeat(sent)
-                continue
+            await listener.news.wait()
             listener.news.clear()
             for found in listener.page:
                 if listener.ended is None and found.envelope is not None:
                     yield sse.event(found.position, found.envelope.body())
+                    listener.told()
             sent = listener.after
             if listener.ended is not None:
                 yield sse.closing(listener.ended)
                 return
             hub.drained(listener)
+            if listener.is_quiet:
+                yield sse.heartbeat(sent)
+                listener.told()
     finally:
         watcher.cancel()
 

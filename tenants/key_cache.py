@@ -7,7 +7,7 @@ the write; a reconcile task repairs what differs and counts it (decision "Authen
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from threading import Lock
@@ -84,7 +84,7 @@ class _Mirror(Generic[Facts]):
             if facts is not None:
                 self.put(name, facts)
         if facts is not None:
-            self._remember(name, facts)
+            self.remember(name, facts)
         return facts
 
     def put(self, name: str, facts: Facts) -> None:
@@ -117,7 +117,8 @@ class _Mirror(Generic[Facts]):
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def _remember(self, name: str, facts: Facts) -> None:
+    def remember(self, name: str, facts: Facts) -> None:
+        """Keep facts that were read just now for `PROCESS_SECONDS`."""
         with self.lock:
             if len(self.cache) >= PROCESS_ENTRIES:
                 self.cache.clear()
@@ -178,6 +179,15 @@ def key_by_hash(key_hash: str) -> KeyFacts | None:
 def tenant_by_id(tenant_id: UUID) -> TenantFacts | None:
     """The facts of a tenant; None when there is none."""
     return _tenants.get(str(tenant_id))
+
+
+def remember_many(key_hashes: Collection[str]) -> None:
+    """Read these keys and their tenants from the database, two statements in all, into this process's memory."""
+    keys = list(ApiKey.objects.filter(key_hash__in=key_hashes))
+    for key in keys:
+        _keys.remember(key.key_hash, key_facts(key))
+    for tenant in Tenant.objects.filter(pk__in={key.tenant_id for key in keys if key.tenant_id}):
+        _tenants.remember(str(tenant.id), tenant_facts(tenant))
 
 
 def recall(key_hash: str) -> tuple[KeyFacts, TenantFacts] | None:

@@ -20,6 +20,7 @@ from gateway import ids
 from tenants import api_keys, key_cache
 from tenants.models import Tenant
 from tests.fixtures import assert_error, wait_until
+from webhooks import stream_signal
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Event
@@ -116,8 +117,23 @@ def test_a_signal_brings_it_at_once(listen: Open, tenant: Tenant, monkeypatch: p
     stream = listen()
     publish_one(tenant)
     stream.event()
-    # Somebody listens: within a second every process that publishes knows.
-    wait_until(lambda: _published_and_heard(stream, tenant) < 0.5, "only the poll brings events")
+    # Within a second every process that publishes knows that somebody listens; until then the poll is as quick.
+    monkeypatch.setattr(stream_hub, "YOUNG_SECONDS", 0.0)
+    wait_until(lambda: _published_and_heard(stream, tenant) < 0.4, "only the poll brings events", seconds=25)
+
+
+def test_a_stream_that_has_just_begun_does_not_wait_for_the_poll(
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listen()  # The hub hears signals from now on, and polls rarely.
+    hub = event_stream._hub
+    assert hub is not None
+    wait_until(lambda: hub._hears, "the hub hears no signals")
+    monkeypatch.setattr(stream_hub, "POLL_SECONDS", 600.0)
+    monkeypatch.setattr(stream_signal, "fresh", lambda _: None)
+    for _ in range(2):
+        stream = listen()
+        assert _published_and_heard(stream, tenant) < stream_hub.YOUNG_SECONDS
 
 
 def _published_and_heard(stream: Stream, tenant: Tenant) -> float:
@@ -317,7 +333,7 @@ def test_a_suspension_ends_the_streams(listen: Open, tenant: Tenant, monkeypatch
 def test_a_heartbeat_comes_while_nothing_happens(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_stream, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(stream_hub, "HEARTBEAT_SECONDS", 0.1)
     stream = listen("?type=message.status")
     place = stream.last_id
     assert stream.block()[""] == "alive"
@@ -390,7 +406,6 @@ def test_the_stream_is_read_by_its_index(tenant: Tenant) -> None:
                 "environments": ["live"],
                 "transactions": ["5"],
                 "events": [ids.uuid7()],
-                "settled": "10",
                 "first": ids.uuid7(),
                 "end": UUID(int=ids.uuid7().int + 2**80),
             },
