@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidTag
 from django.db import close_old_connections, connection, transaction
 
 from gateway.api.reply import Reply
-from gateway.database.outage import is_outage
+from gateway.database.outage import concerns_all, is_outage
 from gateway.database.statements import run
 from messaging import send_journal
 from messaging.idempotency import KeyUse
@@ -43,6 +43,7 @@ def start() -> None:
 
 def replay() -> bool:
     """Replay what no process holds; whether nothing is left. An entry that cannot be replayed does not stop others."""
+    is_all = True
     for slot in send_journal.abandoned():
         is_done = False
         try:
@@ -52,13 +53,18 @@ def replay() -> bool:
             log.error("send_journal_unreadable", file=slot.path.name)
             slot.set_aside()
         except Exception as error:
-            if is_outage(error):
+            if concerns_all(error):
                 return False
+            if is_outage(error):
+                # A lock or a time-out: this one is tried again, and the others go on.
+                log.warning("send_not_replayed_yet", file=slot.path.name, error=type(error).__name__)
+                is_all = False
+                continue
             log.exception("send_not_replayed", file=slot.path.name)
             slot.set_aside()
         finally:
             slot.close(remove=is_done)
-    return True
+    return is_all
 
 
 def _replay(slot: Slot) -> None:

@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import threading
+import tracemalloc
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -66,11 +67,20 @@ def test_a_row_has_the_number_that_the_spreadsheet_shows() -> None:
         (b",".join([b"a"] * 51) + b"\n1\n", "50 columns"),
         (b"to\n" + b"9" * 4097 + b"\n", "Row 2 is too long"),
         (b"to\n" + b"1\n" * 10_001, "10,000 rows"),
+        (b"a" + b"," * 4_000_000, "cells"),
+        (b"to\n" + b"\n" * 4_000_000, "lines"),
+        (b"to\n" + b"\r" * 4_000_000, "lines"),
     ],
 )
 def test_a_file_of_which_no_batch_can_be_made_says_why(content: bytes, words: str) -> None:
-    with pytest.raises(file.UnreadableFileError, match=words):
-        file.read(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(file.UnreadableFileError, match=words):
+            file.read(content)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(content) + 4_000_000, "it is refused before its cells are made"
 
 
 # --- Rows ----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import orjson
 import pytest
 from django.conf import settings
 from django.db import OperationalError
+from psycopg.errors import LockNotAvailable
 
 from gateway.ids import uuid7
 from messaging import send_journal, send_replay, sending
@@ -193,6 +194,27 @@ def test_one_entry_that_cannot_be_replayed_does_not_stop_the_others(
     assert send_replay.replay()
     assert Event.objects.count() == 1
     assert files() == [bad.path.with_suffix(".failed").name]
+
+
+def test_one_entry_that_meets_a_lock_is_tried_again_and_does_not_stop_the_others(
+    tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = (send_journal.begin(begun(tenant, number)) for _ in range(2))
+    for slot in (bad, good):
+        abandon(slot)
+    replay_of = send_replay._replay
+
+    def locked(slot: Slot) -> None:
+        if slot.path == bad.path:
+            raise OperationalError("lock timeout") from LockNotAvailable()
+        replay_of(slot)
+
+    with monkeypatch.context() as now:
+        now.setattr(send_replay, "_replay", locked)
+        assert not send_replay.replay()
+    assert (Event.objects.count(), files()) == (1, [bad.path.name])
+    assert send_replay.replay()
+    assert (Event.objects.count(), files()) == (2, [])
 
 
 def test_what_cannot_be_journalled_is_not_sent_and_its_key_is_free(

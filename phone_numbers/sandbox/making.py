@@ -15,6 +15,7 @@ from django.db import transaction
 from gateway import ids
 from gateway.api.errors import ServiceError
 from gateway.clock import now
+from gateway.database.outage import concerns_all
 from gateway.task_queue import enqueue
 from gateway.upstream import sandbox
 from phone_numbers import connection, graph_calls, onboarding
@@ -104,6 +105,11 @@ def try_to_make(tenant_id: UUID) -> bool:
         make(tenant_id)
     except FAILURES as error:
         log.warning("test_world_not_made", tenant_id=str(tenant_id), error=str(error))
+        return False
+    except Exception as error:
+        if concerns_all(error):
+            raise
+        log.exception("test_world_not_made", tenant_id=str(tenant_id))
         return False
     return True
 

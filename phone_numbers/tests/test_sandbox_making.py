@@ -89,6 +89,22 @@ def test_a_round_gives_up_while_the_simulator_is_away(
     assert len(tried) == making.MOST_FAILURES
 
 
+def test_a_world_that_cannot_be_made_stops_no_other(
+    simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned, good = confirmed(), confirmed()
+    make = making.make
+
+    def make_or_fail(tenant_id: UUID) -> Any:
+        if tenant_id == poisoned.pk:
+            raise ValueError("bad row")
+        return make(tenant_id)
+
+    monkeypatch.setattr(making, "make", make_or_fail)
+    assert making.make_missing() == 1
+    assert state_of(good)
+
+
 def test_only_tenants_that_confirmed_an_address_are_sought() -> None:
     made_by_an_app = Tenant.objects.create(name="Shop", created_via="app", status=Tenant.Status.ACTIVE)
     rejected = confirmed()
