@@ -30,7 +30,7 @@ _READY = re.compile(r"^Ready after ([0-9.]+) s", re.MULTILINE)
 
 def run(harness: Harness) -> list[Result]:
     """Start the stack twice: the second start is that of a machine where it ran before."""
-    first = _first_delivery(harness)
+    first = [_first_delivery(harness, is_forked=is_forked) for is_forked in (True, False)]
     data_dir = harness.data_dir / "stack"
     data_dir.mkdir()
     with _stack(harness, data_dir) as (_, cold):
@@ -67,10 +67,50 @@ def run(harness: Harness) -> list[Result]:
         f"ready after {warm:.1f} s; {cold:.1f} s the first time", 1, 0.0, target=f"≤ {READY_SECONDS:.0f} s"
     )
     ready.expect(warm <= READY_SECONDS, f"{warm:.1f} s, not {READY_SECONDS:.0f}")
-    return [rest, cpu, ready, first]
+    return [rest, cpu, ready, *first]
 
 
-def _first_delivery(harness: Harness) -> Result:
+# As the supervisor restarts a process: told to by a line, in the process that has imported everything.
+_FORK = """
+import sys
+from pathlib import Path
+from gateway.local_run import forked, processes
+forked.preload()
+print("ready", flush=True)
+input()
+command = processes.worker_command("deliveries")
+child = forked.start("deliveries", command, data_dir=Path(sys.argv[1]), process_group=0)
+input()
+processes.stop(child, seconds=10)
+"""
+
+
+@contextmanager
+def _worker(harness: Harness, *, is_forked: bool) -> Iterator[Callable[[], None]]:
+    """Yields what starts a deliveries worker: in a new process, or as `make run` does."""
+    if not is_forked:
+
+        def start() -> None:
+            harness.start("deliveries", processes.worker_command("deliveries"))
+
+        yield start
+        harness.stop("deliveries")
+        return
+    with subprocess.Popen(
+        [sys.executable, "-c", _FORK, str(harness.data_dir)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=harness.environment,
+        text=True,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdout.readline()
+        yield lambda: print(file=server.stdin, flush=True)
+        print(file=server.stdin, flush=True)
+
+
+def _first_delivery(harness: Harness, *, is_forked: bool) -> Result:
     """A delivery waits; the time from a worker's start until it arrives."""
     from django.db import transaction
 
@@ -78,7 +118,7 @@ def _first_delivery(harness: Harness) -> Result:
     from webhooks.events.publish import publish
 
     with Sink() as sink:
-        tenant_id = business().tenant_id
+        tenant_id = business(1 + is_forked).tenant_id
         endpoint(tenant_id, f"{sink.url}/ok")
         event = NewEvent(type="meta.other", environment="live", dedupe_key="first", data=b"{}")
         with transaction.atomic():
@@ -86,15 +126,15 @@ def _first_delivery(harness: Harness) -> Result:
         # As beside a running beat, which calls for a dispatcher every second.
         harness.beat()
         time.sleep(SETTLE_SECONDS / 3)
-        began = time.monotonic()
-        harness.start("deliveries", processes.worker_command("deliveries"))
-        harness.wait_until(lambda: sink.count == 1, "the delivery did not arrive")
-        seconds = time.monotonic() - began
-        harness.stop("deliveries")
+        with _worker(harness, is_forked=is_forked) as start:
+            began = time.monotonic()
+            start()
+            harness.wait_until(lambda: sink.count == 1, "the delivery did not arrive")
+            seconds = time.monotonic() - began
         harness.stop("beat")
         sink.finish()
     result = Result(
-        f"a worker's start to its first delivery: {seconds:.2f} s",
+        f"a worker's start{' by make run' if is_forked else ''} to its first delivery: {seconds:.2f} s",
         1,
         0.0,
         target=f"≤ {FIRST_DELIVERY_SECONDS:.0f} s",

@@ -438,7 +438,7 @@ CELERY_BEAT_SCHEDULE = {
     "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 5.0, "options": {"expires": 5}},
     "release-replays": {
         "task": "webhooks.tasks.release_replays",
-        "schedule": 1.0,
+        "schedule": 5.0,
         "options": {"expires": 5},
     },
     "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},

@@ -21,8 +21,9 @@ def deliver_due(**_: Any) -> None:
 
 @shared_task
 def release_replays(**_: Any) -> None:
-    """Every second: the next chunk of each replay."""
+    """The next chunk of each replay, and the release after it. Called when a replay is queued, and by beat."""
     replay.release_due()
+    replay.release_again_soon()
 
 
 @worker_init.connect

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import redis
 from aiohttp import web
 from django.db import connection, transaction
 from standardwebhooks.webhooks import Webhook
@@ -15,7 +16,7 @@ from gateway.clock import isoformat, now
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Receiver
-from webhooks import replay
+from webhooks import replay, tasks
 from webhooks.delivery import dispatcher
 from webhooks.models import Delivery, Endpoint, ReplayChunk
 from webhooks.tests.delivering import publish_one
@@ -251,6 +252,34 @@ class TestAnEndpoint:
         ReplayChunk.objects.update(due_at=now())
         monkeypatch.setattr(replay, "MOST_WAITING", 1)
         assert replay.release_due() == 0, "one delivery is open already"
+
+    def test_a_release_queues_the_next_once_while_chunks_are_left(
+        self,
+        api: Api,
+        tenant: Tenant,
+        endpoint: dict[str, Any],
+        empty_valkey: redis.Redis,
+        monkeypatch: pytest.MonkeyPatch,
+        settings: Any,
+    ) -> None:
+        queued: list[float | None] = []
+        monkeypatch.setattr(
+            replay, "enqueue", lambda task, *, expires, countdown=None: queued.append(countdown)
+        )
+        settings.WEBHOOK_REPLAY_PER_SECOND = 1
+        tasks.release_replays.run()
+        assert queued == [], "nothing is replayed"
+        dead(tenant, "k1")
+        dead(tenant, "k2")
+        ask(api, endpoint)
+        assert queued == [None], "the first release is queued with the replay"
+        tasks.release_replays.run()
+        tasks.release_replays.run()
+        assert queued == [None, replay.RELEASE_SECONDS], "beat and another worker queue no second one"
+        empty_valkey.delete("replays:next")
+        release_all()
+        tasks.release_replays.run()
+        assert queued == [None, replay.RELEASE_SECONDS], "no chunk is left"
 
     def test_claims_prefer_what_is_fresh(self, api: Api, tenant: Tenant, endpoint: dict[str, Any]) -> None:
         from webhooks.delivery.claim import claim
