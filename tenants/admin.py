@@ -9,6 +9,7 @@ from django.contrib.auth.models import Group
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.text import Truncator
 from unfold.admin import ModelAdmin
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
@@ -198,7 +199,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 class AuditAdmin(HistoryAdmin):
     """Append-only, by a trigger in the database."""
 
-    list_display = ("created_at", "action", "actor", "tenant", "target_type", "target_id")
+    list_display = ("created_at", "action", "actor", "tenant", "target_type", "target_id", "changed")
     fields = ("id", "created_at", "action", "actor", "tenant", "target_type", "target_id", "details")
     readonly_fields = ("actor", "tenant")
     uuid_searches = ("tenant_id",)
@@ -210,6 +211,10 @@ class AuditAdmin(HistoryAdmin):
         if "." in search_term:
             return queryset.filter(action=search_term.strip()), False
         return super().get_search_results(request, queryset, search_term)
+
+    @display(description="Change")
+    def changed(self, entry: AuditEntry) -> str:
+        return Truncator(audit.said(entry.details)).chars(160)
 
     @display(description="Actor")
     def actor(self, entry: AuditEntry) -> str:

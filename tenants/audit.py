@@ -1,9 +1,17 @@
-"""The audit log's only writer. Called inside the transaction of the action that it records."""
+"""The audit log's only writer, called inside the transaction of the action that it records; and its words."""
 
 from typing import Any
 from uuid import UUID
 
 from tenants.models import ApiKey, AuditEntry
+
+
+def said(details: dict[str, Any]) -> str:
+    """The values that an entry's action changed, before and after; empty where it changed none."""
+    before, after = details.get("before"), details.get("after")
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return ""
+    return ", ".join(f"{name}: {before.get(name)} → {value}" for name, value in after.items())
 
 
 def record(

@@ -1,7 +1,5 @@
 """Console pages of the account's settings: retention, billing address, and the audit log of the business."""
 
-from typing import Any
-
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -9,7 +7,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from gateway.roles import Area
-from tenants import tenants
+from tenants import audit, tenants
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, require_active
 from tenants.models import AuditEntry, Tenant, User
@@ -64,7 +62,7 @@ def audit_log(request: HttpRequest, visit: Visit) -> HttpResponse:
     return render(
         request,
         "console/audit.html",
-        {"page": page, "rows": [(row, _actor(row, people), _said(row)) for row in page.rows]},
+        {"page": page, "rows": [(row, _actor(row, people), audit.said(row.details)) for row in page.rows]},
     )
 
 
@@ -84,12 +82,3 @@ def _actor(row: AuditEntry, people: dict[int, str]) -> str:
     if row.actor_user_id is None:
         return "The gateway"
     return people.get(row.actor_user_id, "Our team")
-
-
-def _said(row: AuditEntry) -> str:
-    """The changed values of an entry, before and after."""
-    before, after = row.details.get("before"), row.details.get("after")
-    if not isinstance(before, dict) or not isinstance(after, dict):
-        return ""
-    parts: list[Any] = [f"{name}: {before.get(name)} → {after[name]}" for name in after]
-    return ", ".join(parts)

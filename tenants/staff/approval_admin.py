@@ -5,10 +5,12 @@ Decisions are the functions of `approval.py`, the same that `/v1/admin` calls.
 
 from collections.abc import Callable
 from typing import Any, cast
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.timesince import timesince
 from unfold.enums import ActionVariant
@@ -262,6 +264,7 @@ class TenantAdmin(ReadOnlyAdmin):
             "sign_up": sign_up,
             "state": tax_ids.STATES.get(sign_up.state_code, "") if sign_up else "",
             "tax": tax_ids.parse(tenant.tax_id) if tenant and tenant.tax_id else None,
+            "flags": _linked_flags(tenant) if tenant else [],
             "trail": _trail(object_id),
             "lines": list(lookup.lines_of(request.user, tenant)) if tenant else [],
         }
@@ -278,6 +281,23 @@ def _trail(tenant_id: str) -> list[tuple[AuditEntry, str]]:
     return [
         (entry, people[entry.actor_user_id].email if entry.actor_user_id in people else "")
         for entry in entries
+    ]
+
+
+def _linked_flags(tenant: Tenant) -> list[tuple[dict[str, str], str]]:
+    """The flags of a tenant; one that names others leads to the search that finds them."""
+    tax = tax_ids.parse(tenant.tax_id) if tenant.tax_id else None
+    searched = {
+        "duplicate_tax_id": tenant.tax_id,
+        "duplicate_pan": tax.pan if tax else None,
+        "duplicate_email_domain": tenant.email_domain,
+        "duplicate_website": tenant.website,
+        "previously_rejected": (tax.pan if tax else None) or tenant.email_domain,
+    }
+    page = reverse("admin:tenants_tenant_changelist")
+    return [
+        (flag, f"{page}?{urlencode({'q': text})}" if (text := searched.get(flag["code"])) else "")
+        for flag in tenant.flags
     ]
 
 

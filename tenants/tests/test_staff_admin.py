@@ -12,7 +12,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from tenants import api_keys, console_sessions, platform_apps
+from tenants import api_keys, audit, console_sessions, platform_apps
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, SignUp, Tenant, User
 from tenants.signup import registration
 from tenants.staff import roles
@@ -224,3 +224,34 @@ def test_the_overview_counts_what_needs_attention(browser: Client, waiting: Tena
     assert "Waiting for approval" in page
     assert "Messages per hour" in page
     assert "unsafe-eval" in browser.get("/admin/")["Content-Security-Policy"]
+
+
+def test_a_flag_that_names_others_leads_to_them(browser: Client, tenant: Tenant) -> None:
+    flags = [
+        {"code": "duplicate_website", "severity": "warning", "detail": "Also with this website: Bina."},
+        {"code": "pan_individual", "severity": "info", "detail": "The PAN is an individual's."},
+    ]
+    Tenant.objects.filter(pk=tenant.pk).update(website="https://traders.example", flags=flags)
+    page = browser.get(f"/admin/tenants/tenant/{tenant.pk}/change/").content.decode()
+    link = "/admin/tenants/tenant/?q=https%3A%2F%2Ftraders.example"
+    assert page.count("Show them") == 1
+    assert f'href="{link}"' in page
+    assert tenant.name in browser.get(link).content.decode()
+
+
+def test_an_empty_list_offers_only_what_can_be_done(browser: Client) -> None:
+    page = browser.get("/admin/tenants/auditentry/").content.decode()
+    assert "There is no audit entry yet." in page
+    assert "Create a new item" not in page
+    assert "Nothing matches" in browser.get("/admin/tenants/auditentry/?q=no.such").content.decode()
+
+
+def test_the_audit_list_says_what_changed(browser: Client, tenant: Tenant) -> None:
+    audit.record(
+        action="tenant.update",
+        target_type="tenant",
+        target_id=tenant.id,
+        tenant_id=tenant.id,
+        details={"before": {"retention_days": 90}, "after": {"retention_days": 30}},
+    )
+    assert "retention_days: 90 → 30" in browser.get("/admin/tenants/auditentry/").content.decode()
