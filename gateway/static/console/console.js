@@ -73,6 +73,26 @@ const nameColumns = (part) => {
 };
 nameColumns(document);
 document.addEventListener("htmx:afterSettle", () => nameColumns(document));
+// A part that cannot be refreshed says so; one whose session has ended goes to the log-in.
+const stale = document.querySelector("#stale");
+if (stale) {
+  for (const failed of ["htmx:sendError", "htmx:responseError"]) {
+    document.addEventListener(failed, () => { stale.hidden = false; });
+  }
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (new URL(event.detail.xhr.responseURL, location).pathname === "/login") {
+      event.detail.shouldSwap = false;
+      location.reload();
+    } else if (!event.detail.isError) {
+      stale.hidden = true;
+    }
+  });
+}
+// A form that was sent shows that it works.
+document.addEventListener("submit", (event) => event.submitter?.setAttribute("aria-busy", "true"));
+addEventListener("pageshow", () => {
+  for (const button of document.querySelectorAll("button[aria-busy]")) button.removeAttribute("aria-busy");
+});
 // Parts that show events ask for themselves anew when there are new ones, but not under the reader's fingers.
 const livePart = document.querySelector("[data-live]");
 if (livePart) {
