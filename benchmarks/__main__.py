@@ -34,6 +34,7 @@ NAMES = (
     "parse",
     "transport",
     "idle",
+    "capacity",
 )
 """Modules of this package, in the order in which they run."""
 

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import structlog
 from django.core.cache.backends.locmem import LocMemCache
-from django.core.cache.backends.redis import RedisCache
+from django.core.cache.backends.redis import RedisCache, RedisCacheClient
 
-from gateway.valkey import VALKEY_UNAVAILABLE
+from gateway.valkey import VALKEY_UNAVAILABLE, valkey
 
 log = structlog.get_logger(__name__)
 
@@ -38,12 +38,20 @@ def _or_memory(name: str) -> Callable[..., Any]:
     return method
 
 
+class _SharedClient(RedisCacheClient):
+    """The process's own client, which also knows how to find a primary through Sentinels."""
+
+    def get_client(self, key: Any = None, *, write: bool = False) -> Any:
+        return valkey()
+
+
 class ValkeyCache(RedisCache):
     """Django's Redis cache with the process's own memory behind it."""
 
     def __init__(self, server: str, params: dict[str, Any]) -> None:
         options = {"serializer": JSONSerializer, **params.get("OPTIONS", {})}
         super().__init__(server, {**params, "OPTIONS": options})
+        self._class = _SharedClient
         self.memory = LocMemCache("without-valkey", {})
 
     add = _or_memory("add")

@@ -8,7 +8,7 @@ those of the embedded run: `make run` needs none of them. `NAME_FILE` names a fi
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway import embedded_addresses
+from gateway import embedded_addresses, valkey_address
 from gateway.guides import serving
 from gateway.secret_files import Env
 
@@ -264,6 +264,7 @@ if DATABASE_REPLICA_URL:
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL: str = env.str("REDIS_URL", embedded_addresses.valkey_url(DATA_DIR))
+"""One server, or `sentinel://[:password@]host:port,host:port/0?master=NAME` (`gateway/valkey_address.py`)."""
 CACHES = {
     "default": {
         "BACKEND": "gateway.cache.ValkeyCache",
@@ -419,7 +420,7 @@ SPECTACULAR_SETTINGS = {
 }
 
 # --- Celery ---------------------------------------------------------------------------------------------
-CELERY_BROKER_URL = embedded_addresses.celery_broker_url(REDIS_URL)
+CELERY_BROKER_URL, _BROKER_OPTIONS = valkey_address.celery_broker(REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # workers wait for Valkey however long it is away
@@ -431,7 +432,12 @@ CELERY_TASK_ROUTES = {
     "messaging.tasks.run_batches": {"queue": "batches"},
 }
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 5, "retry_on_timeout": True}
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "socket_connect_timeout": 2,
+    "socket_timeout": 5,
+    "retry_on_timeout": True,
+    **_BROKER_OPTIONS,
+}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = {
     "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 5.0, "options": {"expires": 5}},

@@ -6,6 +6,8 @@ from typing import Any
 import redis
 from django.conf import settings
 
+from gateway import valkey_address
+
 VALKEY_UNAVAILABLE = (
     redis.exceptions.ConnectionError,
     redis.exceptions.TimeoutError,
@@ -20,7 +22,7 @@ def valkey() -> Any:
 
     Typed loosely: redis-py declares every answer for its synchronous and its asynchronous client at once.
     """
-    return redis.Redis.from_url(
+    return valkey_address.client(
         settings.REDIS_URL,
         socket_connect_timeout=0.5,
         socket_timeout=1.0,

