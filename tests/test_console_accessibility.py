@@ -76,6 +76,8 @@ def _look(url: str, session: str, strangers: list[str], own: list[str]) -> list[
             page = context.new_page()
             for each in paths:
                 found += _complaints(page, url, each)
+            if cookies:
+                found += _invite_by_keyboard(page, url)
             context.close()
         browser.close()
     return found
@@ -90,3 +92,24 @@ def _complaints(page: Page, url: str, path: str) -> list[str]:
         found.append(f"{path} is {width} px wide")
     page.emulate_media(color_scheme="dark")
     return found + [f"{path} dark {problem}" for problem in page.evaluate(VIOLATIONS, ["color-contrast"])]
+
+
+def _invite_by_keyboard(page: Page, url: str) -> list[str]:
+    """Invite somebody with Tab, letters and Enter alone, from the top of the page."""
+    page.goto(f"{url}/console/team")
+    page.keyboard.press("Tab")
+    if page.evaluate("document.activeElement.className") != "skip":
+        return ["the first stop of the keyboard is not the link to the content"]
+    for typed, stop in (("guest@traders.example", "id_email"), ("Billing", "id_role")):
+        for _ in range(60):
+            if page.evaluate("document.activeElement.id") == stop:
+                break
+            page.keyboard.press("Tab")
+        else:
+            return [f"the keyboard does not reach {stop}"]
+        page.keyboard.type(typed)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.get_by_text("is on its way to guest@traders.example").wait_for(timeout=10_000)
+    role = page.locator("tr", has_text="guest@traders.example").locator(".badge").first.inner_text()
+    return [] if role == "Billing" else [f"the keyboard chose the role {role}"]

@@ -54,6 +54,13 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         found = self.authenticate(self.request, email=user.email, password=password)
         return found is not None and found.pk == user.pk
 
+    def get_reauthentication_methods(self, user: User) -> list[dict[str, str]]:
+        methods: list[dict[str, str]] = super().get_reauthentication_methods(user)
+        for method in methods:
+            if method["id"] == "mfa_reauthenticate:webauthn":
+                method["description"] = "Use a passkey"
+        return methods
+
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
         return str(credentials.get("email", "")).lower()
 

@@ -140,6 +140,21 @@ def test_home_says_what_the_status_means(browser: Client, tenant: Tenant, status
     assert ApiKey.objects.exists() == (status == "active")
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"billing_status": "past_due"}, "Payment overdue"),
+        ({"billing_status": "past_due", "billing_restricted": True}, "Long overdue: no new numbers"),
+    ],
+)
+def test_home_does_not_say_active_alone_while_payment_is_overdue(
+    browser: Client, tenant: Tenant, changes: dict[str, Any], words: str
+) -> None:
+    assert words not in browser.get("/console").content.decode()
+    Tenant.objects.filter(pk=tenant.pk).update(**changes)
+    assert words in browser.get("/console").content.decode()
+
+
 def test_the_console_and_the_api_share_one_count_of_failures(person: User) -> None:
     for number in range(5):
         if number % 2:

@@ -87,7 +87,7 @@ def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
 
         page.goto(f"{live_server.url}/second-factor/webauthn/")
         page.get_by_role("link", name="Remove").click()
-        page.get_by_role("link", name="security key").click()
+        page.get_by_role("link", name="Use a passkey").click()
         page.get_by_role("button", name="Use a passkey").click()
         page.get_by_role("button", name="Remove").click()
         page.get_by_text("No passkey yet").wait_for()
