@@ -33,6 +33,7 @@ NAMES = (
     "media",
     "parse",
     "transport",
+    "console",
     "idle",
     "capacity",
 )

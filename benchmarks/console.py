@@ -1,0 +1,136 @@
+"""The console's pages of a business that has 10,000 of everything: milliseconds of each page, in this process.
+
+The pages are asked for by Django's client: routing, session, queries and template, without a socket.
+"""
+
+import time
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+from uuid import UUID
+
+from benchmarks import growth
+from benchmarks.harness import Harness, cursor
+from benchmarks.results import Result, percentiles
+from benchmarks.seed import Business, business, endpoint
+
+ROWS = 10_000
+REPEATS = 15
+MOST_MS = 300.0
+MOST_MS_OF_A_FILE = 1_000.0
+"""For a page that reads every row: the failed messages as CSV, the preview of a batch's file."""
+AT_ONCE = 5_000
+
+
+def run(harness: Harness) -> list[Result]:
+    """Each page a few times; the first time, which compiles its template, is left out."""
+    from gateway.clock import now
+    from gateway.database import partitions
+
+    today = now().date()
+    for table in ("events", "webhook_deliveries", "messages"):
+        partitions.make_from(table, today.fromordinal(today.toordinal() - 7 * (growth.WEEKS + 1)))
+    own = business()
+    target, _ = endpoint(own.tenant_id, "https://shop.example/hook")
+    growth._load([own.tenant_id] * growth.TENANTS, [target] * growth.TENANTS, ROWS, salt="console")
+    batch_id = _fill(own)
+    client = _browser(own.tenant_id)
+    return [_measured(client, path) for path in _paths(client, own, batch_id)]
+
+
+def _fill(own: Business) -> str:
+    """Keys, numbers, templates, batches, audit entries, and one batch with failed messages; returns its public id."""
+    from gateway.clock import now
+    from messaging.models import Batch, BatchItem, MessageTemplate
+    from phone_numbers.models import BusinessAccount, PhoneNumber
+    from tenants.models import ApiKey, AuditEntry
+
+    account = BusinessAccount.objects.get(waba_id=own.waba_id)
+    common: dict[str, Any] = {"tenant_id": own.tenant_id, "environment": "live"}
+    document = '{"name":"n","language":"en","components":[{"type":"BODY","text":"Hi {{1}}, it is ready."}]}'
+    sent = {"phone_number_id": own.phone_number_id, "total": 1, "rate_per_sec": 80, "completed_at": now()}
+    known = {"account": account, "status": "APPROVED", "document": document, "changed_at": now(), **common}
+    did = {"tenant_id": own.tenant_id, "action": "api_key.create", "target_type": "api_key"}
+    every: list[list[Any]] = [
+        [ApiKey(name=f"key {n}", prefix=f"wb_{n:08d}", key_hash=f"{n:064d}", **common) for n in range(ROWS)],
+        [PhoneNumber(account=account, phone_number_id=f"3{n}", **common) for n in range(ROWS)],
+        [MessageTemplate(template_id=f"{n}", name=f"t{n}", language="en", **known) for n in range(ROWS)],
+        [Batch(**sent, **common) for _ in range(ROWS)],
+        [AuditEntry(target_id=f"{n}", **did) for n in range(ROWS)],
+    ]
+    for rows in every:
+        type(rows[0]).objects.bulk_create(rows, batch_size=AT_ONCE)
+    batch = Batch.objects.order_by("-id").first()
+    assert batch is not None
+    answer = b'{"error":{"code":131030,"message":"Recipient phone number not in allowed list"}}'
+    body = b'{"to":"919812345678","type":"template","template":{"name":"n","language":{"code":"en"}}}'
+    BatchItem.objects.bulk_create(
+        [BatchItem(batch=batch, idx=n, status="failed", body=body, response=answer) for n in range(ROWS)],
+        batch_size=AT_ONCE,
+    )
+    Batch.objects.filter(pk=batch.pk).update(status="completed", total=ROWS, failed=ROWS)
+    with cursor() as database:
+        database.execute("VACUUM ANALYZE")
+    return batch.public_id
+
+
+def _browser(tenant_id: UUID) -> Any:
+    from django.conf import settings
+    from django.test import Client
+
+    from tenants.models import User
+
+    client = Client(SERVER_NAME=urlsplit(settings.APP_URL).hostname or "localhost")
+    client.force_login(User.objects.create_user("bench@business.example", tenant_id=tenant_id))
+    return client
+
+
+def _paths(client: Any, own: Business, batch_id: str) -> list[str]:
+    from messaging.csv_batches import uploads
+    from messaging.models import MessageTemplate
+
+    rows = "".join(f"9198{n:08d},Asha {n}\n" for n in range(ROWS))
+    stored = uploads.store(
+        tenant_id=own.tenant_id, environment="live", name="a.csv", content=f"to,name\n{rows}".encode()
+    )
+    template = MessageTemplate.objects.order_by("name", "language", "id").first()
+    assert template is not None
+    chosen = urlencode({"from_": own.phone_number_id, "template": template.pk, "to": 0, "body_1": 1})
+    return [
+        "/console",
+        "/console/messages",
+        "/console/messages?wa_id=91980",
+        "/console/events",
+        "/console/deliveries",
+        "/console/deliveries?status=dead",
+        "/console/batches",
+        f"/console/batches/{batch_id}",
+        f"/console/batches/{batch_id}/failed.csv",
+        f"/console/batches/file/{stored.pk}?{chosen}",
+        "/console/templates",
+        "/console/templates?page=200",
+        "/console/numbers",
+        "/console/send",
+        "/console/api-keys",
+        "/console/requests",
+        "/console/settings/audit",
+        "/console/figures",
+        "/console/search?q=ready",
+        "/console/live",
+    ]
+
+
+def _measured(client: Any, path: str) -> Result:
+    times = []
+    for _ in range(REPEATS + 1):
+        began = time.perf_counter()
+        answer = client.get(path)
+        times.append((time.perf_counter() - began) * 1000)
+        assert answer.status_code == 200, (path, answer.status_code)
+    found = percentiles(times[1:])
+    assert found is not None
+    shown = path.split("?")[0] if len(path) > 60 else path
+    result = Result(shown, REPEATS, 1000 / found["p50"], unit="pages", percentiles=found)
+    most = MOST_MS_OF_A_FILE if ".csv" in path or "/file/" in path else MOST_MS
+    result.target = f"p95 ≤ {most:,.0f} ms"
+    result.expect(found["p95"] <= most, f"p95 {found['p95']:.0f} ms, {len(answer.content):,} bytes")
+    return result
