@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from benchmarks.harness import Harness
-from benchmarks.hostile_requests import CLOSED, MIB, Hostile, requests
+from benchmarks.hostile_requests import CLOSED, MIB, Hostile, requests, tools_of_agents
 from benchmarks.results import Result
 from benchmarks.seed import business
 
@@ -49,6 +49,7 @@ def run(harness: Harness) -> list[Result]:
         app_secret=settings.META_APP_SECRET,
         csrf=csrf_token(addresses["web"]),
     )
+    _talk(tools_of_agents(caller.api_key), addresses["web"])
     return [
         _row(hostile, cost_of(hostile, addresses[hostile.door], harness.process_ids(hostile.door)))
         for hostile in table
@@ -114,13 +115,8 @@ def _until_quiet(process_ids: list[int]) -> float:
 
 
 def _cpu_ms(process_ids: list[int]) -> float:
-    """CPU of all threads of the processes, by the scheduler's own clock."""
-    total = 0
-    for each in process_ids:
-        for thread in Path(f"/proc/{each}/task").iterdir():
-            with contextlib.suppress(OSError):
-                total += int((thread / "schedstat").read_text().split()[0])
-    return total / 1e6
+    """CPU of the processes by their own clocks, which count threads that have ended too (clock_getcpuclockid)."""
+    return sum(time.clock_gettime_ns((~each << 3) | 2) for each in process_ids) / 1e6
 
 
 def _status(process_id: int, name: str) -> int:

@@ -49,6 +49,7 @@ def requests(*, key: str, number: str, app_secret: str, csrf: str) -> Iterator[H
         _uploads(key, number),
         _batches(key, number),
         messages(key, number),
+        _agents(key),
         _heads(),
         _notifications(app_secret),
     )
@@ -158,6 +159,28 @@ def messages(key: str, number: str) -> Iterator[Hostile]:
         yield _request(
             "a body that drips", door, "POST", "/v1/messages", {408, 400, CLOSED}, b"x" * 200, drip, pause=0.1
         )
+
+
+def tools_of_agents(key: str) -> Hostile:
+    """A normal call of `/mcp`. The first one of a process imports the protocol, which takes a second."""
+    return _agent(key, "the tools", "tools/list", b"{}")
+
+
+def _agents(key: str) -> Iterator[Hostile]:
+    for what, value, count in (
+        ("19,000 wrong recipients", b"1", 19_000),
+        ("500,000 wrong recipients", b"1", 500_000),
+        ("340,000 objects as recipients", b"{}", 340_000),
+    ):
+        recipients = b",".join([value] * count)
+        parameters = b'{"name":"send_message","arguments":{"to":[%b]}}' % recipients
+        yield _agent(key, what, "tools/call", parameters)
+
+
+def _agent(key: str, what: str, method: str, parameters: bytes) -> Hostile:
+    body = b'{"jsonrpc":"2.0","id":1,"method":"%b","params":%b}' % (method.encode(), parameters)
+    accept = "application/json, text/event-stream"
+    return _json(f"an agent's call with {what}", "web", "/mcp", {200, 400}, body, key, Accept=accept)
 
 
 def _heads() -> Iterator[Hostile]:

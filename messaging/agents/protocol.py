@@ -7,6 +7,7 @@ import asyncio
 import logging
 from contextvars import ContextVar
 from functools import cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 import mcp_types as types
@@ -24,6 +25,8 @@ from messaging.agents.api_calls import ApiCalls, Refused
 from messaging.agents.tools import BY_NAME, TOOLS, AgentTool
 
 GUIDES = "guide:///"
+SHOWN_PROBLEMS = 10
+"""Of the arguments: a list can have a million wrong items, and each takes the validator 50 µs."""
 _INSTRUCTIONS = (
     "A gateway to WhatsApp. The key decides where messages go: a test key to a simulated test world, a live key to "
     "real people. Search the documentation first; ask the person before you send or replay."
@@ -124,12 +127,10 @@ async def _call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallT
     given = params.arguments or {}
     problems = [
         f"{'/'.join(map(str, error.absolute_path)) or 'arguments'}: {error.message[:200]}"
-        for error in _validator(tool.name).iter_errors(given)
+        for error in islice(_validator(tool.name).iter_errors(given), SHOWN_PROBLEMS)
     ]
     if problems:
-        return _result(
-            {"error": {"code": "invalid_request", "message": " ".join(problems[:10])}}, is_error=True
-        )
+        return _result({"error": {"code": "invalid_request", "message": " ".join(problems)}}, is_error=True)
     try:
         return _result(await sync_to_async(tool.run)(_api.get(), given))
     except Refused as refused:

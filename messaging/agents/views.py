@@ -10,7 +10,14 @@ from rest_framework.request import Request
 
 from gateway.api.authentication import TENANT_HEADER, caller_of, check_tenant_caller
 from gateway.api.bodies import limited_by
-from gateway.api.errors import MethodNotAllowed, ServiceError, UnsupportedMediaType, error_response
+from gateway.api.errors import (
+    InvalidRequest,
+    MethodNotAllowed,
+    ServiceError,
+    UnsupportedMediaType,
+    error_response,
+)
+from gateway.api.json import MOST_VALUES, values_in
 from gateway.api.throttling import TenantRateThrottle
 from gateway.roles import Area
 from messaging.agents.api_calls import ApiCalls
@@ -23,6 +30,7 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
     """A message of an agent's client."""
     try:
         api = _admitted(request)
+        _check_size(request.body)
     except ServiceError as error:
         response = error_response(error, request)
         if error.status == 401:
@@ -32,6 +40,11 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
 
     answered = protocol.exchange(request, api)
     return HttpResponse(answered.body, status=answered.status, content_type=answered.content_type)
+
+
+def _check_size(body: bytes) -> None:
+    if values_in(body) > MOST_VALUES:
+        raise InvalidRequest(f"The body must not hold more than {MOST_VALUES:,} values.")
 
 
 def _admitted(request: HttpRequest) -> ApiCalls:

@@ -18,6 +18,7 @@ from pytest_django import Settings
 
 from gateway.clock import isoformat, now
 from gateway.guides import serving
+from messaging.agents.protocol import SHOWN_PROBLEMS
 from messaging.agents.tools import TOOLS
 from messaging.models import Batch
 from messaging.tests.conftest import connected_number
@@ -222,6 +223,18 @@ def test_arguments_that_do_not_fit_are_explained(agent: Agent) -> None:
     assert agent.refused("send_message", to=many, idempotency_key="k", message=TEXT)
     unknown = agent.do(lambda client: client.call_tool("drop_everything", {}))
     assert isinstance(unknown, MCPError)
+
+
+def test_of_a_thousand_wrong_arguments_ten_are_explained(agent: Agent) -> None:
+    refused = agent.refused("send_message", to=[1] * 2_000, message=TEXT)
+    assert refused["message"].count("to/") == SHOWN_PROBLEMS
+
+
+def test_a_call_of_too_many_values_is_refused_before_it_is_read(key: api_keys.NewKey) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"x":[%b]}}' % b",".join([b"1"] * 20_000)
+    headers = {"Authorization": f"Bearer {key.key}", "Accept": "application/json, text/event-stream"}
+    answer = DjangoClient().post("/mcp", body, content_type="application/json", headers=headers)
+    assert "20,000 values" in assert_error(answer, 400, "invalid_request")["message"]
 
 
 def test_a_crash_is_an_answer_without_its_reason(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
