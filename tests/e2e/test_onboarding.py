@@ -45,6 +45,8 @@ def test_a_business_signs_up_is_approved_and_sends_a_message(
     email, company = new_business()
     page = visitor.page
 
+    worlds = len(stack.simulator("GET", "/sim/accounts")["data"])
+
     page.goto("/sign-up")
     visitor.picture("sign-up")
     page.get_by_role("button", name="Sign up").click()
@@ -70,6 +72,8 @@ def test_a_business_signs_up_is_approved_and_sends_a_message(
     visitor.picture("home-pending")
     page.get_by_role("link", name="API keys").click()
     expect(page.get_by_role("button", name="Create key")).to_have_count(0)
+    until(lambda: len(stack.simulator("GET", "/sim/accounts")["data"]) > worlds, "the test world")
+    play_the_customer(visitor)
 
     approve(reviewer, stack, company)
 
@@ -94,6 +98,30 @@ def test_a_business_signs_up_is_approved_and_sends_a_message(
     visitor.picture("revoke-key")
 
     send_with(stack, key)
+
+
+def play_the_customer(visitor: Visitor) -> None:
+    """While the business waits: a customer writes, and the business reads the event and answers."""
+    page = visitor.page
+    page.goto("/console")
+    page.get_by_role("link", name="your test world").click()
+    visitor.picture("phone-empty")
+    page.get_by_role("button", name="Write “Hello”").click()
+    page.get_by_label("Message", exact=True).fill("Is it in stock?")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_role("log").get_by_text("Is it in stock?")).to_be_visible()
+    page.get_by_role("button", name="Answer as the business").click()
+    page.get_by_label("To", exact=True).fill("+91 98123 45678")
+    page.get_by_label("Text", exact=True).fill("It is.\n#react 👍")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_text("the platform accepted it")).to_be_visible()
+    page.goto("/console/phone?customer=919812345678")
+    # The conversation follows by itself.
+    expect(page.locator(".reaction")).to_have_text("👍", timeout=15_000)
+    visitor.picture("phone")
+    page.goto("/console/events")
+    expect(page.get_by_role("cell", name="message.inbound").first).to_be_visible()
+    page.get_by_role("button", name="Live", exact=True).click()
 
 
 def approve(reviewer: Visitor, stack: Stack, company: str) -> None:
