@@ -1,0 +1,86 @@
+"""Results only move forward: repeated, late and reordered ones change nothing (billing/payments/settlement.py)."""
+
+import pytest
+
+from billing.billing_run import run
+from billing.models import Invoice, PaymentAttempt
+from billing.payments import settlement
+from billing.payments.provider import Payment
+from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
+from tenants.models import Tenant
+
+pytestmark = pytest.mark.django_db
+
+AT = ist(2026, 12, 2, 11)
+
+
+@pytest.fixture
+def invoice(payer: Tenant) -> Invoice:
+    """An invoice of ₹590.00."""
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    return only_invoice(payer)
+
+
+def attempt_of(invoice: Invoice, kind: str, status: str) -> PaymentAttempt:
+    return PaymentAttempt.objects.create(
+        invoice=invoice,
+        kind=kind,
+        status=status,
+        amount_paise=invoice.total_paise,
+        receipt=f"{kind}-{status}",
+        created_at=AT,
+        next_check_at=AT,
+    )
+
+
+def captured(attempt: PaymentAttempt, paise: int, *, refunded: int = 0) -> None:
+    payment = Payment(id="pay_1", status="captured", amount_paise=paise, refunded_paise=refunded)
+    settlement.apply_payments(attempt_id=attempt.id, payments=[payment], at=AT)
+
+
+def state(attempt: PaymentAttempt) -> tuple[str, str, int]:
+    """Of the attempt, of its invoice, and what was paid."""
+    attempt.refresh_from_db()
+    attempt.invoice.refresh_from_db()
+    return attempt.status, attempt.invoice.status, attempt.invoice.amount_paid_paise
+
+
+def test_a_result_that_is_told_twice_counts_once(invoice: Invoice) -> None:
+    attempt = attempt_of(invoice, "autopay", "processing")
+    for _ in range(2):
+        captured(attempt, 59_000)
+        assert state(attempt) == ("captured", "paid", 59_000)
+    captured(attempt, 59_000, refunded=9_000)
+    assert state(attempt) == ("captured", "open", 50_000)
+
+
+def test_an_answer_from_before_a_refund_does_not_undo_it(invoice: Invoice) -> None:
+    attempt = attempt_of(invoice, "autopay", "processing")
+    captured(attempt, 59_000, refunded=9_000)
+    captured(attempt, 59_000)
+    assert state(attempt) == ("captured", "open", 50_000)
+
+
+def test_collected_money_is_neither_failed_nor_in_flight_again(invoice: Invoice) -> None:
+    attempt = attempt_of(invoice, "autopay", "processing")
+    captured(attempt, 59_000)
+    settlement.note_processing(attempt_id=attempt.id, payment_id="pay_1", at=AT)
+    settlement.fail(attempt_id=attempt.id, error=None, at=AT)
+    assert state(attempt) == ("captured", "paid", 59_000)
+
+
+def test_a_late_part_payment_leaves_the_debit_under_way(invoice: Invoice) -> None:
+    """Until the debit ends, the invoice is offered to nobody for payment."""
+    attempt_of(invoice, "autopay", "processing")
+    Invoice.objects.filter(pk=invoice.pk).update(status="processing")
+    late = attempt_of(invoice, "link", "failed")
+    captured(late, 10_000)
+    assert state(late) == ("captured", "processing", 10_000)
+
+
+def test_a_part_payment_reopens_an_invoice_without_a_debit(invoice: Invoice) -> None:
+    Invoice.objects.filter(pk=invoice.pk).update(status="processing")
+    late = attempt_of(invoice, "link", "failed")
+    captured(late, 10_000)
+    assert state(late) == ("captured", "open", 10_000)
