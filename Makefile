@@ -48,8 +48,9 @@ checks: $(BIN)/.for-development ## Check settings, and that every model change h
 	$(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
 LIBRARIES := tests/e2e/libraries
-pytest: $(BIN)/.for-development site/.built tests/node/node_modules/.installed \
-		$(LIBRARIES)/node_modules/.installed .venv/libraries/.installed ## Run the tests alone
+INSTALLED := site/.built tests/node/node_modules/.installed $(LIBRARIES)/node_modules/.installed \
+	.venv/libraries/.installed
+pytest: $(BIN)/.for-development $(INSTALLED) ## Run the tests alone
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 browser: ## Make sure that Chromium is there for the browser tests
