@@ -1,12 +1,16 @@
-"""Results only move forward: repeated, late and reordered ones change nothing (billing/payments/settlement.py)."""
+"""Results of payments only move forward: repeated, late and reordered ones change nothing.
+
+And what changed between a look and its lock is seen: nothing is debited or paid back beyond what is allowed.
+"""
 
 import pytest
 
 from billing.billing_run import run
-from billing.models import Invoice, PaymentAttempt
-from billing.payments import settlement
+from billing.models import Invoice, Mandate, PaymentAttempt, Refund
+from billing.payments import debits, refunds, settlement
 from billing.payments.provider import Payment
 from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
+from gateway.api.errors import InvalidRequest
 from tenants.models import Tenant
 
 pytestmark = pytest.mark.django_db
@@ -84,3 +88,33 @@ def test_a_part_payment_reopens_an_invoice_without_a_debit(invoice: Invoice) -> 
     late = attempt_of(invoice, "link", "failed")
     captured(late, 10_000)
     assert state(late) == ("captured", "open", 10_000)
+
+
+@pytest.mark.parametrize(("allowed", "begins"), [(58_999, False), (59_000, True)])
+def test_a_debit_never_exceeds_what_the_payer_approved(
+    payer: Tenant, invoice: Invoice, allowed: int, begins: bool
+) -> None:
+    """The look found room; under the lock the mandate allows less."""
+    mandate = Mandate.objects.create(
+        tenant=payer, method="upi", status="active", max_amount_paise=100_000, created_at=AT
+    )
+    Mandate.objects.update(max_amount_paise=allowed)
+    assert (debits._begin_debit(invoice.pk, mandate, AT) is not None) is begins
+
+
+def test_a_refund_counts_what_another_payments_refund_under_way_takes(invoice: Invoice) -> None:
+    first, second = attempt_of(invoice, "autopay", "processing"), attempt_of(invoice, "link", "failed")
+    for attempt in (first, second):
+        captured(attempt, 59_000)
+    Refund.objects.create(
+        attempt=first,
+        amount_paise=50_000,
+        receipt="rfnd_1",
+        status="unknown",
+        created_at=AT,
+        next_check_at=AT,
+    )
+    with pytest.raises(InvalidRequest) as refused:
+        refunds.pay_back(attempt_id=second.id, amount_paise=9_001, at=AT)
+    assert "₹90.00" in str(refused.value.details)
+    assert Refund.objects.count() == 1
