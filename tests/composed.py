@@ -228,7 +228,7 @@ class Composed:
     def start_proxy(self, certificate: Path) -> None:
         """Start nginx with the proxy's configuration; the file holds certificate and key."""
         nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-        assert nginx, "nginx is missing: `make install` installs it (Debian: apt-get install nginx-light)"
+        assert nginx, "nginx is missing: `make proxy` installs it (Debian: apt-get install nginx-light)"
         server = self.here((ROOT / "deploy/nginx.conf").read_text())
         server = server.replace("listen 443 ssl", f"listen 127.0.0.1:{self.ports['proxy']} ssl")
         server = re.sub(r"/tls/tls\.(crt|key)", str(certificate), server)
