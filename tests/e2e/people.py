@@ -33,6 +33,7 @@ class Visitor:
 
     def picture(self, name: str) -> None:
         """Check that the page fits a narrow screen, and keep pictures where SCREENSHOTS names a directory."""
+        self.page.wait_for_load_state()
         for width in WIDTHS:
             self.page.set_viewport_size({"width": width, "height": 800})
             if self.context.pages and width == WIDTHS[0]:
