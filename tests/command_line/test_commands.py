@@ -10,6 +10,7 @@ from messaging.models import Batch
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
 from tests.command_line.conftest import CommandLine
+from tests.simulated import RunningSimulator
 from webhooks.models import Delivery, Endpoint, Event
 
 pytestmark = pytest.mark.django_db
@@ -85,6 +86,21 @@ def test_looking_up(whabuzz: CommandLine, number: PhoneNumber) -> None:
     assert (
         whabuzz("numbers", "health", number.phone_number_id, "--json").json["connection_state"] == "connected"
     )
+
+
+def test_the_test_world_does_what_one_says(whabuzz: CommandLine, simulator: RunningSimulator) -> None:
+    wrote = whabuzz("trigger", "inbound", "Hello", "--from", "919812345678", "--json")
+    assert wrote.json["customer"] == "919812345678"
+    assert whabuzz("trigger", "inbound", "--type", "image").status == 0
+    wamid = whabuzz("send", TO, "Hi", "--from", wrote.json["phone_number_id"], "--json").json["messages"][0][
+        "id"
+    ]
+    assert whabuzz("trigger", "status", wamid, "failed", "--code", "131026").output == f"{wamid} is failed\n"
+    assert whabuzz("trigger", "status", wamid, "lost").status == 1
+    assert whabuzz("trigger", "number", "NAME_APPROVED", "--json").json["name_status"] == "APPROVED"
+    refused = whabuzz("trigger", "template", "410000000000001", "REJECTED", "--reason", "SCAM")
+    assert "Error: 404" in refused.told
+    assert whabuzz("trigger", "example", "message.inbound", "--endpoint", "x").status == 1
 
 
 def delivery_of(tenant: Tenant) -> Delivery:
@@ -202,4 +218,4 @@ def test_every_command_has_help_and_takes_json(stranger: CommandLine) -> None:
         names = [line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line.strip()]
         return [found for name in names for found in walk(*path, name)]
 
-    assert len(walk()) == 21
+    assert len(walk()) == 24

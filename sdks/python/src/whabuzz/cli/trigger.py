@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from whabuzz.cli.send import json_of
-from whabuzz.cli.session import Session, json_option, pass_session
+from whabuzz.cli.session import Session, columns, json_option, pass_session
 
 
 @click.group()
 def trigger() -> None:
-    """Make something happen: a customer writes to the test world, an endpoint gets an example."""
+    """Make something happen in the test world, or send an example to an endpoint."""
 
 
 @trigger.command()
@@ -55,3 +55,51 @@ def example(session: Session, event_type: str, endpoint_id: str) -> None:
     """Send an example of an EVENT_TYPE to one endpoint, signed as deliveries are."""
     answer = session.client.webhooks.test(endpoint_id, {"event_type": event_type})  # type: ignore[typeddict-item]
     session.show(dict(answer), f"answered {answer['http_status']} in {answer['response_ms']} ms")
+
+
+@trigger.command()
+@click.argument("message_id")
+@click.argument("status")
+@click.option("--code", type=int, help="With failed: the upstream's code.")
+@json_option
+@pass_session
+def status(session: Session, message_id: str, status: Any, code: int | None) -> None:
+    """Let a message of the test world be sent, delivered, read, played or failed."""
+    body: Any = {"message_id": message_id, "status": status, **({"code": code} if code else {})}
+    made = session.client.test_world.set_status(body)
+    session.show(made, f"{made['id']} is {made['status']}")
+
+
+@trigger.command()
+@click.argument("template_id")
+@click.argument("event", required=False)
+@click.option("--reason", help="Why, of an event such as REJECTED.")
+@click.option("--quality", help="A new quality, for example RED.")
+@click.option("--category", help="A new category, for example MARKETING.")
+@json_option
+@pass_session
+def template(
+    session: Session,
+    template_id: str,
+    event: str | None,
+    reason: str | None,
+    quality: str | None,
+    category: str | None,
+) -> None:
+    """Decide about a template of the test world: EVENT is APPROVED, REJECTED, PAUSED and so on."""
+    decided = {"event": event, "reason": reason, "quality": quality, "category": category}
+    body: Any = {"template_id": template_id, **{name: value for name, value in decided.items() if value}}
+    made = session.client.test_world.decide_template(body)
+    session.show(made, columns(made["id"], made["name"], made["status"], made["category"], made["quality"]))
+
+
+@trigger.command()
+@click.argument("event")
+@click.option("--number", "phone_number_id", help="The number; else the first.")
+@json_option
+@pass_session
+def number(session: Session, event: str, phone_number_id: str | None) -> None:
+    """Decide about a number of the test world: EVENT is FLAGGED, DOWNGRADE, NAME_APPROVED and so on."""
+    body: Any = {"event": event, **({"phone_number_id": phone_number_id} if phone_number_id else {})}
+    made = session.client.test_world.decide_number(body)
+    session.show(made, columns(made["phone_number_id"], made["quality_rating"], made["name_status"]))
