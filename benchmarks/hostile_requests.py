@@ -180,7 +180,7 @@ def _agents(key: str) -> Iterator[Hostile]:
 def _agent(key: str, what: str, method: str, parameters: bytes) -> Hostile:
     body = b'{"jsonrpc":"2.0","id":1,"method":"%b","params":%b}' % (method.encode(), parameters)
     accept = "application/json, text/event-stream"
-    return _json(f"an agent's call with {what}", "web", "/mcp", {200, 400}, body, key, Accept=accept)
+    return _json(f"an agent's call with {what}", "web", "/mcp", {200, 400, 413}, body, key, Accept=accept)
 
 
 def _heads() -> Iterator[Hostile]:

@@ -58,7 +58,7 @@ async def _exchange(request: HttpRequest) -> Exchanged:
         app=_server(),
         stateless=True,
         json_response=True,
-        max_request_body_size=settings.MAX_BODY_BYTES,
+        max_request_body_size=settings.DEFAULT_BODY_BYTES,
     )
     scope = {
         "type": "http",

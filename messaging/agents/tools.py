@@ -66,7 +66,7 @@ def _search_docs(api: ApiCalls, given: Arguments) -> Any:
 
 
 def _send_message(api: ApiCalls, given: Arguments) -> Any:
-    recipients: list[str] = given["to"]
+    recipients: list[str] = list(dict.fromkeys(given["to"]))
     content = dict(given["message"])
     if len(recipients) > 1 and not given.get("confirm"):
         return {
@@ -174,7 +174,6 @@ TOOLS: tuple[AgentTool, ...] = (
                 "items": _text("A phone number with country code, or a business-scoped user id.", 100),
                 "minItems": 1,
                 "maxItems": MOST_RECIPIENTS,
-                "uniqueItems": True,
             },
             "message": {
                 "type": "object",

@@ -6,10 +6,10 @@ Without sessions and streams nothing is held between two calls, so any web proce
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
+from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
 from gateway.api.authentication import TENANT_HEADER, caller_of, check_tenant_caller
-from gateway.api.bodies import limited_by
 from gateway.api.errors import (
     InvalidRequest,
     MethodNotAllowed,
@@ -17,20 +17,18 @@ from gateway.api.errors import (
     UnsupportedMediaType,
     error_response,
 )
-from gateway.api.json import MOST_VALUES, values_in
+from gateway.api.json import parse_object
 from gateway.api.throttling import TenantRateThrottle
 from gateway.roles import Area
 from messaging.agents.api_calls import ApiCalls
 from tenants.authentication import BearerAuthentication
 
 
-@limited_by("MAX_BODY_BYTES")
 @csrf_exempt
 def mcp(request: HttpRequest) -> HttpResponseBase:
     """A message of an agent's client."""
     try:
         api = _admitted(request)
-        _check_size(request.body)
     except ServiceError as error:
         response = error_response(error, request)
         if error.status == 401:
@@ -42,13 +40,8 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
     return HttpResponse(answered.body, status=answered.status, content_type=answered.content_type)
 
 
-def _check_size(body: bytes) -> None:
-    if values_in(body) > MOST_VALUES:
-        raise InvalidRequest(f"The body must not hold more than {MOST_VALUES:,} values.")
-
-
 def _admitted(request: HttpRequest) -> ApiCalls:
-    """Judge the caller by its headers, before anything reads the body: credentials, standing, rate."""
+    """Judge the caller by its headers before anything reads the body, then the form of the body."""
     judged = Request(request, authenticators=[BearerAuthentication()])
     # A person who only reads may use the tools that read: each call of a tool is judged by its own method.
     check_tenant_caller(
@@ -59,4 +52,9 @@ def _admitted(request: HttpRequest) -> ApiCalls:
         raise MethodNotAllowed(headers={"Allow": "POST"})
     if request.content_type != "application/json":
         raise UnsupportedMediaType
+    try:
+        # Bounds what the protocol's package takes apart at length: containers and their depth.
+        parse_object(request.body)
+    except ParseError as error:
+        raise InvalidRequest(str(error)) from None
     return ApiCalls(request, caller_of(judged).effective_environment)

@@ -294,8 +294,9 @@ def test_the_door_refuses_as_all_routes_do(tenant: Tenant, key: api_keys.NewKey,
     assert refused["WWW-Authenticate"] == "Bearer"
     assert_error(ask("wb_live_" + "x" * 40), 401, "unauthorized")
     assert_error(ask(key.key, "GET"), 405, "method_not_allowed")
-    assert_error(ask(key.key, body=b"x" * (settings.MAX_BODY_BYTES + 1)), 413, "payload_too_large")
-    assert ask(key.key, body=b"no JSON").status_code == 400
+    assert_error(ask(key.key, body=b"x" * (settings.DEFAULT_BODY_BYTES + 1)), 413, "payload_too_large")
+    for body in (b"no JSON", b"[{}]", b"[" * 1_000 + b"]" * 1_000, b"{}{}"):
+        assert_error(ask(key.key, body=body), 400, "invalid_request")
     settings.API_RATE_PER_SECOND, settings.API_RATE_BURST = 0.01, 1
     other = api_keys.create(
         name="x", environment="test", tenant=Tenant.objects.create(name="T", status="active")
