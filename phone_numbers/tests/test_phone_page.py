@@ -144,7 +144,7 @@ def test_nobody_plays_in_another_world(tenant: Tenant, browser: Client, stranger
 
 def test_the_conversation_is_sent_again_only_when_it_changed(tenant: Tenant, browser: Client) -> None:
     write(browser, text="Hello")
-    found = re.search(r'hx-get="([^"]+)"', browser.get(PAGE).content.decode())
+    found = re.search(r'hx-get="([^"]+/thread[^"]+)"', browser.get(PAGE).content.decode())
     assert found
     path = html.unescape(found[1])
     assert browser.get(path).status_code == 204
