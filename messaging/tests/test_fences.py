@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -61,6 +62,36 @@ def test_a_key_that_was_used_on_one_path_is_refused_on_another(tenant: Tenant) -
     assert isinstance(refused, idempotency.DifferentBody)
     assert refused.details is not None
     assert refused.details["first_request_at_path"] == "/v1/messages"
+
+
+def test_a_late_release_keeps_the_outcome_that_is_stored(tenant: Tenant) -> None:
+    use = idempotency.key_use("k", tenant_id=tenant.id, environment="live", path="/v1/messages", raw=b"{}")
+    assert use is not None
+    statements.run(idempotency.beginning(use))
+    statements.run(idempotency.completing(use, Reply(200, {}, b"{}")))
+    statements.run(idempotency.releasing(use))
+    assert isinstance(statements.run(idempotency.earlier(use)), Reply)
+
+
+def test_a_lease_is_prolonged_by_its_renewal_and_by_nobody_else(
+    api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
+    item = {"to": "+919812345678", "type": "text", "text": {"body": "Hello"}}
+    assert (
+        api.post("/v1/messages/batch", {"from": number.phone_number_id, "messages": [item]}).status_code
+        == 202
+    )
+    (held,) = lease.claim_batches(10)
+    soon = now() + timedelta(seconds=1)
+    Batch.objects.update(lease_until=soon)
+    with pytest.raises(lease.BatchLeaseLost):
+        lease.renew(replace(held, lease=uuid4()))
+    assert Batch.objects.get().lease_until == soon
+    lease.renew(held)
+    prolonged = Batch.objects.get().lease_until
+    assert prolonged is not None
+    assert prolonged > soon
 
 
 def test_a_runner_that_was_overtaken_frees_neither_batch_nor_items(

@@ -339,3 +339,24 @@ def test_sign_ups_of_one_tenant_hold_a_bounded_number_of_threads(
     answer = browser.answer(code="code", waba_id="1029384756", phone_number_id=None)
     assert (answer.status_code, answer.json()) == (503, {"retry": True})
     assert ConnectSession.objects.get().status == ConnectSession.Status.OPEN
+
+
+def test_a_state_belongs_to_one_session(api: Api) -> None:
+    one, other = (sessions.by_link(urlsplit(make(api)["url"]).path.rpartition("/")[2]) for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert sessions.is_state_of(one, sessions.state_of(one))
+    assert not sessions.is_state_of(one, sessions.state_of(other))
+
+
+def test_an_answer_that_took_too_long_frees_no_newer_claim_and_changes_no_end(api: Api) -> None:
+    make(api)
+    session = ConnectSession.objects.get()
+    newer = now() + timedelta(minutes=5)
+    with sessions._working_on(session) as claimed:
+        assert claimed is not None
+        ConnectSession.objects.update(finishing_until=newer)
+    assert ConnectSession.objects.get().finishing_until == newer
+    ended = sessions._end(session, status=ConnectSession.Status.CONNECTED)
+    again = sessions._end(session, status=ConnectSession.Status.FAILED)
+    assert (again.status, again.completed_at) == ("connected", ended.completed_at)

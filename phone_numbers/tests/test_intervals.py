@@ -1,6 +1,9 @@
 """State intervals: what usage is measured by follows the stored state exactly."""
 
+from datetime import timedelta
+
 import pytest
+from django.db.models import F
 
 from phone_numbers import connection
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
@@ -79,3 +82,15 @@ def test_a_closed_interval_keeps_its_end(tenant: Tenant, number: PhoneNumber) ->
             PhoneNumber.objects.filter(pk=number.pk).update(registered=registered)
     assert NumberStateInterval.objects.get(pk=first.pk).to_at == first.to_at
     assert NumberStateInterval.objects.count() == 4
+
+
+def test_a_clock_that_steps_back_ends_no_interval_before_it_began(
+    tenant: Tenant, number: PhoneNumber
+) -> None:
+    verified_endpoint(tenant)
+    connection.recompute(tenant_id=tenant.id)
+    NumberStateInterval.objects.update(from_at=F("from_at") + timedelta(hours=1))
+    with connection.facts_change(tenant_id=tenant.id):
+        PhoneNumber.objects.filter(pk=number.pk).update(registered=False)
+    ended = NumberStateInterval.objects.get(to_at__isnull=False)
+    assert ended.to_at == ended.from_at

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from gateway.clock import now
 from gateway.monitoring import health
-from tenants import api_keys, key_cache
+from tenants import api_keys, key_cache, suspension
 from tenants.models import ApiKey, Tenant
 from tests.fixtures import Api, assert_error
 
@@ -110,3 +110,16 @@ def test_reconcile_rewrites_what_differs_and_reports_it(
     facts = key_cache.key_by_hash(revoked.row.key_hash)
     assert facts is not None
     assert facts.revoked
+
+
+def test_nothing_is_mirrored_before_its_commit(
+    tenant: Tenant, key: api_keys.NewKey, empty_valkey: redis.Redis
+) -> None:
+    """This test's transaction never commits: a change that is rolled back must not take effect."""
+    keys = ApiKey.objects.for_tenant(tenant.id)
+    old = api_keys.create(name="old", environment="live", tenant=tenant)
+    api_keys.rotate(keys=keys, key_id=old.row.id)
+    api_keys.revoke(keys=keys, key_id=key.row.id)
+    suspension.suspend(tenant_id=tenant.id, reason="admin")
+    assert empty_valkey.keys("key:*") == []
+    assert empty_valkey.keys("tenant:*") == []

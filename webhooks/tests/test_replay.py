@@ -253,6 +253,28 @@ class TestAnEndpoint:
         monkeypatch.setattr(replay, "MOST_WAITING", 1)
         assert replay.release_due() == 0, "one delivery is open already"
 
+    def test_two_releases_of_an_endpoint_never_meet(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        """While another process releases, which holds the endpoint's row, nothing is released beside it."""
+        dead(tenant, "k1")
+        ask(api, endpoint)
+        released: list[int] = []
+
+        def release() -> None:
+            try:
+                released.append(replay.release_due())
+            finally:
+                connection.close()
+
+        with transaction.atomic():
+            Endpoint.objects.select_for_update(no_key=True).get(pk=endpoint["id"])
+            other = threading.Thread(target=release)
+            other.start()
+            other.join(20)
+        assert released == [0]
+        assert replay.release_due() == 1
+
     def test_a_release_queues_the_next_once_while_chunks_are_left(
         self,
         api: Api,
