@@ -1,4 +1,4 @@
-"""The catalogue of mutants: each names a file and tests that exist, and says what a user would lose."""
+"""The catalogue of mutants: each changes one place of a file, names tests that exist, and says what a user would lose."""
 
 import pytest
 
@@ -8,7 +8,8 @@ from tests.pages import ROOT
 
 @pytest.mark.parametrize("mutant", catalogue(), ids=lambda mutant: f"{mutant.file}: {mutant.loses}")
 def test_a_mutant_names_what_there_is(mutant: Mutant) -> None:
-    assert (ROOT / mutant.file).is_file()
+    changed = mutant.mutated((ROOT / mutant.file).read_text())
+    assert changed is not None, "stale: the code that it changes is not there, or more than once"
     assert mutant.tests
     for test in mutant.tests:
         assert (ROOT / test.partition("::")[0]).exists(), test
