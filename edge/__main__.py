@@ -20,10 +20,8 @@ def main() -> None:
 
     from edge import server
     from gateway import web_start
-    from gateway.database import pool
     from webhooks.delivery import process_limits
 
-    pool.begin()
     process_limits.prepare()
     web_start.calm_collector()
     web_start.begin()

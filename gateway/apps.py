@@ -16,9 +16,11 @@ class GatewayConfig(AppConfig):
             web_start,
         )
         from gateway.api import paths  # noqa: F401 - registers the path converters
+        from gateway.database import pool
         from gateway.monitoring import answers, sentry
 
         sentry.start()
+        web_start.register(pool.begin)
         web_start.register(server_checks.report_at_start)
         web_start.register(answers.start_flushing)
         post_migrate.connect(_maintain_partitions, dispatch_uid="partitions")

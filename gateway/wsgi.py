@@ -8,12 +8,10 @@ from django.core.wsgi import get_wsgi_application
 
 from gateway import web_start
 from gateway.api.bodies import with_chunked_bodies
-from gateway.database import pool
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
 application = with_chunked_bodies(get_wsgi_application())
-pool.begin()
 # Every view is imported before the process listens, not while its first caller waits. With --preload that happens once,
 # in the parent of the worker processes: they share its memory, and `gateway.web_worker.Worker` begins their own work.
 import_module(settings.ROOT_URLCONF)

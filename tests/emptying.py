@@ -32,6 +32,9 @@ def delete_instead_of_truncating() -> None:
         made = _partitions(cursor)
 
     def teardown(self: TransactionTestCase) -> None:
+        # A test may have ended its own connection, which would fail every test after it.
+        if connection.connection is not None and not connection.is_usable():
+            connection.close()
         if _empty(deleted) < made:
             partitions.maintain()
 

@@ -1,4 +1,4 @@
-"""The catalogue of mutants: each changes one place of a file, names tests that exist, and says what a user would lose."""
+"""The catalogue of mutants: each changes one place of a file, names tests that exist, and says what is lost."""
 
 import pytest
 

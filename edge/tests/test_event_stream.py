@@ -398,7 +398,7 @@ def test_a_web_process_answers_what_there_is_and_ends(tenant: Tenant, key: api_k
 
 def test_the_stream_is_read_by_its_index(tenant: Tenant) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SET enable_seqscan = off")
+        cursor.execute("SET enable_seqscan = off; SET enable_sort = off")
         cursor.execute(
             "EXPLAIN " + reading._AFTER,
             {
@@ -411,7 +411,7 @@ def test_the_stream_is_read_by_its_index(tenant: Tenant) -> None:
             },
         )
         plan = "\n".join(line for (line,) in cursor.fetchall())
-        cursor.execute("RESET enable_seqscan")
+        cursor.execute("RESET enable_seqscan; RESET enable_sort")
     assert "tenant_id_environment_position_id" in plan or "by_position" in plan, plan
     assert "ROW(" in plan.partition("Index Cond")[2].partition("\n")[0], plan
 

@@ -53,7 +53,7 @@ def test_the_start_leads_to_the_quickstart_and_the_search_finds_offline(
     page.goto(stack.ready["base_url"] + "/docs")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     page.get_by_placeholder("Search").first.fill("Idempotency")
-    expect(page.locator(".md-search-result__link").first).to_be_visible()
+    expect(page.locator(".md-search-result__link").first).to_be_visible(timeout=20_000)
     page.set_viewport_size({"width": 360, "height": 800})
     for path in paths():
         page.goto(stack.ready["base_url"] + path)

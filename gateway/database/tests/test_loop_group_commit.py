@@ -72,8 +72,9 @@ async def test_a_group_that_waits_for_a_lock_does_not_hold_up_the_others(
     other = await asyncio.to_thread(_locked)
     try:
         waiting = asyncio.create_task(doubler.do("wait"))
-        while not writer.groups:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(10):
+            while not writer.groups:
+                await asyncio.sleep(0.01)
         assert await asyncio.wait_for(doubler.do("5"), 10) == 10
         assert not waiting.done()
     finally:
