@@ -52,7 +52,7 @@ def test_the_start_leads_to_the_quickstart_and_the_search_finds_offline(
     page = browser.new_page()
     page.goto(stack.ready["base_url"] + "/docs")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
-    page.get_by_placeholder("Search").first.fill("Idempotency")
+    page.get_by_placeholder("Search").first.press_sequentially("Idempotency")
     expect(page.locator(".md-search-result__link").first).to_be_visible(timeout=20_000)
     page.set_viewport_size({"width": 360, "height": 800})
     for path in paths():
