@@ -23,9 +23,11 @@ MOST_LAG_SECONDS = 5.0
 LOOK_SECONDS = 2.0
 """How long one look at the replica's lag counts."""
 
-# A replica that has replayed all that it received is up to date, however long ago the last transaction was.
+# A replica that receives and has replayed all of it is up to date, however long ago the last transaction was. One that
+# lost its primary receives nothing, and is as old as its last transaction.
 _LAG = """
-SELECT CASE WHEN NOT pg_is_in_recovery() OR pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN 0
+    WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() AND EXISTS (SELECT FROM pg_stat_wal_receiver) THEN 0
     ELSE coalesce(extract(epoch FROM now() - pg_last_xact_replay_timestamp()), 1e9) END
 """
 
