@@ -105,8 +105,8 @@ def signed_requests(tenant_id: Any | None, url: str, instead: str) -> list[Signe
     """The requests that the worker will make, of one tenant or of all, to another receiver."""
     from webhooks.events import envelope
     from webhooks.models import Delivery, Endpoint
-    from webhooks.signed_request import Target, delivery_headers
-    from webhooks.signing import key_of
+    from webhooks.requests.signed_request import Target, delivery_headers
+    from webhooks.requests.signing import key_of
 
     targets = {
         row.id: Target(row.id, row.url.replace(url, instead), (key_of(row.secret),))

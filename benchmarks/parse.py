@@ -22,8 +22,9 @@ def run(harness: Harness) -> list[Result]:
     """One message, then a batch body: parsed, checked and cut into the upstream's bodies."""
     from gateway import web_start
     from gateway.api.json import parse_object
-    from messaging import idempotency, upstream_body
+    from messaging import idempotency
     from messaging.batches import body as batch_body
+    from messaging.sending import upstream_body
 
     web_start.calm_collector()
     one = orjson.dumps({"from": "100200300", **_message(0)})

@@ -19,7 +19,7 @@ class Business:
 def business(number: int = 1, *, access_token: str = "EAAbench", **values: Any) -> Business:  # noqa: S107 - no secret
     """The business of that number (1, 2, …), active, its number connected; `values` are the tenant's."""
     from phone_numbers.models import BusinessAccount, PhoneNumber
-    from tenants import api_keys
+    from tenants.credentials import api_keys
     from tenants.models import Tenant
 
     tenant = Tenant.objects.create(name=f"Business {number}", status=Tenant.Status.ACTIVE, **values)
@@ -49,8 +49,8 @@ def business(number: int = 1, *, access_token: str = "EAAbench", **values: Any) 
 def endpoint(tenant_id: UUID, url: str, *, event_types: list[str] | None = None) -> tuple[UUID, str]:
     """An active endpoint of a tenant at a URL; returns its id and its secret."""
     from gateway.clock import now
-    from webhooks import signing
     from webhooks.models import Endpoint
+    from webhooks.requests import signing
 
     secret = signing.new_secret()
     row = Endpoint.objects.create(

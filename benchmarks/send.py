@@ -23,8 +23,8 @@ from benchmarks.seed import Business, business
 
 CONCURRENCY = 32
 BUSINESSES = 2 * CONCURRENCY
-"""When many calls wait for the upstream, a tenant may hold two (`gateway/api/in_flight.py`), so a load comes from many
-tenants in turn."""
+"""When many calls wait for the upstream, a tenant may hold two (`gateway/api/limits/in_flight.py`), so a load comes
+from many tenants in turn."""
 COUNT, SLOW_COUNT = 4_000, 1_000
 OF_FLOOR = 0.60
 STEADY_RATE, STEADY_SECONDS = 50, 20

@@ -56,7 +56,7 @@ class Listeners:
 
 def run(harness: Harness) -> list[Result]:
     """Open all streams, then let notifications come at a steady rate."""
-    from tenants import api_keys
+    from tenants.credentials import api_keys
     from tenants.models import Tenant
 
     businesses = [business(number + 1) for number in range(TENANTS)]

@@ -6,7 +6,8 @@ the month ends. Each tenant is on its own: trouble with one stops no other.
 
 from datetime import datetime, timedelta
 
-from billing import overview, profiles
+from billing import overview
+from billing.buyers import profiles
 from billing.isolation import each
 from billing.mails import messages
 from billing.mails.mail_once import mail_once

@@ -50,7 +50,7 @@ INDIA = "IN"
 
 
 class BillingProfile(models.Model):
-    """Who an invoice is made out to. Written by `profiles.py`, first from what the sign-up said."""
+    """Who an invoice is made out to. Written by `buyers/profiles.py`, first from what the sign-up said."""
 
     tenant = models.OneToOneField(
         Tenant, primary_key=True, on_delete=models.PROTECT, related_name="billing_profile"

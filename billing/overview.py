@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from billing import parties, profiles
+from billing.buyers import parties, profiles
 from billing.models import BillingProfile, Invoice, Mandate
 from billing.payments import mandates
 from billing.pricing import gst, plan

@@ -1,4 +1,4 @@
-"""Pay links: the secret address, in mails, of the page on which an invoice can be paid (`pages.py`)."""
+"""Pay links: the secret address, in mails, of the page on which an invoice can be paid (`pay_page/views.py`)."""
 
 import secrets
 from uuid import UUID

@@ -1,7 +1,7 @@
 """Billing status of a tenant: `active` or `past_due`, restricted once an invoice is overdue for three weeks.
 
 Computed from its invoices whenever one changes (`payments/settlement.py`, `invoices/credit_notes.py`) and by every
-run. The restriction is enforced by `tenants/billing_restriction.py`.
+run. The restriction is enforced by `tenants/standing/billing_restriction.py`.
 """
 
 from datetime import datetime, timedelta

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from rest_framework import serializers
 
-from billing import profiles
+from billing.buyers import profiles
 from billing.models import (
     BillingProfile,
     BillingSnapshot,

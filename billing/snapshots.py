@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Q, QuerySet
 
-from billing import parties, profiles
+from billing.buyers import parties, profiles
 from billing.isolation import each
 from billing.models import BillingSnapshot
 from billing.pricing import gst, plan

@@ -10,7 +10,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing import overview, profiles
+from billing import overview
+from billing.buyers import profiles
 from billing.invoices import invoice_page, pdf, printed_fields
 from billing.models import CREDIT_NOTE, INVOICE, CreditNote, Invoice
 from billing.payments import mandates, payment_links
@@ -28,7 +29,7 @@ from billing.serializers import (
 from gateway import ids
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import NotFound, ServiceError
-from gateway.api.in_flight import waits_for_upstream
+from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from edge.blocking import ThreadPool
 from edge.request import Request
-from gateway.api import throttling
 from gateway.api.authentication import Caller, bearer_token, check_tenant_caller
 from gateway.api.errors import ServiceError
+from gateway.api.limits import throttling
 from gateway.database.outage import DATABASE_UNAVAILABLE
-from tenants import api_keys, key_cache
-from tenants.authentication import caller_for, recalled_caller_for, refusal
+from tenants.credentials import api_keys, key_cache
+from tenants.credentials.authentication import caller_for, recalled_caller_for, refusal
 
 _threads = ThreadPool("callers", threads=4, waiting=1_000)
 

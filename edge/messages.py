@@ -7,12 +7,12 @@ from edge.blocking import ThreadPool
 from edge.callers import admitted_caller
 from edge.request import Request
 from gateway.api.errors import InvalidRequest, UnsupportedMediaType
-from gateway.api.in_flight import Bulkhead
 from gateway.api.json import parse_object
+from gateway.api.limits.in_flight import Bulkhead
 from gateway.api.reply import Reply
-from messaging import sending
-from messaging.loop_runtime import LoopRuntime
-from messaging.sending import SendRequest
+from messaging.sending import flow
+from messaging.sending.flow import SendRequest
+from messaging.sending.loop_runtime import LoopRuntime
 
 CALLS_AT_ONCE = 1_000
 """In one process: below the 1,024 files that a process may usually open, each with a slot of the send journal."""
@@ -51,7 +51,7 @@ async def send(request: Request) -> Reply:
         request_id=request.request_id,
     )
     with _bulkhead.held(caller.tenant.id, from_[:64] if isinstance(from_, str) else None):
-        return await sending.send_message(_loop_runtime(), send)
+        return await flow.send_message(_loop_runtime(), send)
 
 
 def _loop_runtime() -> LoopRuntime:

@@ -9,8 +9,8 @@ from django.http import QueryDict
 
 from gateway import ids
 from gateway.api.authentication import Caller
-from gateway.api.bodies import SMALL_BODY_BYTES, large_bodies
 from gateway.api.errors import PayloadTooLarge, RequestTimeout
+from gateway.api.limits.bodies import SMALL_BODY_BYTES, large_bodies
 
 AsgiScope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]

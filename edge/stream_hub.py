@@ -17,10 +17,10 @@ import structlog
 from django.conf import settings
 
 from edge.callers import Credential, still_admitted
-from gateway import valkey_address
 from gateway.api.errors import ServiceUnavailable, TooManyInFlight
 from gateway.database.statements import LoopConnection
-from gateway.valkey import VALKEY_UNAVAILABLE
+from gateway.valkey import address
+from gateway.valkey.connection import VALKEY_UNAVAILABLE
 from webhooks import stream_signal
 from webhooks.stream import reading
 from webhooks.stream.asked import Asked
@@ -175,7 +175,7 @@ class Hub:
         self._settled = 0
         """Transactions below it had ended at the last look."""
         self._database, self._polling = LoopConnection(), LoopConnection()
-        self._valkey: Any = valkey_address.async_client(
+        self._valkey: Any = address.async_client(
             settings.REDIS_URL, socket_connect_timeout=2.0, health_check_interval=30
         )
         self._tasks = [

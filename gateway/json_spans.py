@@ -1,8 +1,8 @@
 """Positions of the values in a JSON text, so that bytes are replaced in place while all others stay.
 
 Cuts a notification by tenant and rewrites the links of a template library's page. Whole messages are taken apart by
-msgspec (`messaging/upstream_body.py`), ten times faster; it does not tell positions, so blanks and repeated members
-would be lost here. For texts that a parser has accepted already; there is no recursion.
+msgspec (`messaging/sending/upstream_body.py`), ten times faster; it does not tell positions, so blanks and repeated
+members would be lost here. For texts that a parser has accepted already; there is no recursion.
 """
 
 import json

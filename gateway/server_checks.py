@@ -16,7 +16,7 @@ from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import Error as DatabaseError
 from django.db import connections
 
-from gateway.valkey import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 
 log = structlog.get_logger(__name__)
 

@@ -8,9 +8,10 @@ those of the embedded run: `make run` needs none of them. `NAME_FILE` names a fi
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway import embedded_addresses, valkey_address
+from gateway import embedded_addresses
 from gateway.guides import serving
 from gateway.secret_files import Env
+from gateway.valkey import address
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env()
@@ -114,7 +115,7 @@ API_RATE_BURST: int = env.int("API_RATE_BURST", 400)
 STREAMS_PER_TENANT: int = env.int("STREAMS_PER_TENANT", 20)
 """Event streams that one tenant may hold open."""
 DEFAULT_BODY_BYTES = 64 * 1024
-"""The largest body of a view that names no limit of its own (`gateway/api/bodies.py`)."""
+"""The largest body of a view that names no limit of its own (`gateway/api/limits/bodies.py`)."""
 MAX_BODY_BYTES = 1024 * 1024
 """Of messages, templates and other bodies that the upstream reads."""
 MAX_BATCH_BODY_BYTES = 32 * 1024 * 1024
@@ -264,10 +265,10 @@ if DATABASE_REPLICA_URL:
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL: str = env.str("REDIS_URL", embedded_addresses.valkey_url(DATA_DIR))
-"""One server, or `sentinel://[:password@]host:port,host:port/0?master=NAME` (`gateway/valkey_address.py`)."""
+"""One server, or `sentinel://[:password@]host:port,host:port/0?master=NAME` (`gateway/valkey/address.py`)."""
 CACHES = {
     "default": {
-        "BACKEND": "gateway.cache.ValkeyCache",
+        "BACKEND": "gateway.valkey.cache.ValkeyCache",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "cache",
         "OPTIONS": {"socket_connect_timeout": 0.5, "socket_timeout": 1.0},
@@ -276,7 +277,7 @@ CACHES = {
 
 AUTH_USER_MODEL = "tenants.User"
 PASSWORD_HASHERS = [
-    "tenants.password_hashing.Argon2idHasher",
+    "tenants.credentials.password_hashing.Argon2idHasher",
     # Of accounts that have not logged in since Argon2id.
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
@@ -360,7 +361,7 @@ WHITENOISE_INDEX_FILE = True
 WHITENOISE_ADD_HEADERS_FUNCTION = serving.add_headers
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BODY_BYTES
-"""The second net under the limits of `gateway/api/bodies.py`; files do not count."""
+"""The second net under the limits of `gateway/api/limits/bodies.py`; files do not count."""
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = APP_URL.startswith("https://")
 SESSION_COOKIE_HTTPONLY = True
@@ -378,13 +379,13 @@ X_FRAME_OPTIONS = "DENY"
 
 # --- API ------------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["tenants.authentication.BearerAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["tenants.credentials.authentication.BearerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["gateway.api.authentication.TenantCaller"],
-    "DEFAULT_THROTTLE_CLASSES": ["gateway.api.throttling.TenantRateThrottle"],
+    "DEFAULT_THROTTLE_CLASSES": ["gateway.api.limits.throttling.TenantRateThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["gateway.api.json.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["gateway.api.json.JSONParser"],
     "DEFAULT_PAGINATION_CLASS": "gateway.api.pagination.NewestFirst",
-    "DEFAULT_SCHEMA_CLASS": "gateway.api.openapi.ServiceSchema",
+    "DEFAULT_SCHEMA_CLASS": "gateway.api.openapi.schema.ServiceSchema",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "gateway.api.json.AlwaysJSON",
     "EXCEPTION_HANDLER": "gateway.api.errors.exception_handler",
     "UNAUTHENTICATED_USER": None,
@@ -404,14 +405,14 @@ SPECTACULAR_SETTINGS = {
     "CONTACT": {"name": "Support"},
     "SERVERS": [{"url": "/", "description": "The host that serves this document."}],
     # No drf_spectacular.hooks.postprocess_schema_enums: an enumeration stays where it is used, so that no generator
-    # makes two constants of one name. Those that deserve a name get it in gateway.api.openapi_names.
+    # makes two constants of one name. Those that deserve a name get it in gateway.api.openapi.names.
     "POSTPROCESSING_HOOKS": [
-        "gateway.api.openapi.any_json",
+        "gateway.api.openapi.schema.any_json",
         "gateway.upstream.contract.bodies.typed_bodies",
         "webhooks.events.contract.typed_events",
-        "gateway.api.openapi.shared_parts",
-        "gateway.api.openapi_names.good_names",
-        "gateway.api.openapi_examples.examples",
+        "gateway.api.openapi.schema.shared_parts",
+        "gateway.api.openapi.names.good_names",
+        "gateway.api.openapi.examples.examples",
     ],
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,
@@ -420,7 +421,7 @@ SPECTACULAR_SETTINGS = {
 }
 
 # --- Celery ---------------------------------------------------------------------------------------------
-CELERY_BROKER_URL, _BROKER_OPTIONS = valkey_address.celery_broker(REDIS_URL)
+CELERY_BROKER_URL, _BROKER_OPTIONS = address.celery_broker(REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # workers wait for Valkey however long it is away

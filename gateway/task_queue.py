@@ -9,7 +9,7 @@ import structlog
 from kombu.exceptions import OperationalError
 
 from gateway.celery import app
-from gateway.valkey import VALKEY_UNAVAILABLE
+from gateway.valkey.connection import VALKEY_UNAVAILABLE
 
 log = structlog.get_logger(__name__)
 

@@ -41,7 +41,7 @@ urlpatterns = [
     path("errors", error_page, name="error_page"),
     path("metrics", metrics_page, name="metrics"),
     path("admin/", admin.site.urls),
-    path("", include("billing.page_urls")),
+    path("", include("billing.pay_page.urls")),
     path("", include("billing.console.urls")),
     path("", include("phone_numbers.hosted_connect.urls")),
     path("", include("phone_numbers.console.urls")),

@@ -15,7 +15,7 @@ from django.conf import settings
 
 from gateway.clock import now
 from phone_numbers.sandbox_identity import waba_id_of
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import ApiKey, Tenant, User
 
 STAFF_EMAIL = "staff@gateway.example"

@@ -11,9 +11,9 @@ from collections import Counter
 
 import structlog
 
-from gateway import token_bucket
 from gateway.threads.debounce import Debounced
-from gateway.valkey import VALKEY_UNAVAILABLE
+from gateway.valkey import token_bucket
+from gateway.valkey.connection import VALKEY_UNAVAILABLE
 
 log = structlog.get_logger(__name__)
 

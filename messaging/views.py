@@ -6,13 +6,14 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 
 from gateway.api.authentication import caller_of, tenant_of
-from gateway.api.bodies import limited_by
-from gateway.api.in_flight import waits_for_upstream
 from gateway.api.json import object_of
-from messaging import idempotency, sending
+from gateway.api.limits.bodies import limited_by
+from gateway.api.limits.in_flight import waits_for_upstream
+from messaging import idempotency
 from messaging.message_log.views import MessageLogView
-from messaging.runtimes import BlockingRuntime, run_blocking
-from messaging.sending import SendRequest
+from messaging.sending import flow
+from messaging.sending.flow import SendRequest
+from messaging.sending.runtimes import BlockingRuntime, run_blocking
 
 
 @limited_by("MAX_BODY_BYTES")
@@ -43,7 +44,7 @@ class MessagesView(MessageLogView):
             idempotency_key=request.headers.get(idempotency.HEADER),
             request_id=getattr(request._request, "request_id", None),
         )
-        return run_blocking(sending.send_message(BlockingRuntime(), send)).as_response()
+        return run_blocking(flow.send_message(BlockingRuntime(), send)).as_response()
 
     @extend_schema(
         operation_id="mark_message_read",
@@ -55,10 +56,10 @@ class MessagesView(MessageLogView):
     )
     @waits_for_upstream
     def read(self, request: Request) -> HttpResponse:
-        flow = sending.mark_read(
+        reading = flow.mark_read(
             BlockingRuntime(),
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             body=object_of(request),
         )
-        return run_blocking(flow).as_response()
+        return run_blocking(reading).as_response()

@@ -6,8 +6,8 @@ from django.urls import reverse
 from unfold.enums import ActionVariant
 from unfold.forms import BaseDialogForm
 
-from phone_numbers import leaving
 from phone_numbers.actors import Actor
+from phone_numbers.leaving import releasing
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.staff.dialogs import action, dialog, redirect_dialog
 from tenants.staff.navigation import NavigationLink, register_navigation
@@ -73,7 +73,7 @@ class BusinessAccountAdmin(TenantRowsAdmin):
     def release(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
         account = BusinessAccount.objects.filter(pk=object_id).first()
         if account is not None:
-            leaving.release_account(account, actor=Actor(user_id=request.user.pk))
+            releasing.release_account(account, actor=Actor(user_id=request.user.pk))
             messages.success(request, f"Account {account.waba_id} is released.")
         return redirect_dialog(reverse("admin:numbers_businessaccount_changelist"))
 
@@ -136,7 +136,7 @@ class PhoneNumberAdmin(TenantRowsAdmin):
     def release(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
         number = PhoneNumber.objects.select_related("account").filter(pk=object_id).first()
         if number is not None:
-            leaving.release_number(number, actor=Actor(user_id=request.user.pk))
+            releasing.release_number(number, actor=Actor(user_id=request.user.pk))
             messages.success(request, f"Number {number.phone_number_id} is released.")
         return redirect_dialog(reverse("admin:numbers_phonenumber_changelist"))
 

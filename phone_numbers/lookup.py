@@ -12,7 +12,7 @@ from uuid import UUID
 
 from gateway.api.errors import InvalidRequest
 from gateway.database.statements import Statements, run
-from gateway.encryption import decrypt
+from gateway.encryption.cipher import decrypt
 from phone_numbers.models import PhoneNumber
 
 _FROM = re.compile(r"\+?[0-9]{1,64}", re.ASCII)

@@ -12,7 +12,7 @@ from django.db import models
 
 from gateway import ids
 from gateway.clock import now
-from gateway.encryption import EncryptedTextField
+from gateway.encryption.cipher import EncryptedTextField
 from gateway.ids import uuid7
 from tenants.models import ApiKey, Tenant
 

@@ -23,12 +23,13 @@ from gateway.upstream import numbers as upstream
 from gateway.upstream import oauth, reading
 from gateway.upstream.calls import GraphAnswer, platform
 from gateway.upstream.numbers import Graph
-from phone_numbers import connection, leaving
 from phone_numbers.actors import Actor
+from phone_numbers.connection import state
+from phone_numbers.connection.upstream_snapshot import store_view
 from phone_numbers.graph_calls import Refused, accepted, graph_of
+from phone_numbers.leaving import releasing
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
 from phone_numbers.tokens import accepted_for
-from phone_numbers.upstream_snapshot import store_view
 
 CODE_MEMORY = timedelta(days=1)
 
@@ -66,7 +67,7 @@ def embedded_signup(
     view = prove_number(grant, phone_number_id)
     account, numbers = adopt(tenant_id=tenant_id, grant=grant, views={phone_number_id: view}, actor=actor)
     if not numbers:
-        raise leaving.held_by_another("number")
+        raise releasing.held_by_another("number")
     (number,) = numbers
     subscribe(account)
     register(account, number, pin=pin)
@@ -220,8 +221,8 @@ def adopt(
     Numbers that another tenant holds are left out. New ones are `pending` with `not_subscribed`, until the next steps
     set their facts.
     """
-    leaving.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id, actor=actor)
-    with connection.facts_change(tenant_id=tenant_id, waba_id=grant.waba_id):
+    releasing.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id, actor=actor)
+    with state.facts_change(tenant_id=tenant_id, waba_id=grant.waba_id):
         account = _adopt_account(tenant_id, grant)
         adopted = [_adopt_number(account, number_id, view) for number_id, view in views.items()]
         numbers = [number for number in adopted if number is not None]
@@ -248,7 +249,7 @@ def _adopt_account(tenant_id: UUID, grant: Grant) -> BusinessAccount:
         defaults={"tenant_id": tenant_id, "environment": grant.environment, **token_columns},
     )
     if account.tenant_id != tenant_id:
-        raise leaving.held_by_another("business account")
+        raise releasing.held_by_another("business account")
     if account.environment != grant.environment:
         raise Conflict(f"This business account is connected in the {account.environment} environment.")
     if not created:
@@ -298,7 +299,7 @@ def subscribe(account: BusinessAccount) -> None:
     A subscription that works also proves that an account said to be removed is back.
     """
     accepted_for(account, graph_of(account).subscribe(account.waba_id))
-    with connection.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
+    with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
         current = BusinessAccount.objects.select_for_update().get(pk=account.pk)
         current.subscribed, current.facts_changed_at = True, now()
         if current.taken_away == TakenAway.ACCOUNT_REMOVED:
@@ -332,7 +333,7 @@ def keep_pin(number: PhoneNumber) -> str:
 def note_registered(number: PhoneNumber, *, pin: str) -> None:
     """Store that the upstream registered the number with this PIN."""
     moment = now()
-    with connection.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
+    with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         PhoneNumber.objects.filter(pk=number.pk).update(
             registered=True, registered_at=moment, facts_changed_at=moment, pin=pin
         )

@@ -13,8 +13,9 @@ from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
 from gateway.upstream.calls import GraphAnswer
 from gateway.upstream.numbers import digits_of
-from phone_numbers import connection, onboarding
+from phone_numbers import onboarding
 from phone_numbers.actors import Actor
+from phone_numbers.connection import state
 from phone_numbers.graph_calls import FAILURES, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tokens import accepted_for
@@ -79,7 +80,7 @@ def deregister(number: PhoneNumber, *, actor: Actor) -> GraphAnswer:
     _refuse_coexistence(number, "deregistered")
     graph = graph_of(number.account)
     answer = accepted_for(number.account, graph.deregister(number.phone_number_id))
-    with connection.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
+    with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         PhoneNumber.objects.filter(pk=number.pk).update(registered=False, facts_changed_at=now())
         _record(number, "number.deregister", actor)
     return answer
@@ -134,7 +135,7 @@ def migrate(
     answer = accepted_for(account, graph_of(account).migrate(waba_id, cc=cc, phone_number=phone_number))
     if phone_number_id := answer.json().get("id"):
         digits = digits_of(cc) + digits_of(phone_number)
-        with connection.facts_change(tenant_id=tenant_id, waba_id=waba_id):
+        with state.facts_change(tenant_id=tenant_id, waba_id=waba_id):
             PhoneNumber.objects.get_or_create(
                 phone_number_id=str(phone_number_id),
                 defaults={

@@ -6,8 +6,9 @@ from uuid import UUID
 
 from celery import shared_task
 
-from phone_numbers import onboarding, sync, tokens
+from phone_numbers import onboarding, tokens
 from phone_numbers.sandbox import making
+from phone_numbers.syncing import sync
 
 
 @shared_task

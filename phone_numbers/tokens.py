@@ -19,7 +19,7 @@ from gateway.monitoring import health
 from gateway.upstream import oauth
 from gateway.upstream.calls import GraphAnswer, platform
 from gateway.upstream.errors import judge
-from phone_numbers import connection
+from phone_numbers.connection import state
 from phone_numbers.graph_calls import FAILURES, Refused, accepted, graph_of
 from phone_numbers.models import BusinessAccount
 
@@ -34,7 +34,7 @@ WARNING_DAYS = (1, 7)
 
 def check_is_due(account: BusinessAccount) -> bool:
     """Whether the token's health is to be asked: once a day, at every sync while it is invalid, after its end."""
-    checked_at, end, moment = account.token_checked_at, connection.token_end(account), now()
+    checked_at, end, moment = account.token_checked_at, state.token_end(account), now()
     return (
         account.token_invalid_at is not None
         or checked_at is None
@@ -84,7 +84,7 @@ def check(account: BusinessAccount, *, doubted: bool = False) -> None:
     if works and (doubted or account.token_invalid_at is not None):
         # The upstream refused the token, so `debug_token` alone is not enough: the token must open the account.
         works = not judge(graph_of(account).account(account.waba_id)).token_problem
-    with connection.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
+    with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
         current = BusinessAccount.objects.select_for_update().filter(pk=account.pk).first()
         if current is None or current.access_token != token:
             return
@@ -102,7 +102,7 @@ def check(account: BusinessAccount, *, doubted: bool = False) -> None:
             ]
         )
     if not works:
-        connection.token_failed(waba_id=account.waba_id, token=token)
+        state.token_failed(waba_id=account.waba_id, token=token)
 
 
 def _ending_within(days: int) -> Q:
@@ -126,7 +126,7 @@ def warn_of_ends() -> int:
                 with transaction.atomic():
                     account = accounts.select_for_update(skip_locked=True).filter(pk=account_id).first()
                     if account is not None:
-                        connection.token_expiring(account, days=days)
+                        state.token_expiring(account, days=days)
                         account.token_warned_days = days
                         account.save(update_fields=["token_warned_days"])
                         told += 1

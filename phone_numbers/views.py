@@ -13,18 +13,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api.authentication import caller_of, tenant_of
-from gateway.api.bodies import limited_by
 from gateway.api.errors import NotFound
-from gateway.api.in_flight import waits_for_upstream
+from gateway.api.limits.bodies import limited_by
+from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.errors import passed_through, unreachable
-from phone_numbers import health, leaving, onboarding, operations
+from phone_numbers import health, onboarding, operations
 from phone_numbers.actors import Actor
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.serializers import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
+from phone_numbers.leaving import releasing
 from phone_numbers.models import PhoneNumber
 from phone_numbers.serializers import (
     ConnectedAccountOut,
@@ -43,7 +44,7 @@ from phone_numbers.serializers import (
     TwoStepIn,
     VerifyCodeIn,
 )
-from tenants.billing_restriction import require_new_numbers_allowed
+from tenants.standing.billing_restriction import require_new_numbers_allowed
 
 VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="The upstream's answer, verbatim.")
 
@@ -123,7 +124,7 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def destroy(self, request: Request, phone_number_id: str) -> Response:
-        leaving.release_number(_number(request, phone_number_id), actor=Actor.of(request))
+        releasing.release_number(_number(request, phone_number_id), actor=Actor.of(request))
         return Response(ReleasedNumberOut({"phone_number_id": phone_number_id, "released": True}).data)
 
     @extend_schema(
@@ -268,7 +269,7 @@ class AccountsView(ResourceViewSet):
     @waits_for_upstream
     def destroy(self, request: Request, waba_id: str) -> Response:
         account = operations.find_account(**_owner(request), waba_id=waba_id)
-        phone_number_ids = leaving.release_account(account, actor=Actor.of(request))
+        phone_number_ids = releasing.release_account(account, actor=Actor.of(request))
         return Response(
             ReleasedAccountOut(
                 {"waba_id": waba_id, "phone_number_ids": phone_number_ids, "released": True}

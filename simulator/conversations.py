@@ -8,11 +8,11 @@ from typing import Any
 from aiohttp import web
 
 from simulator.control.views import answer, read, refusals, require_account
+from simulator.customer_messages.inbound import receive
 from simulator.customers import contact
 from simulator.graph.media import send_bytes
-from simulator.inbound import receive
 from simulator.parts import SIMULATOR, Simulator
-from simulator.records import Message
+from simulator.world.records import Message
 
 
 async def inbound(request: web.Request) -> web.Response:

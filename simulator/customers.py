@@ -6,9 +6,9 @@ A customer is kept under one key: the digits of the phone, or the user id when t
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.identifiers import business_scoped_id, customer_name, digits_of
-from simulator.records import Account
-from simulator.state import State
+from simulator.world.identifiers import business_scoped_id, customer_name, digits_of
+from simulator.world.records import Account
+from simulator.world.state import State
 
 IDENTITIES = ("both", "phone", "user_id")
 MOST_OF_ACCOUNT = 2_000

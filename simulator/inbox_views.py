@@ -17,8 +17,8 @@ from simulator.control.views import answer as as_json
 from simulator.control.views import read, refusals
 from simulator.event_stream import Channel
 from simulator.faults import hang, reset
-from simulator.inbox_store import Delivery, Inbox, check_signature
 from simulator.parts import SIMULATOR
+from simulator.world.inbox_store import Delivery, Inbox, check_signature
 
 _DRIP_SECONDS = 120
 _BIG_BYTES = 100 * 1024 * 1024

@@ -5,7 +5,7 @@ import hmac
 import time
 
 from simulator.parts import Simulator
-from simulator.records import Media
+from simulator.world.records import Media
 
 URL_SECONDS = 300
 

@@ -21,7 +21,7 @@ import aiohttp
 
 from simulator.config import Config
 from simulator.settings import Notifications
-from simulator.state import State
+from simulator.world.state import State
 
 logger = logging.getLogger(__name__)
 

@@ -11,16 +11,16 @@ from aiohttp import web
 from simulator.config import Config
 from simulator.event_stream import Channel
 from simulator.faults import Rule
-from simulator.inbox_store import Inboxes
 from simulator.message_templates.reviews import Reviews
 from simulator.notifier import Notifier
-from simulator.records import Message
 from simulator.request_log import RequestLog
 from simulator.settings import Settings
-from simulator.snapshot import Snapshot
-from simulator.state import State
 from simulator.statuses import Statuses
 from simulator.throttling import Throttle
+from simulator.world.inbox_store import Inboxes
+from simulator.world.records import Message
+from simulator.world.snapshot import Snapshot
+from simulator.world.state import State
 
 
 class Simulator:

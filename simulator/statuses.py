@@ -14,9 +14,9 @@ from typing import Any
 from simulator.customers import contact, is_phone, names
 from simulator.errors import status_error
 from simulator.notifier import Notifier
-from simulator.records import Account, Message, Number
 from simulator.settings import Settings
-from simulator.state import State
+from simulator.world.records import Account, Message, Number
+from simulator.world.state import State
 
 FREE_FORM = "service"
 SETTABLE = ("sent", "delivered", "read", "played")

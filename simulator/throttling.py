@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from simulator.errors import GraphError
-from simulator.records import Number
 from simulator.settings import Throttling
+from simulator.world.records import Number
 
 # A message every six seconds to one user on average, with 45 borrowed from the future.
 _PAIR_INTERVAL = 6.0

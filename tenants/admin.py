@@ -20,7 +20,8 @@ from unfold.widgets import (
 )
 
 from gateway.api.errors import Conflict
-from tenants import api_keys, audit, platform_apps
+from tenants import audit, platform_apps
+from tenants.credentials import api_keys
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
 from tenants.staff import approval_admin as approval_admin
 from tenants.staff.dialogs import action, change_url, dialog, redirect_dialog

@@ -17,7 +17,7 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.monitoring import health
-from tenants import approval, mail, platform_apps, suspension
+from tenants import mail, platform_apps
 from tenants.models import ApiKey, AuditEntry, OutboundMail, PlatformApp, Tenant, User
 from tenants.serializers import (
     AdminTenantOut,
@@ -43,6 +43,7 @@ from tenants.serializers import (
     SuspendedOut,
     SuspendIn,
 )
+from tenants.standing import approval, suspension
 from tenants.views import revoked, rotated
 
 

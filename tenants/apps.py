@@ -11,15 +11,13 @@ class TenantsConfig(AppConfig):
     verbose_name = "Tenants"
 
     def ready(self) -> None:
-        from tenants import (
-            key_cache,  # noqa: F401 - adds its section to the health report
-            mail_monitoring,  # noqa: F401 - adds its metrics
-        )
+        from tenants import mail_monitoring  # noqa: F401 - adds its metrics
         from tenants.console import (
             accounts,  # noqa: F401 - lists its secrets for `rotate_encryption`
             entries,  # noqa: F401 - registers its pages and first steps
             search,  # noqa: F401 - registers its part of the search
         )
+        from tenants.credentials import key_cache  # noqa: F401 - adds its section to the health report
         from tenants.staff import (
             finders,  # noqa: F401 - registers its part of the staff's search
             roles,

@@ -1,7 +1,8 @@
 """Businesses, the platform apps that act for them, their API keys, the people, and what staff did.
 
-Rows and their invariants only. Written by `signup/registration.py`, `approval.py` and `tenants.py` (tenants),
-`api_keys.py` (API keys), `platform_apps.py`, `console_sessions.py` (console tokens), `mail.py` and `audit.py`.
+Rows and their invariants only. Written by `signup/registration.py`, `standing/approval.py` and `tenants.py` (tenants),
+`credentials/api_keys.py` (API keys), `platform_apps.py`, `credentials/console_sessions.py` (console tokens), `mail.py`
+and `audit.py`.
 """
 
 from typing import Any, ClassVar, Self
@@ -71,7 +72,7 @@ class Tenant(models.Model):
     trial_ends_at = models.DateTimeField(null=True, blank=True)
     past_due_since = models.DateTimeField(null=True, blank=True)
     billing_restricted = models.BooleanField(default=False)
-    """Long past due: sending goes on, new numbers do not (`billing_restriction.py`)."""
+    """Long past due: sending goes on, new numbers do not (`standing/billing_restriction.py`)."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     number_connected = models.BooleanField(default=False)

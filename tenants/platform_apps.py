@@ -6,7 +6,8 @@ from uuid import UUID
 from django.db import transaction
 
 from gateway.api.errors import NotFound
-from tenants import api_keys, audit
+from tenants import audit
+from tenants.credentials import api_keys
 from tenants.models import PlatformApp
 
 

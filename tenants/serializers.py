@@ -6,9 +6,9 @@ from typing import Any
 from rest_framework import serializers
 
 from gateway.clock import now
-from tenants import suspension
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant
 from tenants.names import check_name
+from tenants.standing import suspension
 
 
 class ChecklistOut(serializers.Serializer[dict[str, bool]]):

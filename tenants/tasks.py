@@ -5,7 +5,8 @@ from uuid import UUID
 
 from celery import shared_task
 
-from tenants import api_keys, key_cache, mail
+from tenants import mail
+from tenants.credentials import api_keys, key_cache
 from tenants.device_login import flow as device_login
 from tenants.signup import registration, website_check
 from tenants.team import invitations

@@ -10,7 +10,8 @@ from django.db import IntegrityError, transaction
 
 from gateway.api.errors import InvalidRequest
 from gateway.clock import now
-from tenants import audit, key_cache
+from tenants import audit
+from tenants.credentials import key_cache
 from tenants.models import PlatformApp, Tenant
 
 IST = ZoneInfo("Asia/Kolkata")

@@ -15,7 +15,8 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.roles import Area
-from tenants import api_keys, tenants
+from tenants import tenants
+from tenants.credentials import api_keys
 from tenants.models import ApiKey, Tenant
 from tenants.serializers import (
     ApiKeyIn,

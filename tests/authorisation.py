@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from django.urls import get_resolver
 
-from billing import profiles
+from billing.buyers import profiles
 from billing.invoices import credit_notes, issuing
 from billing.models import BillingProfile, BillingSnapshot, Invoice
 from gateway import ids as public_ids
@@ -22,7 +22,8 @@ from messaging.message_templates import mirror
 from messaging.models import Batch
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import api_keys, platform_apps
+from tenants import platform_apps
+from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
 from webhooks.message_models import Message, month_of
 from webhooks.models import Delivery, Endpoint, Event

@@ -11,10 +11,12 @@ from django.http import HttpResponseBase
 from django.test import Client, TestCase
 from pytest_django import Settings
 
-from gateway.api import finished, throttling
+from gateway.api import finished
+from gateway.api.limits import throttling
 from gateway.upstream.blocking_pool import blocking_pool
 from messaging.notifications import routing
-from tenants import api_keys, console_sessions, key_cache, platform_apps
+from tenants import platform_apps
+from tenants.credentials import api_keys, console_sessions, key_cache
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 from tests import uncounted_calls
 from tests.contract import assert_in_contract

@@ -18,8 +18,8 @@ from gateway.upstream.tests.notifications import BODIES
 from messaging.tests.incoming import delivered, events_of, number_of, post
 from tenants.models import Tenant
 from tests.pages import blocks
-from webhooks import signed_request
-from webhooks.signing import key_of, new_secret
+from webhooks.requests import signed_request
+from webhooks.requests.signing import key_of, new_secret
 
 SECRET = new_secret()
 WABA, NUMBER = "100200300400500", "200300400500600"

@@ -6,7 +6,8 @@ import pytest
 from pytest_django import Settings
 
 from gateway.api.authentication import TENANT_HEADER
-from tenants import api_keys, console_sessions, platform_apps
+from tenants import platform_apps
+from tenants.credentials import api_keys, console_sessions
 from tenants.models import Tenant, User
 from tests.authorisation import ROWS, Route, Row, World, registered_routes
 from tests.console_pages import CHANGES, READS

@@ -21,10 +21,10 @@ from gateway.upstream.notifications.normalise import FIELDS
 from messaging import idempotency, pacing
 from messaging.batches.body import MAX_MESSAGES
 from phone_numbers.hosted_connect import sessions
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.pages import PAGES, ROOT, blocks, page
-from webhooks import endpoints
+from webhooks.endpoints import lifecycle
 
 UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
 
@@ -180,7 +180,7 @@ def test_the_limits_are_the_codes() -> None:
     )
     assert limits["wait for the upstream"] == f"{settings.UPSTREAM_TIMEOUT_MS:,} ms"
     assert limits["verify ping"] == f"{settings.WEBHOOK_VERIFY_TIMEOUT_MS:,} ms"
-    assert limits["webhook endpoints of one business"] == str(endpoints.MOST_ENDPOINTS)
+    assert limits["webhook endpoints of one business"] == str(lifecycle.MOST_ENDPOINTS)
     assert limits["overlap of a rotated API key"] == f"{hours(api_keys.ROTATION_OVERLAP)} hours"
     assert limits["connect session"] == f"{hours(sessions.LIFETIME)} hour"
     *days, last = (str(days) for days in Tenant.Retention.values)

@@ -9,7 +9,8 @@ import pytest
 
 from gateway.clock import now
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import api_keys, platform_apps
+from tenants import platform_apps
+from tenants.credentials import api_keys
 from tenants.models import ApiKey, PlatformApp, Tenant
 from tests.fixtures import Api, assert_error
 

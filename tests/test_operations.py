@@ -9,10 +9,10 @@ from cryptography.fernet import Fernet
 from django.test import Client
 
 from gateway.clock import now
-from gateway.encryption import decrypt, encrypt
+from gateway.encryption.cipher import decrypt, encrypt
 from messaging.batches.monitoring import waiting
 from messaging.models import Batch
-from tenants import console_sessions
+from tenants.credentials import console_sessions
 from tenants.mail_monitoring import given_up, oldest_due_age
 from tenants.models import OutboundMail, Tenant, User
 from tests.fixtures import Api

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.api.viewsets import DeclaredQuery, declared_query
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tests.authorisation import Route, registered_routes
 from tests.contract import DOCUMENT
 from tests.fixtures import Api, assert_error

@@ -9,8 +9,8 @@ from cryptography.fernet import Fernet, InvalidToken
 from django.core.management import call_command
 from django.db import connection
 
-from gateway import rotation
-from gateway.encryption import encrypt
+from gateway.encryption import rotation
+from gateway.encryption.cipher import encrypt
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
 from tenants.console.accounts import PURPOSE, SecondFactorAdapter
 from tenants.models import Tenant, User

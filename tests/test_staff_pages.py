@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from gateway import ids
 from gateway.clock import now
-from gateway.encryption import EncryptedTextField
+from gateway.encryption.cipher import EncryptedTextField
 from messaging.models import Batch, KeptNotification, MessageTemplate
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant, User

@@ -11,7 +11,7 @@ from django.test import Client
 from gateway import ids
 from messaging.models import Batch
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import ApiKey, Tenant, User
 from tests.browsers import text
 from webhooks.models import Delivery, Endpoint, Event

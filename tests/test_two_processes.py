@@ -22,7 +22,7 @@ from django.db import connection
 from gateway import embedded_addresses
 from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
-from tenants import api_keys, console_sessions
+from tenants.credentials import api_keys, console_sessions
 from tenants.models import Tenant, User
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]

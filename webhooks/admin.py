@@ -16,10 +16,12 @@ from tenants import audit
 from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog
 from tenants.staff.navigation import NavigationLink, register_navigation
 from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, TenantRowsAdmin, display
-from webhooks import custom_headers, endpoints, replay
+from webhooks import replay
 from webhooks.delivery import receiver_answers
+from webhooks.endpoints import lifecycle
 from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
+from webhooks.requests import custom_headers
 
 register_navigation(
     "Webhooks",
@@ -119,7 +121,7 @@ class EndpointAdmin(TenantRowsAdmin):
         )
         attempted(
             request,
-            lambda: endpoints.verify(endpoint),
+            lambda: lifecycle.verify(endpoint),
             done=lambda ping: f"It answered in {ping.response_ms} ms and is {endpoint.status}.",
         )
         return redirect_dialog(change_url(Endpoint, object_id))
@@ -138,7 +140,7 @@ class EndpointAdmin(TenantRowsAdmin):
         endpoint = get_object_or_404(Endpoint, pk=object_id)
         attempted(
             request,
-            lambda: endpoints.resume(
+            lambda: lifecycle.resume(
                 tenant_id=endpoint.tenant_id,
                 environment=endpoint.environment,
                 endpoint_id=endpoint.id,

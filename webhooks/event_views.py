@@ -11,7 +11,7 @@ from gateway.api import query
 from gateway.api.authentication import scope_of
 from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
 from gateway.api.viewsets import ResourceViewSet
-from webhooks import endpoint_health
+from webhooks.endpoints import health
 from webhooks.event_serializers import EventOut, OneEventOut
 from webhooks.events import envelope, search
 from webhooks.events.types import EVENT_TYPES
@@ -78,7 +78,7 @@ class EventsView(ResourceViewSet):
     def retrieve(self, request: Request, event_id: str) -> Response:
         event = search.find(**scope_of(request), event_id=event_id)
         found = envelope.load([event.id])[event.id]
-        context = {"holds": endpoint_health.holds(**scope_of(request))}
+        context = {"holds": health.holds(**scope_of(request))}
         return Response(
             {
                 "event": orjson.Fragment(found.body()) if found else None,

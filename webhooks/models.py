@@ -16,7 +16,7 @@ from django.db.models import Q
 
 from gateway import ids
 from gateway.clock import now
-from gateway.encryption import EncryptedTextField
+from gateway.encryption.cipher import EncryptedTextField
 from gateway.ids import uuid7
 from tenants.models import ApiKey, Tenant
 from webhooks.figure_models import Figure as Figure
@@ -46,7 +46,7 @@ def _environment() -> "models.CharField[str, str]":
 
 
 class Endpoint(models.Model):
-    """A customer's webhook endpoint. Written by `endpoints.py`; its delivery figures by `delivery/record.py`."""
+    """A customer's webhook endpoint. Written by `endpoints/lifecycle.py`; its figures by `delivery/record.py`."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -76,7 +76,7 @@ class Endpoint(models.Model):
     statuses = ArrayField(models.CharField(max_length=20), null=True, blank=True)
     """Which `message.status` events it gets; null is all. Events of other types are not concerned."""
     headers = EncryptedTextField(purpose="webhook_headers", null=True, blank=True)
-    """JSON of the caller's headers, sent with every request to it (`custom_headers.py`)."""
+    """JSON of the caller's headers, sent with every request to it (`requests/custom_headers.py`)."""
     timeout_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
     """For one delivery attempt in all; null is 15."""
     rate_per_second = models.PositiveSmallIntegerField(null=True, blank=True)
@@ -99,7 +99,7 @@ class Endpoint(models.Model):
     consecutive_failures = models.PositiveIntegerField(default=0)
     failing_since = models.DateTimeField(null=True, blank=True)
     told_failing_since = models.DateTimeField(null=True, blank=True)
-    """The `failing_since` that the tenant was told of (`endpoint_notices.py`); null once told that it recovered."""
+    """The `failing_since` that the tenant was told of (`endpoints/notices.py`); null once told that it recovered."""
     circuit_open_until = models.DateTimeField(null=True, blank=True)
     circuit_opened = models.PositiveSmallIntegerField(default=0)
     """How often in a row the circuit opened; its wait doubles each time."""

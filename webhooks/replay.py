@@ -24,16 +24,18 @@ from gateway.database import transactions
 from gateway.database.outage import concerns_all
 from gateway.outbound.client import post_once
 from gateway.task_queue import enqueue
-from gateway.valkey import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
-from webhooks import endpoints, signed_request, wake_up
+from webhooks import wake_up
 from webhooks.delivery.receiver_answers import kept
 from webhooks.delivery.record import Outcome, record
 from webhooks.delivery.retry import decide
+from webhooks.endpoints import lifecycle
 from webhooks.events import envelope
 from webhooks.events.customer_key import CUSTOMER_KEY
 from webhooks.events.wanted import WANTED
 from webhooks.models import Delivery, Endpoint, ReplayChunk
+from webhooks.requests import signed_request
 
 log = structlog.get_logger(__name__)
 
@@ -205,7 +207,7 @@ def replay_endpoint(
     another tenant's endpoint, Conflict for one that is not active, TooManyInFlight while another request of the tenant
     is being worked on. Bodies past retention are left out, and so is what is queued already.
     """
-    endpoint = endpoints.find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+    endpoint = lifecycle.find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
     retention = timedelta(days=Tenant.objects.values_list("retention_days", flat=True).get(pk=tenant_id))
     if begin > end:
         raise InvalidRequest.of(**{"from": "Must not be after `to`."})

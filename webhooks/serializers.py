@@ -9,12 +9,14 @@ from rest_framework import serializers
 
 from gateway import ids
 from gateway.outbound.client import InvalidUrlError, validate_url
-from webhooks import custom_headers, endpoint_health, example_event, replay
+from webhooks import replay
 from webhooks.delivery import receiver_answers
-from webhooks.endpoint_health import Hold
+from webhooks.endpoints import health
+from webhooks.endpoints.health import Hold
 from webhooks.events.types import ALL, EVENT_TYPES, STATUSES
 from webhooks.models import Delivery, Endpoint
-from webhooks.signing import is_secret
+from webhooks.requests import custom_headers, example_event
+from webhooks.requests.signing import is_secret
 
 MOST_IDS = 500
 MOST_METADATA, LONGEST_NAME = 50, 40
@@ -226,24 +228,24 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
         return dict.fromkeys(custom_headers.names(endpoint), custom_headers.MASK)
 
 
-class EndpointReasonOut(serializers.Serializer[endpoint_health.Reason]):
+class EndpointReasonOut(serializers.Serializer[health.Reason]):
     error = serializers.CharField(allow_null=True)
     http_status = serializers.IntegerField(allow_null=True)
 
 
-class EndpointWaitingOut(serializers.Serializer[endpoint_health.Waiting]):
+class EndpointWaitingOut(serializers.Serializer[health.Waiting]):
     count = serializers.IntegerField()
     oldest = serializers.DateTimeField(allow_null=True)
 
 
-class EndpointLastHourOut(serializers.Serializer[endpoint_health.LastHour]):
+class EndpointLastHourOut(serializers.Serializer[health.LastHour]):
     attempted = serializers.IntegerField()
     success_share = serializers.FloatField(allow_null=True)
     p50_ms = serializers.IntegerField(allow_null=True)
     p95_ms = serializers.IntegerField(allow_null=True)
 
 
-class EndpointHealthOut(serializers.Serializer[endpoint_health.Health]):
+class EndpointHealthOut(serializers.Serializer[health.Health]):
     """Why an endpoint's deliveries wait, until when, and how it answered in the last hour."""
 
     state = serializers.ChoiceField(choices=["healthy", "failing", "circuit_open"])
@@ -264,7 +266,7 @@ class EndpointWithHealthOut(EndpointOut):
 
     @extend_schema_field(EndpointHealthOut)
     def get_health(self, endpoint: Endpoint) -> dict[str, Any]:
-        shown: dict[str, Any] = EndpointHealthOut(endpoint_health.health_of(endpoint)).data
+        shown: dict[str, Any] = EndpointHealthOut(health.health_of(endpoint)).data
         return shown
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 import structlog
 
 from gateway.threads.debounce import Debounced
-from gateway.valkey import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 
 log = structlog.get_logger(__name__)
 

@@ -6,8 +6,9 @@ from celery import shared_task
 from celery.signals import worker_init, worker_ready, worker_shutting_down
 
 from gateway.task_queue import enqueue
-from webhooks import endpoint_notices, replay
+from webhooks import replay
 from webhooks.delivery import dispatcher, process_limits, receiver_answers
+from webhooks.endpoints import notices
 from webhooks.events import retention
 from webhooks.figures import rollup
 
@@ -47,7 +48,7 @@ def _stop_dispatcher(**_: Any) -> None:
 @shared_task
 def tell_endpoint_changes(**_: Any) -> None:
     """Every half minute: tell tenants of endpoints that keep failing and of those that recovered."""
-    endpoint_notices.tell_changes()
+    notices.tell_changes()
 
 
 @shared_task

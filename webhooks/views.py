@@ -11,13 +11,15 @@ from gateway import ids
 from gateway.api import query
 from gateway.api.authentication import scope_of
 from gateway.api.errors import NotFound
-from gateway.api.in_flight import waits_for_endpoint
+from gateway.api.limits.in_flight import waits_for_endpoint
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
-from webhooks import endpoint_health, endpoints, example_event, replay
+from webhooks import replay
+from webhooks.endpoints import health, lifecycle
 from webhooks.events.types import ALL, EVENT_TYPES
 from webhooks.models import Delivery, Endpoint
+from webhooks.requests import example_event
 from webhooks.serializers import (
     DeletedOut,
     DeliveryOut,
@@ -69,7 +71,7 @@ class EndpointsView(ResourceViewSet):
     @waits_for_endpoint
     def create(self, request: Request) -> Response:
         body = checked(EndpointIn(data=request.data))
-        endpoint = endpoints.create(**scope_of(request), **body)
+        endpoint = lifecycle.create(**scope_of(request), **body)
         return Response(NewEndpointOut(endpoint).data, status=201)
 
     @extend_schema(
@@ -80,7 +82,7 @@ class EndpointsView(ResourceViewSet):
         responses=EndpointWithHealthOut,
     )
     def retrieve(self, request: Request, endpoint_id: UUID) -> Response:
-        endpoint = endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
+        endpoint = lifecycle.find(**scope_of(request), endpoint_id=endpoint_id)
         return Response(EndpointWithHealthOut(endpoint).data)
 
     @extend_schema(
@@ -93,9 +95,9 @@ class EndpointsView(ResourceViewSet):
     )
     @waits_for_endpoint
     def partial_update(self, request: Request, endpoint_id: UUID) -> Response:
-        endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
+        lifecycle.find(**scope_of(request), endpoint_id=endpoint_id)
         body = checked(EndpointChangeIn(data=request.data))
-        endpoint = endpoints.change(**scope_of(request), endpoint_id=endpoint_id, changes=body)
+        endpoint = lifecycle.change(**scope_of(request), endpoint_id=endpoint_id, changes=body)
         return Response(EndpointOut(endpoint).data)
 
     @extend_schema(
@@ -106,7 +108,7 @@ class EndpointsView(ResourceViewSet):
         responses={200: DeletedOut},
     )
     def destroy(self, request: Request, endpoint_id: UUID) -> Response:
-        endpoints.delete(**scope_of(request), endpoint_id=endpoint_id)
+        lifecycle.delete(**scope_of(request), endpoint_id=endpoint_id)
         return Response({"id": endpoint_id, "deleted": True})
 
     @extend_schema(
@@ -119,8 +121,8 @@ class EndpointsView(ResourceViewSet):
     )
     @waits_for_endpoint
     def verify(self, request: Request, endpoint_id: UUID) -> Response:
-        endpoint = endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
-        ping = endpoints.verify(endpoint)
+        endpoint = lifecycle.find(**scope_of(request), endpoint_id=endpoint_id)
+        ping = lifecycle.verify(endpoint)
         return Response(
             {
                 "id": endpoint.id,
@@ -139,7 +141,7 @@ class EndpointsView(ResourceViewSet):
         responses=EndpointWithHealthOut,
     )
     def resume(self, request: Request, endpoint_id: UUID) -> Response:
-        endpoint = endpoints.resume(**scope_of(request), endpoint_id=endpoint_id)
+        endpoint = lifecycle.resume(**scope_of(request), endpoint_id=endpoint_id)
         return Response(EndpointWithHealthOut(endpoint).data)
 
     @extend_schema(
@@ -152,7 +154,7 @@ class EndpointsView(ResourceViewSet):
     )
     @waits_for_endpoint
     def test(self, request: Request, endpoint_id: UUID) -> Response:
-        endpoint = endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
+        endpoint = lifecycle.find(**scope_of(request), endpoint_id=endpoint_id)
         body = checked(ExampleIn(data=request.data))
         return Response(ExampleOut(example_event.send(endpoint, **body)).data)
 
@@ -165,9 +167,9 @@ class EndpointsView(ResourceViewSet):
         responses=RotatedSecretOut,
     )
     def rotate_secret(self, request: Request, endpoint_id: UUID) -> Response:
-        endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
+        lifecycle.find(**scope_of(request), endpoint_id=endpoint_id)
         body = checked(RotateSecretIn(data=request.data))
-        endpoint = endpoints.rotate_secret(**scope_of(request), endpoint_id=endpoint_id, **body)
+        endpoint = lifecycle.rotate_secret(**scope_of(request), endpoint_id=endpoint_id, **body)
         return Response(RotatedSecretOut(endpoint).data)
 
     @extend_schema(
@@ -179,7 +181,7 @@ class EndpointsView(ResourceViewSet):
         responses={200: ReplayPreviewOut, 202: QueuedOut},
     )
     def replay(self, request: Request, endpoint_id: UUID) -> Response:
-        endpoints.find(**scope_of(request), endpoint_id=endpoint_id)
+        lifecycle.find(**scope_of(request), endpoint_id=endpoint_id)
         body = checked(ReplayIn(data=request.data))
         wanted = body
         queued = replay.replay_endpoint(
@@ -268,4 +270,4 @@ class DeliveriesView(ResourceViewSet):
 
 def _context(request: Request) -> dict[str, Any]:
     """What the serializer of deliveries needs to tell the truth about those that wait."""
-    return {"holds": endpoint_health.holds(**scope_of(request))}
+    return {"holds": health.holds(**scope_of(request))}

@@ -21,7 +21,7 @@ from gateway.database import transactions
 from gateway.database.statements import run
 from gateway.task_queue import enqueue
 from gateway.threads.debounce import Debounced
-from gateway.valkey import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from webhooks.lease import giving_back
 
 log = structlog.get_logger(__name__)

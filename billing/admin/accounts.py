@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from unfold.forms import BaseDialogForm
 
-from billing import profiles
+from billing.buyers import profiles
 from billing.models import BillingProfile, BillingSnapshot
 from billing.pricing.money import rupees
 from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog

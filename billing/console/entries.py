@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.urls import reverse
 
-from billing import overview, profiles, restriction
+from billing import overview, restriction
+from billing.buyers import profiles
 from billing.early_warnings import BEFORE_THE_INVOICE, MANDATE_DAYS, TRIAL_DAYS
 from billing.mails.messages import REASONS
 from billing.models import Mandate, PaymentAttempt

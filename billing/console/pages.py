@@ -13,7 +13,8 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from billing import overview, profiles
+from billing import overview
+from billing.buyers import profiles
 from billing.console.forms import MandateForm, ProfileForm
 from billing.invoices import invoice_page, pdf, printed_fields
 from billing.models import CREDIT_NOTE, INVOICE, CreditNote, Invoice, Mandate
@@ -21,8 +22,8 @@ from billing.payments import mandates, payment_links
 from billing.payments.provider import ProviderRefused, ProviderUnreachable
 from billing.pricing import plan
 from gateway import ids
-from gateway.api import in_flight
 from gateway.api.errors import InvalidRequest, TooManyInFlight
+from gateway.api.limits import in_flight
 from gateway.clock import now
 from gateway.roles import Area
 from tenants.console.frame import Visit, console_page, require_active

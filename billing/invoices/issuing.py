@@ -10,7 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from billing import parties, profiles
+from billing.buyers import parties, profiles
 from billing.invoices.invoice_numbers import take_number
 from billing.isolation import each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine

@@ -8,7 +8,8 @@ from uuid import UUID
 
 from django.db import transaction
 
-from billing import profiles, restriction
+from billing import restriction
+from billing.buyers import profiles
 from billing.invoices import credit_notes, issuing
 from billing.models import BalanceTransfer, BillingSnapshot, Invoice
 from billing.payments import payment_links, settlement

@@ -7,7 +7,8 @@ could collect the same invoice twice.
 from datetime import datetime, timedelta
 from typing import Any
 
-from billing import pay_links, profiles
+from billing import pay_links
+from billing.buyers import profiles
 from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date

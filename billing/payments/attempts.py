@@ -6,7 +6,7 @@ receipt when an answer is lost: nothing is collected twice.
 
 from datetime import datetime, timedelta
 
-from billing import profiles
+from billing.buyers import profiles
 from billing.models import Invoice, Mandate, PaymentAttempt
 from billing.payment_models import ATTEMPT
 from billing.payments.provider import Payer

@@ -12,7 +12,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from billing import profiles
+from billing.buyers import profiles
 from billing.isolation import each
 from billing.mails import messages
 from billing.models import INDIA, Mandate

@@ -5,8 +5,8 @@ from django.views.decorators.csrf import csrf_exempt
 
 from billing.payments import notices
 from billing.payments.provider import PROVIDERS
-from gateway.api.bodies import limited_by
 from gateway.api.errors import MethodNotAllowed, NotFound, answering_errors
+from gateway.api.limits.bodies import limited_by
 
 
 @limited_by("MAX_BODY_BYTES")

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import profiles
+from billing.buyers import profiles
 from billing.models import BillingProfile, Invoice
 from billing.pricing.periods import Period
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber

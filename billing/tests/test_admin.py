@@ -9,8 +9,9 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries
 
-from billing import accounting, profiles
+from billing import accounting
 from billing.billing_run import run
+from billing.buyers import profiles
 from billing.invoices import credit_notes
 from billing.models import BillingProfile, CreditNote, Invoice, ProviderEvent
 from billing.payments import bank_transfers, payment_links

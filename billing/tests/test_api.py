@@ -7,15 +7,16 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import pay_links, profiles
+from billing import pay_links
 from billing.billing_run import run
+from billing.buyers import profiles
 from billing.invoices import invoice_page
 from billing.models import BillingProfile, Invoice
 from billing.payment_models import PaymentAttempt
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import answer, deliver
-from gateway.api import in_flight
-from gateway.api.in_flight import Bulkhead
+from gateway.api.limits import in_flight
+from gateway.api.limits.in_flight import Bulkhead
 from gateway.clock import now
 from tenants.models import AuditEntry, SignUp, Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers

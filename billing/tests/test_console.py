@@ -7,10 +7,12 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import pay_links, profiles, staff_cards
+from billing import pay_links
 from billing.billing_run import run
+from billing.buyers import profiles
 from billing.invoices import credit_notes
 from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
+from billing.staff import cards
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import answer, deliver
 from gateway.clock import now
@@ -235,11 +237,11 @@ def test_home_warns_before_a_trial_or_a_mandate_ends_and_when_its_limit_is_too_l
 
 def test_staff_see_how_many_profiles_lack_what_an_invoice_needs(payer: Tenant, staff: User) -> None:
     profiles.profile_of(payer)
-    assert staff_cards.incomplete_profiles() == 1
+    assert cards.incomplete_profiles() == 1
     browser = Client()
     browser.force_login(staff)
     page = text(browser, "/admin/")
     assert "Buyer data missing" in page
     assert "Invoices overdue" in page
     profiles.change(tenant_id=payer.id, changes=PROFILE)
-    assert staff_cards.incomplete_profiles() == 0
+    assert cards.incomplete_profiles() == 0

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest_django import Settings
 
-from billing import profiles
 from billing.billing_run import run
+from billing.buyers import profiles
 from billing.invoices import credit_notes, issuing, pdf, printed_fields, replacing
 from billing.models import BalanceTransfer, BillingMail, BillingProfile, CreditNote, Invoice
 from billing.payments import bank_transfers, payment_links

@@ -6,8 +6,8 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from billing import profiles
 from billing.billing_run import run
+from billing.buyers import profiles
 from billing.invoices import credit_notes
 from billing.models import Mandate
 from billing.payments import bank_transfers

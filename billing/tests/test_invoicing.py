@@ -7,8 +7,9 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from pytest_django import Settings
 
-from billing import profiles, snapshots
+from billing import snapshots
 from billing.billing_run import run
+from billing.buyers import profiles
 from billing.invoices import invoice_numbers, issuing
 from billing.models import BillingSnapshot, Invoice, InvoiceLine, InvoiceSeries
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice

@@ -9,8 +9,8 @@ import requests
 from django.db import connection
 from django.test import Client
 
-from billing import profiles
 from billing.billing_run import run
+from billing.buyers import profiles
 from billing.invoices import credit_notes
 from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt, ProviderEvent
 from billing.payments import debits, mandates, notices, payment_links

@@ -13,8 +13,8 @@ import pytest
 from django.db.models import F, Sum
 from pytest_django import Settings
 
-from billing import profiles
 from billing.billing_run import run
+from billing.buyers import profiles
 from billing.invoices import credit_notes, replacing
 from billing.models import BillingProfile, BillingSnapshot, CreditNote, Invoice, PaymentAttempt, ProviderEvent
 from billing.payments import notices, payment_links, refreshing

@@ -13,14 +13,14 @@ from django.conf import settings as django_settings
 from django.db import connection
 
 from edge.tests.doors import DjangoDoor, Door, EdgeDoor
-from messaging import send_journal, send_replay, sending
 from messaging.models import Batch, KeptNotification
+from messaging.sending import flow, journal, replay
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import notification, signature_of, text_change
 from messaging.tests.test_send import sent_bodies, text
 from messaging.tests.test_send_journal import ANSWERED, abandon, begun
 from phone_numbers.models import PhoneNumber
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator, _simulator_process, simulator
@@ -107,13 +107,13 @@ def test_a_send_that_the_upstream_took_is_answered_and_becomes_its_event(
     settings: Any,
 ) -> None:
     settings.DATA_DIR = tmp_path
-    monkeypatch.setattr(send_journal, "_slots", send_journal._Slots())
-    monkeypatch.setattr(sending, "RECORD_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(journal, "_slots", journal._Slots())
+    monkeypatch.setattr(flow, "RECORD_PATIENCE_SECONDS", 0.5)
     headers = {"Idempotency_Key": own_key} if own_key else {}
     with disk_full(*EVENTS):
         assert send(door, key, text(number), **headers).status_code == 200
-        assert not send_replay.replay(), "it waits for the disk"
-    assert send_replay.replay()
+        assert not replay.replay(), "it waits for the disk"
+    assert replay.replay()
     event = Event.objects.get(type="message.outbound")
     assert event.wamid
     if own_key:
@@ -141,9 +141,9 @@ def test_a_server_that_became_read_only_is_503_and_keeps_the_journal(
 ) -> None:
     """A former primary after a failover takes connections and refuses writes."""
     settings.DATA_DIR = tmp_path
-    monkeypatch.setattr(send_journal, "_slots", send_journal._Slots())
+    monkeypatch.setattr(journal, "_slots", journal._Slots())
     body = notification((number.account.waba_id, [text_change(number.phone_number_id, "wamid.1")]))
-    slot = send_journal.begin(begun(tenant, number))
+    slot = journal.begin(begun(tenant, number))
     slot.answered(ANSWERED)
     abandon(slot)
     with connection.cursor() as cursor:
@@ -151,10 +151,10 @@ def test_a_server_that_became_read_only_is_503_and_keeps_the_journal(
     try:
         assert_error(notify(DjangoDoor(), body), 503, "service_unavailable")
         assert_error(api.post("/v1/messages", text(number), Idempotency_Key="k"), 503, "service_unavailable")
-        assert not send_replay.replay(), "it waits for a server that writes"
+        assert not replay.replay(), "it waits for a server that writes"
     finally:
         connection.close()
-    assert send_replay.replay()
+    assert replay.replay()
     assert notify(DjangoDoor(), body).status_code == 200
     assert sorted(Event.objects.values_list("type", flat=True)) == ["message.inbound", "message.outbound"]
     assert sent_bodies(simulator, number) == []

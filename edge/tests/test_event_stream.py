@@ -17,7 +17,7 @@ from pytest_django import Settings
 from edge import event_stream, stream_hub
 from edge.tests.doors import DjangoDoor, EdgeDoor
 from gateway import ids
-from tenants import api_keys, key_cache
+from tenants.credentials import api_keys, key_cache
 from tenants.models import Tenant
 from tests.fixtures import assert_error, wait_until
 from webhooks import stream_signal

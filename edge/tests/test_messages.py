@@ -10,14 +10,14 @@ from django.db import connection
 
 from edge import messages
 from edge.tests.doors import Answer, DjangoDoor, Door, EdgeDoor
-from gateway.api.in_flight import Bulkhead
-from messaging import send_journal, sending
+from gateway.api.limits.in_flight import Bulkhead
 from messaging.models import IdempotencyRecord
+from messaging.sending import flow, journal
 from messaging.tests.conftest import account, connected_number
 from messaging.tests.test_send import answering, sent_bodies, text
 from phone_numbers.lookup import SenderQuery, finding_senders, sender
 from phone_numbers.models import PhoneNumber
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import assert_error, assert_service_headers
 from tests.simulated import RunningSimulator, SimulatedAccount, _simulator_process, simulator
@@ -224,8 +224,8 @@ def test_a_send_that_crashes_after_the_call_is_left_to_the_journal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     left: list[Any] = []
-    monkeypatch.setattr(sending, "outbound_event", lambda **_: 1 / 0)
-    monkeypatch.setattr(send_journal, "leave", left.append)
+    monkeypatch.setattr(flow, "outbound_event", lambda **_: 1 / 0)
+    monkeypatch.setattr(journal, "leave", left.append)
     assert send(EdgeDoor(edge_address), key, text(number)).status_code == 500
     (slot,) = left
     assert slot.entry() is not None

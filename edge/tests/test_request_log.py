@@ -9,7 +9,7 @@ from gateway import ids
 from gateway.api import finished
 from gateway.request_log import recorder
 from gateway.request_log.models import ApiRequest
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tests.fixtures import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -1,7 +1,8 @@
 """Authentication for REST framework: who calls, and what that caller may use (specification 5).
 
-`tenants.authentication` finds the caller of a bearer token; here are its shape and the permissions that views name. The
-order of refusals: 401, 403 of the kind of caller, 400 and 404 of the chosen tenant, 403 of the tenant's status.
+`tenants.credentials.authentication` finds the caller of a bearer token; here are its shape and the permissions that
+views name. The order of refusals: 401, 403 of the kind of caller, 400 and 404 of the chosen tenant, 403 of the tenant's
+status.
 """
 
 from dataclasses import dataclass

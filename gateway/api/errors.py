@@ -184,7 +184,7 @@ class RateLimited(ServiceError):
 
 
 class TooManyInFlight(ServiceError):
-    """The tenant or the number has as many calls waiting for others as one process grants (`in_flight.py`)."""
+    """The tenant or the number has as many calls waiting for others as one process grants (`limits/in_flight.py`)."""
 
     status = 429
     code = "too_many_in_flight"

@@ -13,10 +13,11 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from gateway import ids
-from gateway.api import bodies, finished, timing
+from gateway.api import finished, timing
 from gateway.api.authentication import Caller
 from gateway.api.errors import InvalidRequest, NotFound, ServiceError, error_response
 from gateway.api.finished import FinishedCall
+from gateway.api.limits import bodies
 from gateway.monitoring import answers
 
 log = structlog.get_logger("gateway.request")

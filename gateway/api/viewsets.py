@@ -16,7 +16,7 @@ from rest_framework.viewsets import ViewSet
 
 from gateway.api.errors import InvalidRequest
 from gateway.api.nearest import did_you_mean
-from gateway.api.openapi import ServiceSchema
+from gateway.api.openapi.schema import ServiceSchema
 from gateway.api.pagination import NewestFirst
 
 Declared = dict[str, bool]

@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from gateway.valkey import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 
 log = structlog.get_logger(__name__)
 

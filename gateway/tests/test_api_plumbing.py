@@ -10,11 +10,12 @@ from django.db import OperationalError, connection
 from django.test import Client
 from django.urls import resolve
 
-from gateway import valkey as valkey_module
-from gateway.api import bodies
+from gateway.api.limits import bodies
 from gateway.api.probes import database_answers
+from gateway.valkey import connection as valkey_module
 from gateway.wsgi import application
-from tenants import api_keys, tenants
+from tenants import tenants
+from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 
@@ -160,7 +161,11 @@ def test_the_rate_limit_is_a_tenants_own_and_names_the_wait(api: Api, other_api:
 
 def test_without_valkey_calls_are_allowed(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = redis.Redis.from_url("unix:///nonexistent.sock", retry=None)
-    for module in ("gateway.token_bucket", "tenants.key_cache", "tenants.api_keys"):
+    for module in (
+        "gateway.valkey.token_bucket",
+        "tenants.credentials.key_cache",
+        "tenants.credentials.api_keys",
+    ):
         monkeypatch.setattr(f"{module}.valkey", lambda: gone)
     assert api.get("/v1/tenant").status_code == 200
     assert valkey_module.valkey() is not gone

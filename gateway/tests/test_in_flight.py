@@ -9,12 +9,12 @@ from uuid import uuid4
 import pytest
 from django.db import connections
 
-from gateway.api import in_flight
 from gateway.api.errors import TooManyInFlight
-from gateway.api.in_flight import Bulkhead
+from gateway.api.limits import in_flight
+from gateway.api.limits.in_flight import Bulkhead
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, wait_until
-from webhooks import endpoints
+from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint
 
 
@@ -63,7 +63,7 @@ def test_pings_of_a_silent_endpoint_are_refused_at_once_beyond_a_bound(
         silent.wait(20)
         raise TooManyInFlight
 
-    monkeypatch.setattr(endpoints, "verify", hang)
+    monkeypatch.setattr(lifecycle, "verify", hang)
     rows = [
         Endpoint.objects.create(
             tenant=tenant,

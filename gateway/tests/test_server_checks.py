@@ -8,7 +8,7 @@ import redis
 from django.core.management import CommandError, call_command
 
 from gateway import server_checks
-from gateway.valkey import valkey
+from gateway.valkey.connection import valkey
 
 pytestmark = pytest.mark.django_db
 

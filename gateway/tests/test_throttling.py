@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import redis
 
-from gateway import token_bucket
-from gateway.api import throttling
-from gateway.api.throttling import MOST_OWED, OWED_SECONDS, RateAllowance
-from gateway.token_bucket import BucketAnswer
+from gateway.api.limits import throttling
+from gateway.api.limits.throttling import MOST_OWED, OWED_SECONDS, RateAllowance
+from gateway.valkey import token_bucket
+from gateway.valkey.token_bucket import BucketAnswer
 
 pytestmark = pytest.mark.usefixtures("empty_valkey")
 

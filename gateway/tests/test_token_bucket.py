@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from gateway import token_bucket
+from gateway.valkey import token_bucket
 
 pytestmark = pytest.mark.usefixtures("empty_valkey")
 

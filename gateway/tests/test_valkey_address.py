@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from gateway import valkey_address
 from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
-from gateway.valkey_address import Sentinels
+from gateway.valkey import address
+from gateway.valkey.address import Sentinels
 from tests.composed import free_port
 
 URL = "sentinel://:p%40ss@first:26379,second:26380/3?master=gateway"
@@ -26,10 +26,10 @@ def test_an_address_of_sentinels() -> None:
 
 
 def test_celery_gets_each_sentinel_and_the_name_of_the_primary() -> None:
-    url, options = valkey_address.celery_broker(URL)
+    url, options = address.celery_broker(URL)
     assert url == "sentinel://:p%40ss@first:26379/3;sentinel://:p%40ss@second:26380/3"
     assert options == {"master_name": "gateway"}
-    assert valkey_address.celery_broker("redis://valkey:6379/0") == ("redis://valkey:6379/0", {})
+    assert address.celery_broker("redis://valkey:6379/0") == ("redis://valkey:6379/0", {})
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def until(holds: Callable[[], object]) -> None:
 
 def test_the_clients_follow_the_primary(servers: tuple[str, "subprocess.Popen[bytes]"]) -> None:
     url, primary = servers
-    client = valkey_address.client(url, socket_timeout=1.0)
+    client = address.client(url, socket_timeout=1.0)
     client.set("kept", "1")
     until(lambda: client.wait(1, 100))
     primary.kill()
@@ -83,7 +83,7 @@ def test_the_clients_follow_the_primary(servers: tuple[str, "subprocess.Popen[by
     assert (client.get("kept"), client.get("later")) == (b"1", b"2")
 
     async def read() -> bytes:
-        there = valkey_address.async_client(url, socket_timeout=1.0)
+        there = address.async_client(url, socket_timeout=1.0)
         found: bytes = await there.get("later")
         for sentinel in there.connection_pool.sentinel_manager.sentinels:
             await sentinel.aclose()

@@ -16,7 +16,7 @@ from django.db import connection
 
 from gateway.local_run import local_ports, processes
 from gateway.local_run.process_group import ProcessGroup
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tests.fixtures import assert_error_body
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]

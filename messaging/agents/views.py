@@ -18,10 +18,10 @@ from gateway.api.errors import (
     error_response,
 )
 from gateway.api.json import parse_object
-from gateway.api.throttling import TenantRateThrottle
+from gateway.api.limits.throttling import TenantRateThrottle
 from gateway.roles import Area
 from messaging.agents.api_calls import ApiCalls
-from tenants.authentication import BearerAuthentication
+from tenants.credentials.authentication import BearerAuthentication
 
 
 @csrf_exempt

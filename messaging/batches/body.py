@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 
 from gateway.api.errors import InvalidRequest
 from gateway.api.json import MOST_NESTED, parse_object, values_in
-from messaging import upstream_body
+from messaging.sending import upstream_body
 
 MAX_MESSAGES = 10_000
 SHOWN_PROBLEMS = 20

@@ -18,8 +18,8 @@ from gateway import ids
 from gateway.clock import isoformat, now
 from messaging.batches import waiting
 from messaging.models import Batch
-from messaging.outbound_event import outbound_event
 from messaging.pacing import rate_of
+from messaging.sending.outbound_event import outbound_event
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
 from webhooks.events.members import NewEvent

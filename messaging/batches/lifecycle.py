@@ -13,11 +13,11 @@ from django.db import IntegrityError, connection, transaction
 from gateway import ids
 from gateway.api.errors import Conflict, NotFound
 from gateway.task_queue import enqueue
-from messaging import sending
 from messaging.batches import body as batch_body
 from messaging.batches import lease
 from messaging.models import Batch
 from messaging.pacing import rate_of
+from messaging.sending import flow
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +31,7 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes) -> tuple[Batch, boo
     from_, client_ref = body.sender, body.reference
     if client_ref is not None and (known := _known(tenant_id, environment, client_ref)):
         return known, False
-    number = sending.resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
+    number = flow.resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
     body.check_item_senders({from_, number.phone_number_id, number.digits, f"+{number.digits}"})
     batch = Batch(
         tenant_id=tenant_id,

@@ -23,12 +23,12 @@ from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.upstream.async_pool import AsyncPool
 from gateway.upstream.calls import UpstreamUnreachable
 from gateway.upstream.errors import THROUGHPUT, judge
-from messaging import sending
 from messaging.batches import lease
 from messaging.batches.claim_ahead import claimed_ahead, items_ahead
 from messaging.batches.lease import BatchLeaseLost, ClaimedItem, Held, ItemResult
-from messaging.outbound_event import outcome_unknown
 from messaging.pacing import Pacer
+from messaging.sending import flow
+from messaging.sending.outbound_event import outcome_unknown
 from phone_numbers import tokens
 from phone_numbers.lookup import Sender
 
@@ -152,7 +152,7 @@ class BatchRun:
             if self.recording.done():
                 await self.recording  # it failed: nothing more goes out that could not be recorded
             await self._token_answer()
-            if self.number.connection_state != sending.CONNECTED:
+            if self.number.connection_state != flow.CONNECTED:
                 self.given_back = True
             if self.given_back or self.process.stopping:
                 self.unsent += items[place:]
@@ -190,7 +190,7 @@ class BatchRun:
         number = self.number
         sent_at = now()
         try:
-            answer = await self.channel.send(sending.message_call(number, item.body))
+            answer = await self.channel.send(flow.message_call(number, item.body))
             verdict = judge(answer)
         except UpstreamUnreachable as error:
             self._add(_unknown(item, {"reason": error.reason}, sent_at=sent_at))

@@ -10,10 +10,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
-from gateway.api import in_flight, query
+from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
-from gateway.api.bodies import large_bodies, limited_by
 from gateway.api.json import UnreadJSON
+from gateway.api.limits import in_flight
+from gateway.api.limits.bodies import large_bodies, limited_by
 from gateway.api.pagination import NewestFirst
 from gateway.api.viewsets import DeclaredQuery
 from messaging.batches import lifecycle

@@ -16,15 +16,15 @@ from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
 from gateway.api.authentication import TenantCaller
-from gateway.api.bodies import limited_by
 from gateway.api.errors import ServiceError, error_response
 from gateway.api.json import PARSED, parse_object
-from gateway.api.throttling import TenantRateThrottle
+from gateway.api.limits.bodies import limited_by
+from gateway.api.limits.throttling import TenantRateThrottle
 from messaging.cloud_api.errors import INVALID, UNKNOWN_PATH, in_graph_form, refusal
 from messaging.cloud_api.nodes import KEY_IN_QUERY, DebugTokenView, NodeView, SubscribedAppsView
 from messaging.cloud_api.uploads import UploadSessionsView, UploadSessionView
 from messaging.views import MessagesView
-from tenants.authentication import BearerAuthentication
+from tenants.credentials.authentication import BearerAuthentication
 
 UPLOAD = "upload"
 """In the place of a node: a resumable upload, whose session follows."""

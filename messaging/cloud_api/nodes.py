@@ -21,8 +21,8 @@ from rest_framework.views import APIView
 
 from gateway.api.authentication import TENANT_HEADER, caller_of, scope_of, tenant_of
 from gateway.api.errors import Forbidden, InvalidRequest, NotFound
-from gateway.api.in_flight import waits_for_upstream
 from gateway.api.json import object_of
+from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.validation import checked
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, platform
 from gateway.upstream.client import request as graph_request
@@ -37,7 +37,7 @@ from messaging.message_templates.models import MessageTemplate
 from phone_numbers import onboarding, tokens
 from phone_numbers.graph_calls import Refused
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.authentication import caller_for
+from tenants.credentials.authentication import caller_for
 
 SCOPES = ("whatsapp_business_management", "whatsapp_business_messaging")
 DENIED_EDGES = frozenset({"assigned_users", "marketing_messages", "messages", "media", "owned_pages"})

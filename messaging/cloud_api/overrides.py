@@ -10,10 +10,10 @@ from uuid import UUID
 from rest_framework import serializers
 
 from gateway.api.errors import Conflict, InvalidRequest
-from webhooks import endpoints
+from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint
+from webhooks.requests.verify_ping import WebhookVerifyFailed
 from webhooks.serializers import UrlField
-from webhooks.verify_ping import WebhookVerifyFailed
 
 
 class OverrideIn(serializers.Serializer[dict[str, Any]]):
@@ -50,7 +50,7 @@ class Callback:
         created = None
         if endpoint is None:
             try:
-                endpoint = created = endpoints.create(
+                endpoint = created = lifecycle.create(
                     tenant_id=self.tenant_id,
                     environment=self.environment,
                     status=Endpoint.Status.PENDING,
@@ -92,7 +92,7 @@ class Callback:
         return endpoint is not None
 
     def _change(self, endpoint: Endpoint, changes: dict[str, Any]) -> None:
-        endpoints.change(
+        lifecycle.change(
             tenant_id=self.tenant_id,
             environment=self.environment,
             endpoint_id=endpoint.id,
@@ -100,4 +100,4 @@ class Callback:
         )
 
     def _delete(self, endpoint: Endpoint) -> None:
-        endpoints.delete(tenant_id=self.tenant_id, environment=self.environment, endpoint_id=endpoint.id)
+        lifecycle.delete(tenant_id=self.tenant_id, environment=self.environment, endpoint_id=endpoint.id)

@@ -11,10 +11,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from gateway.api.authentication import caller_of, tenant_of
-from gateway.api.bodies import CHUNKED
 from gateway.api.errors import InvalidRequest
-from gateway.api.in_flight import waits_for_upstream
 from gateway.api.json import object_of
+from gateway.api.limits.bodies import CHUNKED
+from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.validation import checked
 from gateway.upstream.calls import GraphAnswer
 from gateway.upstream.errors import judge, passed_through

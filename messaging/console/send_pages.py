@@ -8,16 +8,16 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from gateway.api import in_flight
 from gateway.api.errors import ServiceError, error_reply
+from gateway.api.limits import in_flight
 from gateway.api.reply import Reply
 from gateway.roles import Area
-from messaging import sending
 from messaging.console.choices import MOST_CHOICES, sending_numbers
 from messaging.console.forms import SendForm
 from messaging.models import MessageTemplate
-from messaging.runtimes import BlockingRuntime, run_blocking
-from messaging.sending import SendRequest
+from messaging.sending import flow
+from messaging.sending.flow import SendRequest
+from messaging.sending.runtimes import BlockingRuntime, run_blocking
 from tenants.console.frame import Visit, console_page, require_open
 from webhooks.events import envelope, search
 
@@ -60,7 +60,7 @@ def _sent(request: HttpRequest, visit: Visit, form: SendForm) -> dict[str, Any]:
     )
     try:
         with in_flight.upstream.held(visit.tenant.id, body["from"]):
-            reply = run_blocking(sending.send_message(BlockingRuntime(), wanted))
+            reply = run_blocking(flow.send_message(BlockingRuntime(), wanted))
     except ServiceError as error:
         reply = error_reply(error, getattr(request, "request_id", None))
     answer = _answer(reply)

@@ -9,9 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from gateway.api import in_flight
-from gateway.api.bodies import limited_by
 from gateway.api.errors import ServiceError
+from gateway.api.limits import in_flight
+from gateway.api.limits.bodies import limited_by
 from gateway.roles import Area
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging.console.template_forms import ButtonForms, DraftForm, TemplateFilter, initial_of

@@ -9,10 +9,11 @@ from rest_framework.request import Request
 
 from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
-from gateway.api.bodies import limited_by
-from gateway.api.in_flight import waits_for_upstream
-from messaging import sending, uploads, upstream_body
+from gateway.api.limits.bodies import limited_by
+from gateway.api.limits.in_flight import waits_for_upstream
+from messaging import uploads
 from messaging.media import transfer
+from messaging.sending import flow, upstream_body
 from phone_numbers.views import VERBATIM, UpstreamCallsView
 
 FROM = OpenApiParameter("from", str, description="The number that the media belongs to.")
@@ -46,7 +47,7 @@ class MediaView(UpstreamCallsView):
         form = uploads.form_of(request)
         from_ = upstream_body.check_sender(form)
         upload = uploads.upload_of(request, form, default_name="file")
-        number = sending.resolve_sender(
+        number = flow.resolve_sender(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             from_=from_,

@@ -14,7 +14,7 @@ from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.notifications.message_facts import STATUSES, Direction
 from messaging.message_log import customers, detail
 from messaging.message_log.serializers import CustomerOut, MessageOut, OneMessageOut
-from webhooks import endpoint_health
+from webhooks.endpoints import health
 from webhooks.events import message_search
 from webhooks.message_models import Message
 
@@ -83,7 +83,7 @@ class MessageLogView(ResourceViewSet):
         scope = scope_of(request)
         # Its serializer shows the row within.
         found: Any = detail.load(message_search.find(**scope, key=message_id))
-        return Response(OneMessageOut(found, context={"holds": endpoint_health.holds(**scope)}).data)
+        return Response(OneMessageOut(found, context={"holds": health.holds(**scope)}).data)
 
 
 class CustomersView(ResourceViewSet):

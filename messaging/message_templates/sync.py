@@ -21,7 +21,7 @@ from messaging.message_templates.mirror import MirrorChanges
 from messaging.message_templates.models import TemplateMirror
 from phone_numbers.graph_calls import FAILURES, Refused
 from phone_numbers.models import BusinessAccount
-from phone_numbers.sync_schedule import BATCH, LEASE, after_failure, next_interval
+from phone_numbers.syncing.schedule import BATCH, LEASE, after_failure, next_interval
 from phone_numbers.tokens import accepted_for
 
 log = structlog.get_logger(__name__)

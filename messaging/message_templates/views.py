@@ -13,18 +13,19 @@ from rest_framework.response import Response
 
 from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
-from gateway.api.bodies import limited_by
 from gateway.api.errors import InvalidRequest
-from gateway.api.in_flight import waits_for_upstream
 from gateway.api.json import object_of
+from gateway.api.limits.bodies import limited_by
+from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.pagination import NewestFirst
 from gateway.upstream.errors import passed_through
-from messaging import uploads, upstream_body
+from messaging import uploads
 from messaging.message_templates import operations
 from messaging.message_templates.mirror import language_of
 from messaging.message_templates.models import MessageTemplate
 from messaging.message_templates.operations import AccountChoice
 from messaging.message_templates.serializers import SampleIn, SyncOut, TemplateOut
+from messaging.sending import upstream_body
 from phone_numbers.views import VERBATIM, UpstreamCallsView
 
 ACCOUNT = [

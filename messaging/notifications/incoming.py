@@ -22,7 +22,7 @@ from messaging.media import known as known_media
 from messaging.models import KeptNotification
 from messaging.notifications import side_effects
 from messaging.notifications.routing import Owner, owners
-from phone_numbers import connection as number_connection
+from phone_numbers.connection import state as number_connection
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish
 

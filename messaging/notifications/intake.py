@@ -14,7 +14,7 @@ from messaging.media import known as known_media
 from messaging.notifications import side_effects
 from messaging.notifications.incoming import event_of
 from messaging.notifications.routing import Owner, finding_owners
-from phone_numbers import connection as number_connection
+from phone_numbers.connection import state as number_connection
 from webhooks import wake_up
 from webhooks.events.publish import MOST_TOGETHER, Publication, publishing
 

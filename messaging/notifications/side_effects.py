@@ -13,7 +13,7 @@ from gateway.database.outage import concerns_all
 from gateway.upstream.notifications.normalise import Change
 from messaging.message_templates import events
 from messaging.notifications.routing import Owner
-from phone_numbers import sync, upstream_events
+from phone_numbers.syncing import sync, upstream_events
 
 log = structlog.get_logger(__name__)
 

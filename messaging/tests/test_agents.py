@@ -23,7 +23,7 @@ from messaging.agents.tools import TOOLS
 from messaging.models import Batch
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
-from tenants import api_keys, console_sessions
+from tenants.credentials import api_keys, console_sessions
 from tenants.models import Tenant, User
 from tests.fixtures import assert_error
 from tests.simulated import RunningSimulator

@@ -18,11 +18,11 @@ from django.db import OperationalError, connection
 
 from gateway import ids
 from gateway.clock import now
-from messaging import sending
 from messaging.batches import lease, runner
 from messaging.batches.lease import Held
 from messaging.batches.sender import SAFE_PART, BatchRun
 from messaging.models import Batch, BatchItem
+from messaging.sending import flow
 from messaging.tests.conftest import connected_number
 from phone_numbers import tokens
 from phone_numbers.models import BusinessAccount, PhoneNumber
@@ -249,7 +249,7 @@ def test_the_pace_holds_without_valkey(
         raise Refused
 
     create(api, number, 160)
-    monkeypatch.setattr("gateway.token_bucket.reserve", refuse)
+    monkeypatch.setattr("gateway.valkey.token_bucket.reserve", refuse)
     runner.run()
     times = [row["at"] for row in received(simulator, number)]
     assert len(times) == 160
@@ -342,14 +342,14 @@ def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing
 def test_a_send_that_crashed_is_reported_when_the_batch_ends(
     api: Api, fast: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    message_call = sending.message_call
+    message_call = flow.message_call
 
     def crash(number: Any, body: bytes) -> Any:
         if b"Hello 1001" in body:
             raise ValueError("a defect of ours")
         return message_call(number, body)
 
-    monkeypatch.setattr(sending, "message_call", crash)
+    monkeypatch.setattr(flow, "message_call", crash)
     batch_id = create(api, fast, 3)
     runner.run()
     items = api.get(f"{PATH}/{batch_id}/items").json()["data"]

@@ -9,15 +9,15 @@ import orjson
 import pytest
 
 from gateway import ids
-from gateway.api import in_flight
-from gateway.api.bodies import BodyMemory
-from gateway.api.in_flight import Bulkhead
+from gateway.api.limits import in_flight
+from gateway.api.limits.bodies import BodyMemory
+from gateway.api.limits.in_flight import Bulkhead
 from gateway.settings import MAX_BODY_BYTES
 from messaging.batches import views
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.simulated import SimulatedAccount

@@ -13,17 +13,17 @@ from django.test import Client
 from django.urls import resolve
 from pytest_django import Settings
 
-from gateway.api import bodies, in_flight
-from gateway.api.in_flight import Bulkhead
+from gateway.api.limits import bodies, in_flight
+from gateway.api.limits.in_flight import Bulkhead
 from messaging.models import IdempotencyRecord
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, UnreadableBody
 from tests.receiver import Receiver
 from tests.simulated import RunningSimulator, SimulatedAccount
-from webhooks import endpoints
+from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint, Event
 
 pytestmark = pytest.mark.django_db
@@ -460,7 +460,7 @@ class TestCallbacks:
         self, key: api_keys.NewKey, account: SimulatedAccount, number: PhoneNumber, receiver: Receiver
     ) -> None:
         met = threading.Barrier(2, timeout=10)
-        original = endpoints.create
+        original = lifecycle.create
 
         def create(**given: Any) -> Endpoint:
             met.wait()
@@ -476,7 +476,7 @@ class TestCallbacks:
                 connection.close()
 
         with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
-            patch.setattr(endpoints, "create", create)
+            patch.setattr(lifecycle, "create", create)
             assert [each.result() for each in [pool.submit(post) for _ in range(2)]] == [200, 200]
         assert Endpoint.objects.filter(format="meta").count() == 1
 

@@ -9,7 +9,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from messaging.tests.conftest import connected_number
 from messaging.tests.test_cloud_api import CUSTOMER, error_of, sent_bodies
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from gateway.clock import now
 from messaging.tests.incoming import notification, number_of, post
 from phone_numbers.models import PhoneNumber
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from webhooks.models import EventPayload

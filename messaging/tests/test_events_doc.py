@@ -13,7 +13,7 @@ from gateway.upstream.notifications.normalise import FIELDS, normalise
 from gateway.upstream.tests.notifications import BODIES, drafts_of
 from messaging.batches import runner
 from messaging.tests.incoming import envelopes_of, number_of, post
-from phone_numbers import connection
+from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
@@ -131,13 +131,13 @@ def shape_of_times(event: dict[str, Any]) -> Any:
 def test_the_events_of_connections_and_tokens_are_the_services(tenant: Tenant) -> None:
     verified_endpoint(tenant)
     number_of(tenant, waba_id=WABA, phone_number_id=NUMBER, digits=DIGITS)
-    connection.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
     tell: dict[str, Any] = EXAMPLES["account.update"]["raw"]
     assert post(json.dumps(tell).encode()).status_code == 200
     BusinessAccount.objects.update(token_expires_at=datetime(2026, 11, 8, 6, 40, tzinfo=UTC))
-    connection.token_expiring(BusinessAccount.objects.get(), days=7)
+    state.token_expiring(BusinessAccount.objects.get(), days=7)
     BusinessAccount.objects.update(token_expires_at=None)
-    connection.token_failed(waba_id=WABA)
+    state.token_failed(waba_id=WABA)
     made = {each["type"]: each for each in envelopes_of(tenant)}
     for kind in ("number.connection", "token.expiring", "token.invalid"):
         written, example = shape_of_times(made[kind]), shape_of_times(EXAMPLES[kind])

@@ -13,10 +13,10 @@ from gateway.database import statements
 from messaging import idempotency
 from messaging.batches import lease
 from messaging.models import Batch, BatchItem
-from messaging.runtimes import BlockingRuntime
+from messaging.sending.runtimes import BlockingRuntime
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.simulated import RunningSimulator

@@ -13,7 +13,8 @@ from gateway.clock import now
 from messaging.ledger import counting, day, usage
 from messaging.ledger.counting import Counting, day_of
 from messaging.models import Batch, BatchItem
-from tenants import api_keys, platform_apps
+from tenants import platform_apps
+from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
 from tests.fixtures import Api, assert_error
 from webhooks.models import Delivery, Endpoint

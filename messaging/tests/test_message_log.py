@@ -11,7 +11,7 @@ from gateway import ids
 from messaging.batches import runner
 from messaging.tests.incoming import notification, number_of, post, text_change
 from phone_numbers.models import PhoneNumber
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator

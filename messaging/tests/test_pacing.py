@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import redis
 
-from gateway import token_bucket
+from gateway.valkey import token_bucket
 from messaging import pacing
 from messaging.pacing import Pacer
 

@@ -11,13 +11,14 @@ import orjson
 import pytest
 
 from gateway.clock import isoformat, now
-from messaging import idempotency, upstream_body
+from messaging import idempotency
 from messaging.batches import body as batch_body
 from messaging.models import IdempotencyRecord
+from messaging.sending import upstream_body
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.raw_server import raw_server

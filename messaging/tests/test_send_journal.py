@@ -14,10 +14,10 @@ from django.db import OperationalError
 from psycopg.errors import LockNotAvailable
 
 from gateway.ids import uuid7
-from messaging import send_journal, send_replay, sending
 from messaging.models import IdempotencyRecord
-from messaging.runtimes import BlockingRuntime
-from messaging.send_journal import Answered, Begun, Slot
+from messaging.sending import flow, journal, replay
+from messaging.sending.journal import Answered, Begun, Slot
+from messaging.sending.runtimes import BlockingRuntime
 from messaging.tests.test_send import sent_bodies, text
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def _own_directory(settings: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.DATA_DIR = tmp_path
-    monkeypatch.setattr(send_journal, "_slots", send_journal._Slots())
+    monkeypatch.setattr(journal, "_slots", journal._Slots())
 
 
 def begun(tenant: Tenant, number: PhoneNumber, *, key: str | None = None) -> Begun:
@@ -57,7 +57,7 @@ def abandon(slot: Slot) -> None:
 
 
 def files() -> list[str]:
-    return sorted(path.name for path in send_journal.directory().iterdir())
+    return sorted(path.name for path in journal.directory().iterdir())
 
 
 def data_of(event: Event) -> dict[str, Any]:
@@ -69,10 +69,10 @@ def test_a_send_leaves_nothing_behind_and_its_file_serves_the_next(api: Api, num
     for _ in range(3):
         assert api.post("/v1/messages", text(number)).status_code == 200
     (name,) = files()
-    path = send_journal.directory() / name
+    path = journal.directory() / name
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(send_journal.directory().stat().st_mode) == 0o700
-    assert send_replay.replay()
+    assert stat.S_IMODE(journal.directory().stat().st_mode) == 0o700
+    assert replay.replay()
     assert files() == [name], "a file that its process holds is left alone"
     assert Event.objects.count() == 3
 
@@ -80,22 +80,22 @@ def test_a_send_leaves_nothing_behind_and_its_file_serves_the_next(api: Api, num
 def test_an_entry_is_not_readable_without_the_keys(
     tenant: Tenant, number: PhoneNumber, settings: Any
 ) -> None:
-    slot = send_journal.begin(begun(tenant, number))
+    slot = journal.begin(begun(tenant, number))
     content = slot.path.read_bytes()
     assert b"919812345678" not in content
     assert number.phone_number_id.encode() not in content
     abandon(slot)
     settings.ENCRYPTION_KEYS = ["A" * 43 + "="]
-    assert send_replay.replay()
+    assert replay.replay()
     assert files() == [slot.path.with_suffix(".failed").name], "kept for an operator, looked at no more"
 
 
 def test_an_answered_send_becomes_its_event_once(tenant: Tenant, number: PhoneNumber) -> None:
-    slot = send_journal.begin(entry := begun(tenant, number))
+    slot = journal.begin(entry := begun(tenant, number))
     slot.answered(ANSWERED)
     abandon(slot)
     for _ in range(2):
-        assert send_replay.replay()
+        assert replay.replay()
     event = Event.objects.get()
     assert (event.id, event.wamid, event.dedupe_key) == (entry.event_id, "wamid.7", "out:wamid.7")
     assert data_of(event)["response"] == orjson.loads(ANSWER)
@@ -107,15 +107,15 @@ def test_an_answered_send_becomes_its_event_once(tenant: Tenant, number: PhoneNu
 def test_a_send_that_was_recorded_before_its_process_ended_is_not_doubled(
     api: Api, tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(send_journal, "recorded", abandon)
+    monkeypatch.setattr(journal, "recorded", abandon)
     assert api.post("/v1/messages", text(number)).status_code == 200
-    assert send_replay.replay()
+    assert replay.replay()
     assert Event.objects.count() == 1
 
 
 def test_a_send_without_an_answer_is_told_as_unknown(tenant: Tenant, number: PhoneNumber) -> None:
-    abandon(send_journal.begin(begun(tenant, number)))
-    assert send_replay.replay()
+    abandon(journal.begin(begun(tenant, number)))
+    assert replay.replay()
     data = data_of(Event.objects.get())
     assert data["http_status"] is None
     assert data["response"]["error"]["code"] == "outcome_unknown"
@@ -123,31 +123,31 @@ def test_a_send_without_an_answer_is_told_as_unknown(tenant: Tenant, number: Pho
 
 
 def test_an_answer_that_was_cut_short_reads_as_missing(tenant: Tenant, number: PhoneNumber) -> None:
-    slot = send_journal.begin(begun(tenant, number))
+    slot = journal.begin(begun(tenant, number))
     slot.answered(ANSWERED)
     os.ftruncate(slot.descriptor, slot.end - 5)
     abandon(slot)
-    assert send_replay.replay()
+    assert replay.replay()
     assert data_of(Event.objects.get())["http_status"] is None
 
 
 def test_a_shorter_entry_over_a_longer_one_does_not_keep_its_answer(
     tenant: Tenant, number: PhoneNumber
 ) -> None:
-    slot = send_journal.begin(begun(tenant, number, key="k" * 200))
+    slot = journal.begin(begun(tenant, number, key="k" * 200))
     slot.answered(ANSWERED)
-    send_journal.recorded(slot)
-    again = send_journal.begin(begun(tenant, number))
+    journal.recorded(slot)
+    again = journal.begin(begun(tenant, number))
     assert again is slot
     abandon(again)
-    assert send_replay.replay()
+    assert replay.replay()
     assert data_of(Event.objects.get())["http_status"] is None
 
 
 def test_a_database_that_stays_away_keeps_no_caller_waiting_and_loses_no_event(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "RECORD_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(flow, "RECORD_PATIENCE_SECONDS", 0.3)
 
     async def away(*_: Any) -> None:
         raise OperationalError("away")
@@ -159,9 +159,9 @@ def test_a_database_that_stays_away_keeps_no_caller_waiting_and_loses_no_event(
     assert first.status_code == 200
     assert Event.objects.count() == 0
     with monkeypatch.context() as outage:
-        outage.setattr(send_replay, "_replay", lambda _: (_ for _ in ()).throw(OperationalError("away")))
-        assert not send_replay.replay()
-    assert send_replay.replay()
+        outage.setattr(replay, "_replay", lambda _: (_ for _ in ()).throw(OperationalError("away")))
+        assert not replay.replay()
+    assert replay.replay()
     assert Event.objects.get().wamid == first.json()["messages"][0]["id"]
     again = api.post("/v1/messages", text(number), Idempotency_Key="k")
     assert (again.content, again["Idempotent-Replayed"]) == (first.content, "true")
@@ -180,18 +180,18 @@ def test_a_send_that_no_row_can_hold_is_answered_and_kept(
         outage.setattr(BlockingRuntime, "write", broken)
         outage.setattr(BlockingRuntime, "publish", broken)
         assert api.post("/v1/messages", text(number)).status_code == 200
-    assert send_replay.replay()
+    assert replay.replay()
     assert Event.objects.count() == 1
 
 
 def test_one_entry_that_cannot_be_replayed_does_not_stop_the_others(
     tenant: Tenant, number: PhoneNumber
 ) -> None:
-    bad, good = (send_journal.begin(begun(tenant, number)) for _ in range(2))
+    bad, good = (journal.begin(begun(tenant, number)) for _ in range(2))
     os.pwrite(bad.descriptor, b"\xff" * 40, bad.end - 40)
     for slot in (bad, good):
         abandon(slot)
-    assert send_replay.replay()
+    assert replay.replay()
     assert Event.objects.count() == 1
     assert files() == [bad.path.with_suffix(".failed").name]
 
@@ -199,10 +199,10 @@ def test_one_entry_that_cannot_be_replayed_does_not_stop_the_others(
 def test_one_entry_that_meets_a_lock_is_tried_again_and_does_not_stop_the_others(
     tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad, good = (send_journal.begin(begun(tenant, number)) for _ in range(2))
+    bad, good = (journal.begin(begun(tenant, number)) for _ in range(2))
     for slot in (bad, good):
         abandon(slot)
-    replay_of = send_replay._replay
+    replay_of = replay._replay
 
     def locked(slot: Slot) -> None:
         if slot.path == bad.path:
@@ -210,10 +210,10 @@ def test_one_entry_that_meets_a_lock_is_tried_again_and_does_not_stop_the_others
         replay_of(slot)
 
     with monkeypatch.context() as now:
-        now.setattr(send_replay, "_replay", locked)
-        assert not send_replay.replay()
+        now.setattr(replay, "_replay", locked)
+        assert not replay.replay()
     assert (Event.objects.count(), files()) == (1, [bad.path.name])
-    assert send_replay.replay()
+    assert replay.replay()
     assert (Event.objects.count(), files()) == (2, [])
 
 
@@ -235,8 +235,8 @@ def test_a_refused_send_makes_no_event_by_its_journal(
 ) -> None:
     simulator.faults({"action": "error", "code": 131030, "match": {"path": "/messages$"}})
     assert api.post("/v1/messages", text(number)).status_code == 400
-    for path in send_journal.directory().glob("*.send"):
-        assert Slot(path, os.open(path, os.O_RDWR), send_journal._slots._free[0].cipher).entry() is None
+    for path in journal.directory().glob("*.send"):
+        assert Slot(path, os.open(path, os.O_RDWR), journal._slots._free[0].cipher).entry() is None
 
 
 KILLED = """
@@ -264,11 +264,11 @@ def test_a_living_process_keeps_its_entries_and_a_killed_one_leaves_them(tenant:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        assert send_replay.replay()
+        assert replay.replay()
         assert Event.objects.count() == 0
         process.kill()
     deadline = time.monotonic() + 5
     while Event.objects.count() < 3 and time.monotonic() < deadline:
-        assert send_replay.replay()
+        assert replay.replay()
     assert Event.objects.count() == 3
     assert files() == []

@@ -10,8 +10,9 @@ from gateway.clock import now
 from messaging.notifications import side_effects
 from messaging.notifications.side_effects import EFFECTS
 from messaging.tests.incoming import events_of, notification, number_of, post, text_change
-from phone_numbers import connection, upstream_events
+from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.syncing import upstream_events
 from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tests.reading import moves
 from tenants.models import Tenant
@@ -29,7 +30,7 @@ def number(tenant: Tenant) -> PhoneNumber:
     """A connected number of `tenant`, which has a verified endpoint."""
     verified_endpoint(tenant)
     number = number_of(tenant, waba_id=WABA, phone_number_id=NUMBER, digits=DIGITS)
-    connection.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
     return number
 
 

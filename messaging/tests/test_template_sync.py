@@ -18,7 +18,7 @@ from messaging.message_templates.mirror import MirrorChanges
 from messaging.message_templates.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
 from messaging.tests.template_bodies import order_update
-from phone_numbers import connection
+from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.test_connection import in_threads
 from tenants.models import Tenant
@@ -166,7 +166,7 @@ def test_an_answer_that_is_no_list_removes_nothing(
 def test_an_account_whose_token_does_not_work_waits_until_it_does(
     number: PhoneNumber, simulator: RunningSimulator, sync_due: Callable[[], None], queued: Jobs
 ) -> None:
-    connection.token_failed(waba_id=number.account.waba_id)
+    state.token_failed(waba_id=number.account.waba_id)
     tasks.start_due_template_syncs()
     assert queued == []
     BusinessAccount.objects.update(token_invalid_at=None)

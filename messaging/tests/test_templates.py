@@ -17,7 +17,7 @@ from messaging.message_templates.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
 from messaging.tests.template_bodies import PNG, numbered, order_update
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.scripted_graph import ScriptedGraph

@@ -6,8 +6,8 @@ from django.urls import reverse
 
 from gateway.clock import now
 from gateway.roles import Area
-from phone_numbers.connection import token_end
-from phone_numbers.connection_details import explained
+from phone_numbers.connection.details import explained
+from phone_numbers.connection.state import token_end
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.console.frame import FirstStep, HomeWarning, Page, register, warns
 from tenants.models import Tenant

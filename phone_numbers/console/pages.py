@@ -10,19 +10,20 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from gateway.api import in_flight
 from gateway.api.errors import NotFound
+from gateway.api.limits import in_flight
 from gateway.roles import Area
 from gateway.upstream.calls import UpstreamUnreachable
-from phone_numbers import health, leaving, operations
+from phone_numbers import health, operations
 from phone_numbers.actors import Actor
-from phone_numbers.connection_details import explained
+from phone_numbers.connection.details import explained
 from phone_numbers.console.forms import RegisterForm, ReleaseForm
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
+from phone_numbers.leaving import releasing
 from phone_numbers.models import ConnectSession, PhoneNumber
-from tenants.billing_restriction import require_new_numbers_allowed
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
+from tenants.standing.billing_restriction import require_new_numbers_allowed
 
 NUMBERS_PER_PAGE = 50
 
@@ -118,7 +119,7 @@ def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
     if request.method == "POST" and form.is_valid():
         require_active(visit)
         with told(request), _asking(request, found):
-            leaving.release_number(found, actor=Actor(user_id=visit.user.pk))
+            releasing.release_number(found, actor=Actor(user_id=visit.user.pk))
             messages.success(request, "The number is released. Its events stay until your retention ends.")
             return redirect("console_numbers")
     return render(

@@ -18,8 +18,8 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from gateway.api import in_flight
 from gateway.api.errors import InvalidRequest
+from gateway.api.limits import in_flight
 from gateway.roles import Area
 from phone_numbers.console.phone_forms import CustomerForm, WriteForm
 from phone_numbers.models import PhoneNumber

@@ -17,9 +17,9 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_POST, require_safe
 from rest_framework.exceptions import ParseError
 
-from gateway.api import in_flight
 from gateway.api.errors import Conflict, MetaUnreachable, TooManyInFlight
 from gateway.api.json import parse_object
+from gateway.api.limits import in_flight
 from gateway.upstream.calls import UpstreamUnreachable, platform
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions

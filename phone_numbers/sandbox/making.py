@@ -18,8 +18,9 @@ from gateway.clock import now
 from gateway.database.outage import concerns_all
 from gateway.task_queue import enqueue
 from gateway.upstream import sandbox
-from phone_numbers import connection, graph_calls, onboarding
+from phone_numbers import graph_calls, onboarding
 from phone_numbers.actors import Actor
+from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.sandbox_identity import first_number_of, waba_id_of
 from tenants.models import Tenant
@@ -72,7 +73,7 @@ def connect(tenant_id: UUID, token: str) -> None:
     onboarding.connect(
         tenant_id=tenant_id, environment=ENVIRONMENT, waba_id=waba_id, actor=Actor(), access_token=token
     )
-    connection.recompute(tenant_id=tenant_id, waba_id=waba_id)
+    state.recompute(tenant_id=tenant_id, waba_id=waba_id)
 
 
 def make_after_commit(*, tenant_id: UUID, **_: object) -> None:

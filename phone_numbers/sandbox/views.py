@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import InvalidRequest
-from gateway.api.in_flight import waits_for_upstream
+from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.pagination import limit_of
 from gateway.api.validation import checked
 from phone_numbers.sandbox import decisions, world

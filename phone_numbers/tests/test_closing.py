@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from phone_numbers import closing, leaving
+from phone_numbers.leaving import closing, releasing
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.test_leaving import connect, subscribed
 from tenants.models import ApiKey, AuditEntry, Tenant, User
@@ -52,7 +52,7 @@ def test_closing_again_does_what_a_crash_left(
 ) -> None:
     connect(api, simulator.account())
     with monkeypatch.context() as patch:
-        patch.setattr(leaving, "release_account", _killed)
+        patch.setattr(releasing, "release_account", _killed)
         with pytest.raises(KeyboardInterrupt):
             closing.close(tenant_id=tenant.id)
     assert BusinessAccount.objects.filter(tenant=tenant).exists()

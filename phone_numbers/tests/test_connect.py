@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.scripted_graph import ScriptedGraph

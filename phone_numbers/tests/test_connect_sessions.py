@@ -10,15 +10,15 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api import in_flight
 from gateway.api.errors import Conflict
-from gateway.api.in_flight import Bulkhead
+from gateway.api.limits import in_flight
+from gateway.api.limits.in_flight import Bulkhead
 from gateway.clock import now
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.return_urls import problem_of, with_result
 from phone_numbers.models import BusinessAccount, ConnectSession
 from phone_numbers.tests.test_connection import in_threads
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.clock import now
-from phone_numbers import connection, lookup
-from phone_numbers.connection import ConnectionFacts, connection_of
+from phone_numbers import lookup
+from phone_numbers.connection import state
+from phone_numbers.connection.state import ConnectionFacts, connection_of
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tests.reading import moves, published
@@ -45,17 +46,17 @@ facts = st.builds(
 def test_connected_exactly_when_all_three_hold_and_nothing_was_taken_away(
     given_facts: ConnectionFacts,
 ) -> None:
-    state, detail = connection_of(given_facts)
+    connection, detail = connection_of(given_facts)
     all_hold = replace(given_facts, ever_connected=True) == ALL_WELL
-    assert (state == "connected") == all_hold == (detail is None)
+    assert (connection == "connected") == all_hold == (detail is None)
 
 
 @given(facts)
 def test_a_number_that_never_was_connected_is_only_disconnected_by_the_upstream_side(
     f: ConnectionFacts,
 ) -> None:
-    state, detail = connection_of(replace(f, ever_connected=False))
-    if state == "disconnected":
+    connection, detail = connection_of(replace(f, ever_connected=False))
+    if connection == "disconnected":
         assert detail in {"account_removed", "account_restricted", "token_invalid"}
 
 
@@ -123,7 +124,7 @@ def state_of(number: PhoneNumber) -> tuple[str, str | None]:
 def test_an_endpoint_that_appears_connects_and_one_that_goes_makes_pending(
     tenant: Tenant, number: PhoneNumber
 ) -> None:
-    connection.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
     assert state_of(number) == ("pending", "no_verified_endpoint")
     endpoint = verified_endpoint(tenant)
     endpoints_changed.send(sender=Endpoint, tenant_id=tenant.id, environment="live")
@@ -146,7 +147,7 @@ def test_an_unverified_or_foreign_endpoint_does_not_count(
     verified_endpoint(other_tenant)
     endpoint = verified_endpoint(tenant)
     Endpoint.objects.filter(pk=endpoint.pk).update(verified_at=None)
-    connection.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
     assert state_of(number) == ("pending", "no_verified_endpoint")
 
 
@@ -157,10 +158,10 @@ def test_an_endpoint_counts_for_numbers_of_its_own_environment_alone(
 ) -> None:
     PhoneNumber.objects.update(environment=own)
     endpoint = verified_endpoint(tenant)
-    for environment, state in ((other, ("pending", "no_verified_endpoint")), (own, ("connected", None))):
+    for environment, expected in ((other, ("pending", "no_verified_endpoint")), (own, ("connected", None))):
         Endpoint.objects.filter(pk=endpoint.pk).update(environment=environment)
-        connection.recompute(tenant_id=tenant.id)
-        assert state_of(number) == state
+        state.recompute(tenant_id=tenant.id)
+        assert state_of(number) == expected
     assert set(Event.objects.values_list("environment", flat=True)) == {own}, (
         "its events are its environment's"
     )
@@ -171,7 +172,7 @@ def test_recomputing_without_a_change_publishes_nothing(
     tenant: Tenant, endpoint: Endpoint, number: PhoneNumber
 ) -> None:
     for _ in range(3):
-        connection.recompute(tenant_id=tenant.id)
+        state.recompute(tenant_id=tenant.id)
     assert moves(tenant) == [("pending", "connected", None)]
 
 
@@ -181,7 +182,7 @@ def test_the_same_change_again_is_a_new_event(
 ) -> None:
     for subscribed in (True, False, True, False):
         BusinessAccount.objects.update(subscribed=subscribed)
-        connection.recompute(tenant_id=tenant.id)
+        state.recompute(tenant_id=tenant.id)
     assert moves(tenant) == [
         ("pending", "connected", None),
         ("connected", "disconnected", "not_subscribed"),
@@ -192,7 +193,7 @@ def test_the_same_change_again_is_a_new_event(
 
 @pytest.mark.django_db
 def test_the_event_names_account_and_number(tenant: Tenant, endpoint: Endpoint, number: PhoneNumber) -> None:
-    connection.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
     event = Event.objects.get(type="number.connection")
     assert event.waba_id == number.account.waba_id
     assert event.phone_number_id == number.phone_number_id
@@ -204,9 +205,9 @@ def test_the_event_names_account_and_number(tenant: Tenant, endpoint: Endpoint, 
 def test_a_failing_token_is_told_once_and_disconnects(
     tenant: Tenant, endpoint: Endpoint, number: PhoneNumber
 ) -> None:
-    connection.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
     for _ in range(2):
-        connection.token_failed(waba_id=number.account.waba_id, token="EAAtestTOKEN0123456789")
+        state.token_failed(waba_id=number.account.waba_id, token="EAAtestTOKEN0123456789")
     assert state_of(number) == ("disconnected", "token_invalid")
     assert published(tenant, "token.invalid") == [{"waba_id": number.account.waba_id, "expires_at": None}]
     assert moves(tenant)[1:] == [("connected", "disconnected", "token_invalid")]
@@ -217,7 +218,7 @@ def test_the_event_of_a_token_belongs_to_the_accounts_environment(
     tenant: Tenant, account: BusinessAccount
 ) -> None:
     BusinessAccount.objects.update(environment="test")
-    connection.token_failed(waba_id=account.waba_id)
+    state.token_failed(waba_id=account.waba_id)
     assert Event.objects.get(type="token.invalid").environment == "test"
 
 
@@ -225,9 +226,9 @@ def test_the_event_of_a_token_belongs_to_the_accounts_environment(
 def test_a_token_that_was_replaced_meanwhile_is_left_alone(
     tenant: Tenant, endpoint: Endpoint, number: PhoneNumber
 ) -> None:
-    connection.recompute(tenant_id=tenant.id)
-    connection.token_failed(waba_id=number.account.waba_id, token="EAAtheOldOne")
-    connection.token_failed(waba_id="0")
+    state.recompute(tenant_id=tenant.id)
+    state.token_failed(waba_id=number.account.waba_id, token="EAAtheOldOne")
+    state.token_failed(waba_id="0")
     assert state_of(number) == ("connected", None)
     assert published(tenant, "token.invalid") == []
 
@@ -241,7 +242,7 @@ def test_events_touch_their_numbers(
             waba_ids=[], phone_number_ids=[number.phone_number_id], environments=[number.environment]
         )
         with django_capture_on_commit_callbacks(execute=True):
-            connection.touch_last_event(routes.numbers.values())
+            state.touch_last_event(routes.numbers.values())
         number.refresh_from_db()
         return number.last_event_at
 
@@ -288,22 +289,22 @@ def test_causes_at_the_same_moment_neither_lose_nor_double_an_event(tenant: Tena
         BusinessAccount.objects.filter(pk=account.pk).update(subscribed=False)
         PhoneNumber.objects.filter(pk=number.pk).update(registered=False)
         Endpoint.objects.all().delete()
-        connection.recompute(tenant_id=tenant.id)
+        state.recompute(tenant_id=tenant.id)
 
         def subscribe(account: BusinessAccount = account) -> None:
-            with connection.facts_change(tenant_id=tenant.id, waba_id=account.waba_id):
+            with state.facts_change(tenant_id=tenant.id, waba_id=account.waba_id):
                 BusinessAccount.objects.filter(pk=account.pk).update(subscribed=True)
 
         def register(number: PhoneNumber = number) -> None:
-            with connection.facts_change(tenant_id=tenant.id, phone_number_id=number.phone_number_id):
+            with state.facts_change(tenant_id=tenant.id, phone_number_id=number.phone_number_id):
                 PhoneNumber.objects.filter(pk=number.pk).update(registered=True)
 
         def verify() -> None:
-            with connection.facts_change(tenant_id=tenant.id):
+            with state.facts_change(tenant_id=tenant.id):
                 verified_endpoint(tenant)
 
         def look() -> None:
-            connection.recompute(tenant_id=tenant.id)
+            state.recompute(tenant_id=tenant.id)
 
         in_threads(subscribe, register, verify, look)
         assert state_of(number) == ("connected", None), f"turn {turn}"
@@ -316,8 +317,8 @@ def test_causes_at_the_same_moment_neither_lose_nor_double_an_event(tenant: Tena
 def test_a_token_that_fails_in_many_threads_is_told_once(tenant: Tenant) -> None:
     number = make_number(make_account(tenant))
     verified_endpoint(tenant)
-    connection.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
     waba_id = number.account.waba_id
-    in_threads(*[lambda: connection.token_failed(waba_id=waba_id)] * 6)
+    in_threads(*[lambda: state.token_failed(waba_id=waba_id)] * 6)
     assert len(published(tenant, "token.invalid")) == 1
     assert moves(tenant) == [("pending", "connected", None), ("connected", "disconnected", "token_invalid")]

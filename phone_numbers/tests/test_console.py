@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from messaging.tests.conftest import connected_number
-from phone_numbers.connection_details import explained
+from phone_numbers.connection.details import explained
 from phone_numbers.models import ConnectSession, PhoneNumber
 from tenants.models import Tenant
 from tests.browsers import text

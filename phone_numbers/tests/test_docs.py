@@ -3,7 +3,7 @@
 from itertools import product
 from pathlib import Path
 
-from phone_numbers.connection import ConnectionFacts, connection_of
+from phone_numbers.connection.state import ConnectionFacts, connection_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "numbers.md"
 HEADER = "| taken away | token works | subscribed | registered | endpoint verified | ever connected | state | detail |"

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.db.models import F
 
-from phone_numbers import connection
+from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
@@ -32,15 +32,15 @@ def intervals(number: PhoneNumber) -> list[tuple[str, bool]]:
 def test_each_change_of_state_closes_one_interval_and_opens_the_next(
     tenant: Tenant, number: PhoneNumber
 ) -> None:
-    connection.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
     assert intervals(number) == []
     verified_endpoint(tenant)
-    connection.recompute(tenant_id=tenant.id)
-    connection.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
     assert intervals(number) == [("connected", True)]
-    with connection.facts_change(tenant_id=tenant.id):
+    with state.facts_change(tenant_id=tenant.id):
         PhoneNumber.objects.filter(pk=number.pk).update(registered=False)
-    with connection.facts_change(tenant_id=tenant.id):
+    with state.facts_change(tenant_id=tenant.id):
         BusinessAccount.objects.update(subscribed=False)
     assert intervals(number) == [("connected", False), ("disconnected", True)]
     first, second = NumberStateInterval.objects.order_by("id")
@@ -50,7 +50,7 @@ def test_each_change_of_state_closes_one_interval_and_opens_the_next(
 
 def test_a_change_that_fails_leaves_no_interval(tenant: Tenant, number: PhoneNumber) -> None:
     verified_endpoint(tenant)
-    with pytest.raises(RuntimeError), connection.facts_change(tenant_id=tenant.id):
+    with pytest.raises(RuntimeError), state.facts_change(tenant_id=tenant.id):
         raise RuntimeError
     assert intervals(number) == []
 
@@ -72,13 +72,13 @@ def test_a_tenant_long_past_due_adds_no_numbers(api: Api, tenant: Tenant, path: 
 
 def test_a_closed_interval_keeps_its_end(tenant: Tenant, number: PhoneNumber) -> None:
     verified_endpoint(tenant)
-    connection.recompute(tenant_id=tenant.id)
-    with connection.facts_change(tenant_id=tenant.id):
+    state.recompute(tenant_id=tenant.id)
+    with state.facts_change(tenant_id=tenant.id):
         PhoneNumber.objects.filter(pk=number.pk).update(registered=False)
     first = NumberStateInterval.objects.order_by("id").first()
     assert first is not None
     for registered in (True, False):
-        with connection.facts_change(tenant_id=tenant.id):
+        with state.facts_change(tenant_id=tenant.id):
             PhoneNumber.objects.filter(pk=number.pk).update(registered=registered)
     assert NumberStateInterval.objects.get(pk=first.pk).to_at == first.to_at
     assert NumberStateInterval.objects.count() == 4
@@ -88,9 +88,9 @@ def test_a_clock_that_steps_back_ends_no_interval_before_it_began(
     tenant: Tenant, number: PhoneNumber
 ) -> None:
     verified_endpoint(tenant)
-    connection.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
     NumberStateInterval.objects.update(from_at=F("from_at") + timedelta(hours=1))
-    with connection.facts_change(tenant_id=tenant.id):
+    with state.facts_change(tenant_id=tenant.id):
         PhoneNumber.objects.filter(pk=number.pk).update(registered=False)
     ended = NumberStateInterval.objects.get(to_at__isnull=False)
     assert ended.to_at == ended.from_at

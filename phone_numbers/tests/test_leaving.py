@@ -13,9 +13,12 @@ from django.urls import reverse
 from billing import usage
 from gateway.clock import now
 from messaging.models import MessageTemplate
-from phone_numbers import connection, leaving, onboarding, sync
+from phone_numbers import onboarding
 from phone_numbers.actors import Actor
+from phone_numbers.connection import state
+from phone_numbers.leaving import releasing
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber, RedeemedCode
+from phone_numbers.syncing import sync
 from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tests.reading import moves, published
 from tenants.models import AuditEntry, Tenant, User
@@ -297,10 +300,10 @@ def test_a_release_beside_a_sync_and_changes_of_facts_leaves_nothing_behind(
         row = BusinessAccount.objects.get()
         ((account_id, lease),) = sync._claim(Q())
         raised = in_threads(
-            lambda row=row: leaving.release_account(row, actor=Actor()),  # type: ignore[misc]
+            lambda row=row: releasing.release_account(row, actor=Actor()),  # type: ignore[misc]
             lambda i=account_id, at=lease: sync.run(account_id=i, lease=at),  # type: ignore[misc]
-            lambda: connection.recompute(tenant_id=tenant.id),
-            lambda: connection.token_failed(waba_id=account.waba_id),
+            lambda: state.recompute(tenant_id=tenant.id),
+            lambda: state.token_failed(waba_id=account.waba_id),
         )
         assert raised == []
         assert not PhoneNumber.objects.exists()

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gateway.clock import now
-from phone_numbers import connection, notices, tokens
+from phone_numbers import tokens
+from phone_numbers.connection import notices, state
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import mail
 from tenants.models import OutboundMail, Tenant
@@ -41,7 +42,7 @@ def connected(tenant: Tenant, count: int = 1, environment: str = "live") -> Busi
 
 
 def take_away(account: BusinessAccount, cause: str | None) -> None:
-    with connection.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
+    with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
         BusinessAccount.objects.filter(pk=account.pk).update(taken_away=cause)
 
 
@@ -79,9 +80,9 @@ def test_a_number_that_comes_and_goes_is_mailed_once_a_day(tenant: Tenant) -> No
 def test_a_refused_token_is_one_mail_for_its_numbers_and_one_a_day(tenant: Tenant) -> None:
     account = connected(tenant, count=2)
     for _ in range(2):
-        connection.token_failed(waba_id=account.waba_id)
+        state.token_failed(waba_id=account.waba_id)
         BusinessAccount.objects.update(token_invalid_at=None)
-        connection.recompute(tenant_id=tenant.id)
+        state.recompute(tenant_id=tenant.id)
     assert subjects() == ["The platform refuses the token of a WhatsApp account of “Asha Traders”"]
     assert "+91 98000 00000, +91 98000 00001" in OutboundMail.objects.get().text
 
@@ -98,7 +99,7 @@ def test_the_test_environment_is_silent(tenant: Tenant) -> None:
     account = connected(tenant, environment="test")
     BusinessAccount.objects.filter(pk=account.pk).update(token_expires_at=now() + timedelta(days=5))
     take_away(account, "account_removed")
-    connection.token_failed(waba_id=account.waba_id)
+    state.token_failed(waba_id=account.waba_id)
     tokens.warn_of_ends()
     assert subjects() == []
 

@@ -7,7 +7,7 @@ import pytest
 from phone_numbers.models import PhoneNumber
 from phone_numbers.sandbox import world
 from phone_numbers.sandbox_identity import first_number_of, waba_id_of
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, wait_until
 from tests.simulated import RunningSimulator

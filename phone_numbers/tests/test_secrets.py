@@ -8,8 +8,9 @@ from django.test import Client
 from django.urls import reverse
 
 from gateway.clock import now
-from phone_numbers import connection, sync
+from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.syncing import sync
 from tenants.models import AuditEntry, Tenant, User
 from tests.fixtures import Api
 from tests.simulated import RunningSimulator
@@ -60,7 +61,7 @@ def test_no_secret_leaves(
     settings.META_GRAPH_URL = simulator.url
     simulator.control("PATCH", "tokens", {"access_token": stored_token, "invalidated": True})
     answers.append(api.get(f"{path}/business-profile"))
-    connection.token_failed(waba_id=account.waba_id)
+    state.token_failed(waba_id=account.waba_id)
 
     browser = Client()
     browser.force_login(staff)

@@ -9,12 +9,14 @@ from django.db import connection as database
 
 from gateway.clock import now
 from gateway.monitoring import health
-from phone_numbers import connection, onboarding, sync, tasks, tokens
+from phone_numbers import onboarding, tasks, tokens
 from phone_numbers.actors import Actor
+from phone_numbers.connection import state
+from phone_numbers.connection.upstream_snapshot import store_view
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
+from phone_numbers.syncing import sync
 from phone_numbers.tests.reading import moves, published
 from phone_numbers.tests.test_connection import in_threads, make_account, make_number, state_of
-from phone_numbers.upstream_snapshot import store_view
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.models import Endpoint
@@ -171,14 +173,14 @@ def test_an_account_that_cannot_be_warned_does_not_keep_others_from_it(
 ) -> None:
     accounts = [make_account(tenant) for _ in range(3)]
     BusinessAccount.objects.update(token_expires_at=now() + timedelta(hours=20))
-    token_expiring = connection.token_expiring
+    token_expiring = state.token_expiring
 
     def expiring(account: BusinessAccount, **values: Any) -> None:
         if account.pk == accounts[0].pk:
             raise ValueError("poisoned")
         token_expiring(account, **values)
 
-    monkeypatch.setattr(connection, "token_expiring", expiring)
+    monkeypatch.setattr(state, "token_expiring", expiring)
     tokens.warn_of_ends()
     told = {data["waba_id"] for data in published(tenant, "token.expiring")}
     assert told == {account.waba_id for account in accounts[1:]}
@@ -365,7 +367,7 @@ def test_a_ban_that_ended_without_a_word_is_lifted_by_the_sync(
 ) -> None:
     connect(simulator, tenant)
     number = PhoneNumber.objects.get()
-    with connection.facts_change(tenant_id=tenant.id):
+    with state.facts_change(tenant_id=tenant.id):
         BusinessAccount.objects.update(taken_away="account_restricted", facts_changed_at=now())
     sync_all(queued)
     assert state_of(number) == ("disconnected", "account_restricted")
@@ -389,6 +391,6 @@ def test_tokens_of_old_codes_are_forgotten(tenant: Tenant) -> None:
 
 def test_numbers_of_one_account_are_left_as_they_are_by_another(tenant: Tenant, endpoint: Endpoint) -> None:
     one, two = make_number(make_account(tenant)), make_number(make_account(tenant))
-    connection.recompute(tenant_id=tenant.id, waba_id=one.account.waba_id)
+    state.recompute(tenant_id=tenant.id, waba_id=one.account.waba_id)
     assert state_of(one) == ("connected", None)
     assert state_of(two) == ("pending", "not_subscribed")

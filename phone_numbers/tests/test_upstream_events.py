@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from phone_numbers import connection, upstream_events
+from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.syncing import upstream_events
 from phone_numbers.tests.reading import moves
 from phone_numbers.tests.test_connection import make_account, make_number, state_of
 from tenants.models import Tenant
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.django_db
 def number(tenant: Tenant, endpoint: Endpoint) -> PhoneNumber:
     """A connected number."""
     number = make_number(make_account(tenant))
-    connection.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
     return number
 
 
@@ -94,7 +95,7 @@ def test_a_reinstated_account_is_connected_again(number: PhoneNumber) -> None:
 def test_offboarding_concerns_the_coexistence_numbers_alone(number: PhoneNumber, tenant: Tenant) -> None:
     shared = make_number(number.account, "919800000009")
     PhoneNumber.objects.filter(pk=shared.pk).update(coexistence=True)
-    connection.recompute(tenant_id=tenant.id)
+    state.recompute(tenant_id=tenant.id)
     tell(number, {"event": "ACCOUNT_OFFBOARDED"})
     assert state_of(shared) == ("disconnected", "account_removed")
     assert state_of(number) == ("connected", None)

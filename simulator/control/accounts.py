@@ -7,10 +7,10 @@ from aiohttp import web
 
 from simulator.control import number_events
 from simulator.control.views import answer, read, refusals
-from simulator.identifiers import digits_of
 from simulator.parts import SIMULATOR, Simulator
-from simulator.records import Account, Number, Token
-from simulator.state import CODE_SECONDS
+from simulator.world.identifiers import digits_of
+from simulator.world.records import Account, Number, Token
+from simulator.world.state import CODE_SECONDS
 
 _NUMBER_CHANGES = {
     "verified_name": str,

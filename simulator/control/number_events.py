@@ -3,7 +3,7 @@
 from typing import Any
 
 from simulator.parts import Simulator
-from simulator.records import Number
+from simulator.world.records import Number
 
 TIERS = ("TIER_250", "TIER_2K", "TIER_10K", "TIER_100K", "TIER_UNLIMITED")
 EVENTS = (

@@ -9,8 +9,8 @@ from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import page, select
 from simulator.graph.numbers import LIST_FIELDS, number_fields
 from simulator.graph.oauth import verify_callback
-from simulator.identifiers import digits_of
-from simulator.records import Account, Number
+from simulator.world.identifiers import digits_of
+from simulator.world.records import Account, Number
 
 _DEFAULT = ("id", "name", "timezone_id", "message_template_namespace")
 

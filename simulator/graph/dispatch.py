@@ -15,7 +15,7 @@ from aiohttp import web
 from simulator import faults
 from simulator.errors import GraphError, invalid_parameter, no_such_object, trace_id
 from simulator.parts import Simulator
-from simulator.records import Account, Number, Token
+from simulator.world.records import Account, Number, Token
 
 JSON_TYPE = "application/json; charset=UTF-8"
 _SECRET_PARAMETERS = {"access_token", "client_secret", "input_token", "code", "fb_exchange_token"}

@@ -5,8 +5,8 @@ from typing import Any
 from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import page, select
-from simulator.identifiers import new_id
-from simulator.records import Flow
+from simulator.world.identifiers import new_id
+from simulator.world.records import Flow
 
 _DEFAULT = ("id", "name", "status", "categories", "validation_errors")
 

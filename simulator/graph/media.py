@@ -12,7 +12,7 @@ from simulator.errors import GraphError, invalid_parameter, no_such_object, trac
 from simulator.graph.dispatch import Call, Table, find_token
 from simulator.media_urls import media_url, url_hash
 from simulator.parts import SIMULATOR
-from simulator.records import Media
+from simulator.world.records import Media
 
 UPLOAD_DAYS = 30
 _MEGABYTE = 1024 * 1024

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.errors import invalid_parameter
 from simulator.graph.dispatch import Call
-from simulator.records import MEDIA_TYPES, Number
+from simulator.world.records import MEDIA_TYPES, Number
 
 TYPES: dict[str, tuple[str, ...]] = {
     "image": ("image/jpeg", "image/png"),

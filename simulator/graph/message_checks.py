@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from simulator.errors import GraphError
-from simulator.records import MEDIA_TYPES
+from simulator.world.records import MEDIA_TYPES
 
 Body = Mapping[str, Any]
 _INTERACTIVE_NEEDS = {

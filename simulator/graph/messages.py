@@ -9,15 +9,15 @@ from typing import Any
 
 import orjson
 
-from simulator import magic
+from simulator.customer_messages import magic
 from simulator.customers import resolve
 from simulator.errors import GraphError
 from simulator.graph.dispatch import Call, Table
 from simulator.graph.media_checks import check_media_ids, media_problem
 from simulator.graph.message_checks import bad, check, missing
-from simulator.identifiers import message_id
 from simulator.message_templates.checks import check_parameters, find_template
-from simulator.records import Account, Message, Number
+from simulator.world.identifiers import message_id
+from simulator.world.records import Account, Message, Number
 
 _WINDOW_SECONDS = 24 * 3600
 _FREE_OF_WINDOW = {"template", "reaction"}

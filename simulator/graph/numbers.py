@@ -11,8 +11,8 @@ from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import select
 from simulator.graph.oauth import verify_callback
-from simulator.identifiers import graph_time
-from simulator.records import Number
+from simulator.world.identifiers import graph_time
+from simulator.world.records import Number
 
 LIST_FIELDS = ("id", "display_phone_number", "verified_name", "quality_rating", "code_verification_status",
                "platform_type", "throughput", "webhook_configuration")  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.errors import GraphError, invalid_parameter
 from simulator.graph.dispatch import Call, Table, find_token, require_app, text_of
-from simulator.records import Token
+from simulator.world.records import Token
 
 # What an app can subscribe to (upstream fact 3.14); other names are refused with error 100.
 FIELDS = frozenset(

@@ -10,10 +10,10 @@ import orjson
 from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import page, parse_fields, select
-from simulator.identifiers import new_id
 from simulator.message_templates import library
 from simulator.message_templates.rules import check_category, check_components, check_name, check_ttl, refuse
-from simulator.records import Account, Template
+from simulator.world.identifiers import new_id
+from simulator.world.records import Account, Template
 
 _DEFAULT = ("name", "parameter_format", "components", "language", "status", "category", "id")
 _EXISTS, _LIMIT, _BEING_DELETED = 2388024, 2388019, 2388023

@@ -11,7 +11,7 @@ from aiohttp import web
 from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph.dispatch import Call, Table, require_app, text_of
 from simulator.parts import SIMULATOR
-from simulator.records import Upload
+from simulator.world.records import Upload
 
 TYPES = ("application/pdf", "image/jpeg", "image/jpg", "image/png", "video/mp4")
 _LARGEST = 100 * 1024 * 1024

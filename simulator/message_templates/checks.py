@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simulator.errors import GraphError
-from simulator.records import Template
-from simulator.state import State
+from simulator.world.records import Template
+from simulator.world.state import State
 
 _VARIABLE = re.compile(r"{{\s*(\w+)\s*}}")
 _HEADER_MEDIA = {"IMAGE": "image", "VIDEO": "video", "DOCUMENT": "document", "GIF": "gif"}

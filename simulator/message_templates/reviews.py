@@ -10,9 +10,9 @@ import time
 from typing import Any
 
 from simulator.notifier import Notifier
-from simulator.records import Template
 from simulator.settings import Templates
-from simulator.state import State
+from simulator.world.records import Template
+from simulator.world.state import State
 
 STATUS_OF = {
     "APPROVED": "APPROVED",

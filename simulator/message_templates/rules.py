@@ -6,7 +6,7 @@ from typing import Any
 
 from simulator.errors import GraphError, invalid_parameter
 from simulator.message_templates.checks import variables
-from simulator.state import State
+from simulator.world.state import State
 
 CATEGORIES = ("AUTHENTICATION", "MARKETING", "UTILITY")
 _NAME = re.compile(r"[a-z0-9_]{1,512}")

@@ -8,9 +8,9 @@ import pytest
 from simulator.app import make_app
 from simulator.config import Config
 from simulator.faults import ACTIONS, MATCHES
-from simulator.inbox_store import MODES, VERIFY_MODES
 from simulator.settings import PRESETS, Settings
-from simulator.state import TOKEN_VARIANTS
+from simulator.world.inbox_store import MODES, VERIFY_MODES
+from simulator.world.state import TOKEN_VARIANTS
 
 DOCS = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
 

@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from simulator.inbox_store import check_signature, created_at
 from simulator.tests.conftest import Graph
+from simulator.world.inbox_store import check_signature, created_at
 
 KEY = b"0123456789abcdef0123456789abcdef"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import FormData
 
-from simulator import media_store, media_urls
+from simulator import media_urls
 from simulator.tests.conftest import CUSTOMER, NUMBER, TOKEN, WABA, Gateway, Graph, until
+from simulator.world import media_store
 
 
 def form(data: bytes = b"\xff\xd8jpeg", mime: str = "image/jpeg", **values: str) -> FormData:

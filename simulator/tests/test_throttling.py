@@ -7,9 +7,9 @@ import pytest
 
 from simulator import throttling
 from simulator.errors import GraphError
-from simulator.records import Number
 from simulator.settings import Throttling
 from simulator.throttling import Throttle
+from simulator.world.records import Number
 
 
 class Clock:

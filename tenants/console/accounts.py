@@ -15,8 +15,8 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
 
-from gateway import rotation
-from gateway.encryption import decrypt, encrypt, rotated
+from gateway.encryption import rotation
+from gateway.encryption.cipher import decrypt, encrypt, rotated
 from tenants import mail
 from tenants.models import User
 

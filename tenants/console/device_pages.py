@@ -6,10 +6,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from gateway import token_bucket
 from gateway.api.errors import NotFound, ServiceError
 from gateway.roles import Area
-from gateway.valkey import VALKEY_UNAVAILABLE
+from gateway.valkey import token_bucket
+from gateway.valkey.connection import VALKEY_UNAVAILABLE
 from tenants.console.forms import DeviceForm
 from tenants.console.frame import Visit, console_page, require_active
 from tenants.device_login import flow

@@ -13,9 +13,9 @@ from django.views.decorators.http import require_http_methods
 from gateway.api.errors import Conflict
 from gateway.clock import now
 from gateway.roles import Area
-from tenants import api_keys
 from tenants.console.forms import ApiKeyForm, RevokeForm
 from tenants.console.frame import Visit, console_page, require_active
+from tenants.credentials import api_keys
 from tenants.models import ApiKey, Tenant
 
 KEYS_PER_PAGE = 50

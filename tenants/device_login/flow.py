@@ -15,7 +15,7 @@ from gateway import roles
 from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
 from gateway.roles import Area
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.device_login_models import DeviceLogin
 from tenants.models import ApiKey, Tenant, User
 

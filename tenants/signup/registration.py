@@ -17,7 +17,8 @@ from django.db import IntegrityError, transaction
 
 from gateway.api.errors import Conflict
 from gateway.clock import now
-from tenants import audit, key_cache, mail
+from tenants import audit, mail
+from tenants.credentials import key_cache
 from tenants.models import SignUp, Tenant, User
 from tenants.signals import address_confirmed
 from tenants.signup import email_domains, flags, website_check

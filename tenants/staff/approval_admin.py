@@ -1,6 +1,6 @@
 """The approval queue and the tenants in the staff admin: evidence, flags, and the four decisions with a dialog.
 
-Decisions are the functions of `approval.py`, the same that `/v1/admin` calls.
+Decisions are the functions of `standing/approval.py`, the same that `/v1/admin` calls.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
 from gateway.api.errors import Conflict
-from tenants import approval, suspension
 from tenants.models import AuditEntry, SignUp, Tenant, User
 from tenants.signup import email_domains, tax_ids
 from tenants.staff import lookup
 from tenants.staff.dialogs import action, change_url, dialog, redirect_dialog
 from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, display
+from tenants.standing import approval, suspension
 
 STATUS_LABELS = {
     "active": "success",

@@ -9,10 +9,10 @@ from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from django.db import connection
 
 from gateway.api.errors import Conflict
-from tenants import approval
 from tenants.console.accounts import check_second_factor
 from tenants.models import SignUp, Tenant, User
 from tenants.signup import registration
+from tenants.standing import approval
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

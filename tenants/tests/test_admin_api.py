@@ -4,7 +4,8 @@ import pytest
 from django.contrib.auth.models import Group
 from django.core.management import call_command
 
-from tenants import audit, console_sessions
+from tenants import audit
+from tenants.credentials import console_sessions
 from tenants.models import Tenant, User
 from tenants.staff import roles
 from tests.fixtures import Api, assert_error

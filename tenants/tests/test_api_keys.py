@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.clock import now
-from tenants import api_keys, key_cache
+from tenants.credentials import api_keys, key_cache
 from tenants.models import ApiKey, AuditEntry, Tenant
 from tests.fixtures import Api, assert_error
 

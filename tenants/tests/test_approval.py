@@ -13,8 +13,8 @@ from django.db import DataError, connection, transaction
 
 from gateway.api.errors import Conflict
 from gateway.clock import now
-from tenants import approval, suspension
 from tenants.models import AuditEntry, OutboundMail, Tenant, User
+from tenants.standing import approval, suspension
 from tests.fixtures import Api, assert_error
 
 S = Tenant.Status

@@ -14,8 +14,9 @@ from gateway import ids
 from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from gateway.roles import Area
-from tenants import api_keys, audit, console_sessions, mail
+from tenants import audit, mail
 from tenants.console import frame
+from tenants.credentials import api_keys, console_sessions
 from tenants.models import ApiKey, OutboundMail, Tenant, User
 from tests.fixtures import Api, assert_error
 

@@ -10,8 +10,8 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, generate_totp_secret, hotp_value
 
-from gateway import valkey as valkey_module
 from gateway.clock import now
+from gateway.valkey import connection as valkey_module
 from tenants.models import ConsoleSession, Tenant, User
 from tests.fixtures import Api, assert_error
 

@@ -11,8 +11,9 @@ from django.test.utils import CaptureQueriesContext
 
 from gateway.clock import now
 from gateway.monitoring import health
-from tenants import api_keys, key_cache, suspension
+from tenants.credentials import api_keys, key_cache
 from tenants.models import ApiKey, Tenant
+from tenants.standing import suspension
 from tests.fixtures import Api, assert_error
 
 pytestmark = pytest.mark.django_db

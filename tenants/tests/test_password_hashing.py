@@ -14,7 +14,7 @@ from django.contrib.auth.hashers import (
 from django.test import override_settings
 
 from gateway import settings as production
-from tenants import password_hashing
+from tenants.credentials import password_hashing
 from tenants.models import User
 
 PASSWORD = "a long enough password"

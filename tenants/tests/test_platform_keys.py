@@ -8,8 +8,9 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
-from tenants import api_keys, platform_apps
-from tenants.console_sessions import open_session
+from tenants import platform_apps
+from tenants.credentials import api_keys
+from tenants.credentials.console_sessions import open_session
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tests.fixtures import Api, assert_error
 

@@ -12,7 +12,8 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from tenants import api_keys, audit, console_sessions, platform_apps
+from tenants import audit, platform_apps
+from tenants.credentials import api_keys, console_sessions
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, SignUp, Tenant, User
 from tenants.signup import registration
 from tenants.staff import roles

@@ -13,7 +13,8 @@ from django.test import Client
 
 from gateway.api.errors import ServiceError
 from gateway.clock import now
-from tenants import console_sessions, mail
+from tenants import mail
+from tenants.credentials import console_sessions
 from tenants.models import AuditEntry, Invitation, OutboundMail, Tenant, User
 from tenants.team import invitations, members
 from tests.fixtures import Api, assert_error

@@ -7,7 +7,8 @@ from uuid import uuid4
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from tenants import api_keys, key_cache, platform_apps, tenants
+from tenants import platform_apps, tenants
+from tenants.credentials import api_keys, key_cache
 from tenants.models import AuditEntry, PlatformApp, Tenant
 from tests.fixtures import Api, assert_error
 

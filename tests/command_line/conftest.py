@@ -14,7 +14,7 @@ from django.test import Client, TestCase
 
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.contract import assert_in_contract
 from tests.pages import ROOT

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from benchmarks import hostile, hostile_requests
 from messaging.tests.conftest import connected_number
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.faults.service import LONG, Service, database_url
 from tests.simulated import RunningSimulator, _simulator_process, simulator

@@ -16,7 +16,7 @@ from django.db import connection, transaction
 
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
-from tenants.api_keys import NewKey
+from tenants.credentials.api_keys import NewKey
 from tenants.models import AuditEntry, SignUp, Tenant, User
 from tenants.signup import registration
 from tests.faults.service import Service, children, database_url, wait_until

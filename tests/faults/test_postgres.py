@@ -19,7 +19,7 @@ from django.db import connection
 from gateway import embedded_addresses
 from messaging.models import BatchItem
 from messaging.tests.conftest import connected_number
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.faults.callers import Callers
 from tests.faults.service import LONG, Postgres, Service, busiest, received, wait_until

@@ -17,7 +17,7 @@ import requests
 from django.db import OperationalError, connection
 
 from messaging.tests.conftest import connected_number
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.faults.service import LONG, Postgres, Service, received, wait_until
 from tests.faults.test_postgres import postgres

@@ -24,7 +24,7 @@ from messaging.models import Batch, BatchItem
 from messaging.tasks import run_batches
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
-from tenants.api_keys import NewKey
+from tenants.credentials.api_keys import NewKey
 from tenants.models import Tenant
 from tests.faults.service import LONG, Service, Valkey, busiest, children, database_url, received, wait_until
 from tests.simulated import RunningSimulator, _simulator_process, simulator

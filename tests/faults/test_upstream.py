@@ -18,7 +18,7 @@ from django.conf import settings
 from messaging.models import BatchItem
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
-from tenants.api_keys import NewKey
+from tenants.credentials.api_keys import NewKey
 from tenants.models import Tenant
 from tests.faults.service import LONG, Service, database_url, received, wait_until
 from tests.simulated import RunningSimulator, _simulator_process, simulator

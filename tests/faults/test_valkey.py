@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from messaging.tests.conftest import connected_number
-from tenants.api_keys import NewKey
+from tenants.credentials.api_keys import NewKey
 from tenants.models import Tenant
 from tests.faults.callers import Callers
 from tests.faults.service import LONG, Service, Valkey, database_url, received, wait_until

@@ -6,9 +6,9 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
-from webhooks import custom_headers
 from webhooks.events.types import ALL, EVENT_TYPES, STATUSES
 from webhooks.models import Endpoint
+from webhooks.requests import custom_headers
 from webhooks.serializers import HIGHEST_RATE, LONGEST_TIMEOUT
 
 RECOMMENDED = ("message.inbound", "message.status")

@@ -9,17 +9,19 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from rest_framework.exceptions import ValidationError
 
-from gateway.api import in_flight
 from gateway.api.errors import InvalidRequest, ServiceError
+from gateway.api.limits import in_flight
 from gateway.api.validation import checked
 from gateway.roles import Area
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
-from webhooks import custom_headers, endpoint_health, endpoints, example_event, replay
+from webhooks import replay
 from webhooks.console.endpoint_form import EndpointForm, NewEndpointForm, stored
 from webhooks.console.forms import ExampleForm, RecoverForm, RotateForm
+from webhooks.endpoints import health, lifecycle
 from webhooks.models import Endpoint
+from webhooks.requests import custom_headers, example_event
+from webhooks.requests.verify_ping import WebhookVerifyFailed
 from webhooks.serializers import EndpointChangeIn, EndpointIn
-from webhooks.verify_ping import WebhookVerifyFailed
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -35,7 +37,7 @@ def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     return render(
         request,
         "console/webhooks/list.html",
-        {"tenant": visit.tenant, "form": form, "endpoints": rows, "most": endpoints.MOST_ENDPOINTS},
+        {"tenant": visit.tenant, "form": form, "endpoints": rows, "most": lifecycle.MOST_ENDPOINTS},
         status=400 if form.errors else 200,
     )
 
@@ -61,7 +63,7 @@ def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
         with _into(form), in_flight.endpoints.held(visit.tenant.id):
             changed = {name: value for name, value in form.body().items() if name in form.changed_data}
             body = checked(EndpointChangeIn(data=changed))
-            endpoints.change(**_scope(visit), endpoint_id=endpoint_id, changes=body)
+            lifecycle.change(**_scope(visit), endpoint_id=endpoint_id, changes=body)
             messages.success(request, "Saved.")
             return redirect("console_endpoint", endpoint_id)
     return render(
@@ -80,7 +82,7 @@ def verify(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     found = _find(visit, endpoint_id)
     with told(request), in_flight.endpoints.held(visit.tenant.id):
         try:
-            ping = endpoints.verify(found)
+            ping = lifecycle.verify(found)
         except WebhookVerifyFailed as error:
             return _endpoint_page(request, visit, found, failed_ping=error.details)
         messages.success(request, f"The ping passed in {ping.response_ms} ms.")
@@ -93,7 +95,7 @@ def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     """End a pause or an open circuit: what waits goes out."""
     require_active(visit)
     with told(request):
-        endpoints.resume(**_scope(visit), endpoint_id=endpoint_id)
+        lifecycle.resume(**_scope(visit), endpoint_id=endpoint_id)
         messages.success(request, "What waits is being sent.")
     return redirect("console_endpoint", endpoint_id)
 
@@ -105,7 +107,7 @@ def pause(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse
     require_active(visit)
     with told(request):
         changes = {"status": Endpoint.Status.PAUSED}
-        endpoints.change(**_scope(visit), endpoint_id=endpoint_id, changes=changes)
+        lifecycle.change(**_scope(visit), endpoint_id=endpoint_id, changes=changes)
         messages.success(request, "Paused. Its events wait until you resume it.")
     return redirect("console_endpoint", endpoint_id)
 
@@ -133,7 +135,7 @@ def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     form = RotateForm(request.POST)
     if not form.is_valid():
         return _endpoint_page(request, visit, found, rotate_form=form, status=400)
-    rotated = endpoints.rotate_secret(**_scope(visit), endpoint_id=endpoint_id, **form.cleaned_data)
+    rotated = lifecycle.rotate_secret(**_scope(visit), endpoint_id=endpoint_id, **form.cleaned_data)
     return _secret_page(request, rotated, rotated.secret)
 
 
@@ -165,7 +167,7 @@ def delete(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     if request.method == "POST":
         require_active(visit)
         with told(request):
-            endpoints.delete(**_scope(visit), endpoint_id=endpoint_id)
+            lifecycle.delete(**_scope(visit), endpoint_id=endpoint_id)
             messages.success(request, "The endpoint is deleted.")
         return redirect("console_endpoints")
     return render(request, "console/webhooks/delete.html", {"endpoint": found})
@@ -177,7 +179,7 @@ def _scope(visit: Visit) -> dict[str, Any]:
 
 def _find(visit: Visit, endpoint_id: UUID) -> Endpoint:
     with or_404():
-        return endpoints.find(**_scope(visit), endpoint_id=endpoint_id)
+        return lifecycle.find(**_scope(visit), endpoint_id=endpoint_id)
 
 
 class _into:  # noqa: N801
@@ -222,7 +224,7 @@ def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpRe
     with _into(form), in_flight.endpoints.held(visit.tenant.id):
         body = checked(EndpointIn(data=form.body()))
         try:
-            created = endpoints.create(**_scope(visit), **body)
+            created = lifecycle.create(**_scope(visit), **body)
         except WebhookVerifyFailed as error:
             details = dict(error.details or {})
             return _secret_page(
@@ -250,7 +252,7 @@ def _endpoint_page(
     context = {
         "tenant": visit.tenant,
         "endpoint": found,
-        "health": endpoint_health.health_of(found),
+        "health": health.health_of(found),
         "header_names": custom_headers.names(found),
         "rotate_form": RotateForm(),
         "example_form": ExampleForm(),

@@ -9,14 +9,15 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from gateway import ids
-from gateway.api import in_flight
+from gateway.api.limits import in_flight
 from gateway.roles import Area
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
 from tenants.console.json_text import indented
-from webhooks import endpoint_health, replay
+from webhooks import replay
 from webhooks.console.forms import DeliveryFilter, EventFilter
 from webhooks.delivery import receiver_answers
+from webhooks.endpoints import health
 from webhooks.events import envelope, search
 from webhooks.models import Delivery, Endpoint
 
@@ -139,7 +140,7 @@ def _delivery(visit: Visit, delivery_id: str) -> Delivery:
 
 def _shown(visit: Visit, rows: Any) -> list[dict[str, Any]]:
     """Deliveries with their endpoint's URL and, for those that wait, when and why."""
-    holds = endpoint_health.holds(tenant_id=visit.tenant.id, environment=visit.environment)
+    holds = health.holds(tenant_id=visit.tenant.id, environment=visit.environment)
     urls: dict[UUID, str] = dict(
         Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url")
     )

@@ -27,7 +27,7 @@ from webhooks.delivery.room import Room, Unserved
 from webhooks.events import envelope
 from webhooks.events.envelope import Envelope
 from webhooks.events.hand_over import HandedOver
-from webhooks.signed_request import Target, UnreadableSecret, target
+from webhooks.requests.signed_request import Target, UnreadableSecret, target
 from webhooks.stored_target import TARGET_COLUMNS, StoredTarget
 
 log = structlog.get_logger(__name__)

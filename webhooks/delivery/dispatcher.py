@@ -38,7 +38,7 @@ from webhooks.delivery.retry import Decision, decide
 from webhooks.delivery.room import RESERVE, Room
 from webhooks.events.hand_over import HandedOver
 from webhooks.lease import giving_back
-from webhooks.signed_request import body_of, delivery_headers, log_entry
+from webhooks.requests.signed_request import body_of, delivery_headers, log_entry
 
 Result = TypeVar("Result")
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from gateway.monitoring import metrics
-from gateway.valkey import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from webhooks import wake_up
 from webhooks.delivery import monitoring
 from webhooks.events import hand_over

@@ -13,7 +13,7 @@ from rest_framework import serializers
 from gateway.clock import isoformat, now
 from gateway.monitoring import health, metrics
 from gateway.monitoring.metrics import Counter, Histogram
-from gateway.valkey import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from webhooks.delivery.busy_endpoints import BUSY
 from webhooks.models import Endpoint, ReplayChunk
 

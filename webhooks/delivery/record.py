@@ -17,11 +17,11 @@ from django.db import transaction
 from gateway.database.outage import concerns_all
 from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.outbound.client import Answer
-from webhooks import endpoints
 from webhooks.delivery import circuit_breaker
 from webhooks.delivery.circuit_breaker import AttemptResult, EndpointCounters
 from webhooks.delivery.receiver_answers import KEPT_ANSWERS
 from webhooks.delivery.retry import Decision
+from webhooks.endpoints import lifecycle
 
 log = structlog.get_logger(__name__)
 
@@ -118,7 +118,7 @@ def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
     for endpoint_id, reason in endpoints_to_disable.items():
         try:
             with transaction.atomic():
-                endpoints.disable(endpoint_id=endpoint_id, reason=reason)
+                lifecycle.disable(endpoint_id=endpoint_id, reason=reason)
         except Exception as error:
             if concerns_all(error):
                 raise

@@ -14,10 +14,10 @@ from tenants.models import AuditEntry, Tenant
 from tests.browsers import text
 from tests.pages import blocks
 from tests.receiver import Receiver
-from webhooks import custom_headers
 from webhooks.delivery import dispatcher
 from webhooks.figure_models import Figure
 from webhooks.models import Delivery, Endpoint, Event
+from webhooks.requests import custom_headers
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,15 +12,15 @@ from gateway.clock import isoformat, now
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Receiver
-from webhooks import endpoint_health
 from webhooks.delivery import dispatcher
+from webhooks.endpoints import health
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def health(api: Api, endpoint: dict[str, Any]) -> dict[str, Any]:
+def shown_health(api: Api, endpoint: dict[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = api.get(f"/v1/webhooks/{endpoint['id']}").json()["health"]
     return shown
 
@@ -41,7 +41,7 @@ class TestHealth:
         for n in range(4):
             publish_one(tenant, f"k{n}")
         dispatcher.run()
-        shown = health(api, endpoint)
+        shown = shown_health(api, endpoint)
         last_hour = shown.pop("last_hour")
         assert shown == {
             "state": "healthy",
@@ -61,7 +61,7 @@ class TestHealth:
         publish_one(tenant, "k1")
         dispatcher.run()
         publish_one(tenant, "k2")
-        shown = health(api, endpoint)
+        shown = shown_health(api, endpoint)
         oldest = Delivery.objects.order_by("id")[0]
         assert (shown["state"], shown["retry_at"]) == ("failing", None)
         assert shown["since"] == isoformat(Endpoint.objects.get().failing_since or now())
@@ -74,7 +74,7 @@ class TestHealth:
     ) -> None:
         publish_one(tenant)
         until = open_circuit()
-        shown = health(api, endpoint)
+        shown = shown_health(api, endpoint)
         assert (shown["state"], shown["retry_at"], shown["waiting"]["count"]) == ("circuit_open", until, 1)
 
     def test_of_a_secret_that_cannot_be_read(
@@ -82,7 +82,7 @@ class TestHealth:
     ) -> None:
         open_circuit()
         Endpoint.objects.update(secret_unreadable_since=now())
-        assert health(api, endpoint)["reason"] == {"error": "secret_unreadable", "http_status": None}
+        assert shown_health(api, endpoint)["reason"] == {"error": "secret_unreadable", "http_status": None}
 
     def test_another_endpoints_deliveries_are_not_counted(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
@@ -91,17 +91,17 @@ class TestHealth:
         publish_one(tenant)
         dispatcher.run()
         publish_one(tenant, "k2")
-        assert health(api, endpoint)["last_hour"]["attempted"] == 1
-        assert health(api, other)["last_hour"]["attempted"] == 0
-        assert health(api, other)["waiting"]["count"] == 0
+        assert shown_health(api, endpoint)["last_hour"]["attempted"] == 1
+        assert shown_health(api, other)["last_hour"]["attempted"] == 0
+        assert shown_health(api, other)["waiting"]["count"] == 0
 
     def test_a_backlog_is_counted_up_to_a_bound(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(endpoint_health, "COUNTED_ROWS", 2)
+        monkeypatch.setattr(health, "COUNTED_ROWS", 2)
         for n in range(4):
             publish_one(tenant, f"k{n}")
-        assert health(api, endpoint)["waiting"]["count"] == 2
+        assert shown_health(api, endpoint)["waiting"]["count"] == 2
 
 
 class TestHeldBackDeliveries:

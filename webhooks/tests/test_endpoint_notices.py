@@ -9,17 +9,17 @@ from aiohttp import web
 from django.db import connection, transaction
 
 from gateway.clock import isoformat, now
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import OutboundMail, Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks import endpoint_notices, endpoints
 from webhooks.delivery import dispatcher
-from webhooks.endpoint_health import health_of
-from webhooks.endpoint_notices import tell_changes
+from webhooks.endpoints import lifecycle, notices
+from webhooks.endpoints.health import health_of
+from webhooks.endpoints.notices import tell_changes
 from webhooks.events import envelope
-from webhooks.example_event import _examples
 from webhooks.models import Delivery, Endpoint, Event
+from webhooks.requests.example_event import _examples
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -149,7 +149,7 @@ def test_disabled_is_told_once_and_a_passed_ping_tells_the_recovery(
     tell_changes()
     for _ in range(2):
         with transaction.atomic():
-            endpoints.disable(endpoint_id=broken.pk, reason="failing")
+            lifecycle.disable(endpoint_id=broken.pk, reason="failing")
     assert tell_changes() == 0
     assert api.post(f"/v1/webhooks/{broken.id}/verify").status_code == 200
     assert tell_changes() == 1
@@ -195,7 +195,7 @@ def test_endpoints_of_which_nothing_is_told_keep_no_other_out(
     fail(tenant, broken)
     # Nothing waits at the two others, so there is nothing to tell of them.
     Endpoint.objects.exclude(pk=broken.pk).update(failing_since=now() - LONG_AGO)
-    monkeypatch.setattr(endpoint_notices, "MOST_ENDPOINTS", 1)
+    monkeypatch.setattr(notices, "MOST_ENDPOINTS", 1)
     assert any(tell_changes() for _ in range(200))
     assert Endpoint.objects.get(pk=broken.pk).told_failing_since is not None
 
@@ -245,7 +245,7 @@ def test_two_processes_tell_once(
         barrier.wait(10)
         return health_of(endpoint)
 
-    monkeypatch.setattr(endpoint_notices, "health_of", both_have_looked)
+    monkeypatch.setattr(notices, "health_of", both_have_looked)
 
     def tell() -> None:
         counts.append(tell_changes())
@@ -278,7 +278,7 @@ def test_one_tenants_failure_does_not_stop_the_others(
             raise ValueError
         return true_health(endpoint)
 
-    monkeypatch.setattr(endpoint_notices, "health_of", poisoned)
+    monkeypatch.setattr(notices, "health_of", poisoned)
     assert tell_changes() == 1
     assert Endpoint.objects.get(pk=theirs.pk).told_failing_since is not None
 
@@ -291,7 +291,7 @@ def test_the_examples_have_the_members_of_real_events(
     tell_changes()
     if kind == "webhook.disabled":
         with transaction.atomic():
-            endpoints.disable(endpoint_id=broken.pk, reason="failing")
+            lifecycle.disable(endpoint_id=broken.pk, reason="failing")
     heal(broken, receiver)
     tell_changes()
     dispatcher.run()

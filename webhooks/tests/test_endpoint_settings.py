@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from gateway.clock import isoformat, now
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Receiver

@@ -18,9 +18,9 @@ from gateway.clock import isoformat, now
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
-from webhooks import endpoints
 from webhooks.delivery import dispatcher, record
-from webhooks.endpoints import MOST_ENDPOINTS
+from webhooks.endpoints import lifecycle
+from webhooks.endpoints.lifecycle import MOST_ENDPOINTS
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 
@@ -462,14 +462,14 @@ class TestDuringAPing:
     def test_a_description_that_changes_beside_a_pause_leaves_it(
         self, api: Api, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        find = endpoints.find
+        find = lifecycle.find
 
         def found_then_paused(**of: Any) -> Endpoint:
             found = find(**of)
             Endpoint.objects.update(status="paused")
             return found
 
-        monkeypatch.setattr(endpoints, "find", found_then_paused)
+        monkeypatch.setattr(lifecycle, "find", found_then_paused)
         answer = api.patch(f"/v1/webhooks/{endpoint['id']}", {"description": "new"})
         assert (answer.json()["status"], answer.json()["description"]) == ("paused", "new")
 

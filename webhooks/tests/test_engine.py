@@ -28,11 +28,12 @@ from gateway.outbound.answer import UnknownNameError
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
-from webhooks import signed_request, wake_up
+from webhooks import wake_up
 from webhooks.delivery import dispatcher
 from webhooks.delivery.claim import claim
 from webhooks.delivery.room import Room
 from webhooks.models import Delivery, Endpoint
+from webhooks.requests import signed_request
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)

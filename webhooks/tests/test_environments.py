@@ -10,12 +10,13 @@ from django.db import connection
 
 from gateway import ids
 from gateway.clock import isoformat, now
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Receiver
-from webhooks import endpoints, replay
+from webhooks import replay
 from webhooks.delivery import dispatcher
+from webhooks.endpoints import lifecycle
 from webhooks.models import Delivery, Endpoint, Event, ReplayChunk
 from webhooks.tests.delivering import publish_one
 
@@ -133,7 +134,7 @@ def test_endpoints_of_one_environment_leave_room_in_the_other(
 ) -> None:
     Endpoint.objects.bulk_create(
         Endpoint(tenant=tenant, environment="test", url=receiver.url, event_types=["*"], secret="whsec_eA==")
-        for _ in range(endpoints.MOST_ENDPOINTS)
+        for _ in range(lifecycle.MOST_ENDPOINTS)
     )
     assert_error(test_api.post("/v1/webhooks", {"url": receiver.url}), 400, "invalid_request")
     assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201

@@ -10,14 +10,14 @@ from gateway.clock import now
 from gateway.database.statements import run
 from gateway.outbound.answer import Answer
 from tenants.models import Tenant
-from webhooks import signed_request
 from webhooks.delivery.claim import Claimed, claim, claiming, finding_ready
 from webhooks.delivery.record import Outcome, record
 from webhooks.delivery.retry import Decision
 from webhooks.delivery.room import Room
 from webhooks.lease import giving_back
 from webhooks.models import Delivery, Endpoint
-from webhooks.signing import key_of
+from webhooks.requests import signed_request
+from webhooks.requests.signing import key_of
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)

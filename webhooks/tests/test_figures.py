@@ -11,7 +11,7 @@ from django.db import connection
 
 from gateway.clock import now
 from gateway.upstream.notifications.message_facts import MessageFacts
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from webhooks.events.members import NewEvent

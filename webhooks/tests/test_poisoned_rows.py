@@ -16,8 +16,8 @@ from webhooks.delivery.claim import Claim, Ready, claiming
 from webhooks.delivery.room import Room
 from webhooks.events import retention
 from webhooks.models import Delivery, Endpoint, ReplayChunk, RetentionMove
-from webhooks.signed_request import log_entry
-from webhooks.signing import new_secret
+from webhooks.requests.signed_request import log_entry
+from webhooks.requests.signing import new_secret
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)

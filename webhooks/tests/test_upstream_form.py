@@ -19,11 +19,11 @@ from messaging.tests.incoming import notification, number_of, post, text_change
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
-from webhooks import upstream_form
 from webhooks.delivery import dispatcher
 from webhooks.events.envelope import Envelope
 from webhooks.events.types import EVENT_TYPES, OPERATIONAL_TYPES
 from webhooks.models import Delivery, Endpoint
+from webhooks.requests import cloud_api_form
 from webhooks.tests.delivering import publish_one
 
 WABA, NUMBER = "100200300400500", "200300400500600"
@@ -66,7 +66,7 @@ def test_each_event_in_the_upstreams_form_is_the_same_event_again(name: str) -> 
     body = BODIES[name]
     for change in normalise(body).changes:
         for draft in change.drafts:
-            sent = upstream_form.notification(stored(draft, body))
+            sent = cloud_api_form.notification(stored(draft, body))
             again = normalise(sent)
             assert again.error is None
             ((made,),) = [each.drafts for each in again.changes]
@@ -79,7 +79,7 @@ def test_each_event_in_the_upstreams_form_is_the_same_event_again(name: str) -> 
 def test_a_single_message_is_written_as_the_upstream_wrote_it() -> None:
     body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
     ((draft,),) = [change.drafts for change in normalise(body).changes]
-    assert orjson.loads(upstream_form.notification(stored(draft, body))) == orjson.loads(body)
+    assert orjson.loads(cloud_api_form.notification(stored(draft, body))) == orjson.loads(body)
 
 
 def test_a_change_that_cannot_be_written_again_is_cut_out_of_the_notification() -> None:
@@ -90,7 +90,7 @@ def test_a_change_that_cannot_be_written_again_is_cut_out_of_the_notification() 
         change,
     )
     draft = normalise(body).changes[1].drafts[0]
-    sent = upstream_form.notification(stored(draft, body))
+    sent = cloud_api_form.notification(stored(draft, body))
     assert change in sent
     assert b"wamid.2" not in sent
 
@@ -104,7 +104,7 @@ def test_media_are_at_the_services_own_address(settings: Settings) -> None:
         change["value"]["messages"][0] |= {"type": "image", "image": content}
         body = notification((WABA, [change]))
         draft = normalise(body).changes[0].drafts[0]
-        value = orjson.loads(upstream_form.notification(stored(draft, body)))["entry"][0]["changes"][0][
+        value = orjson.loads(cloud_api_form.notification(stored(draft, body)))["entry"][0]["changes"][0][
             "value"
         ]
         return value["messages"][0]["image"]

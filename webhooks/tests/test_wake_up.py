@@ -20,7 +20,7 @@ from django.db import connection
 from gateway import ids
 from gateway.clock import now
 from gateway.database.statements import run
-from gateway.valkey import VALKEY_UNAVAILABLE
+from gateway.valkey.connection import VALKEY_UNAVAILABLE
 from tenants.models import Tenant
 from tests.receiver import Received, Receiver
 from webhooks import wake_up
@@ -34,7 +34,7 @@ from webhooks.events.hand_over import HandedOver
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import Publication, publishing
 from webhooks.models import Delivery, Endpoint
-from webhooks.signing import new_secret
+from webhooks.requests.signing import new_secret
 from webhooks.stored_target import StoredTarget
 from webhooks.tests.delivering import publish_one
 from webhooks.wake_up import ALIVE, FULL, LOOK, ROOM, SIGNAL, Fresh

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from gateway import rotation
+from gateway.encryption import rotation
 
 
 class Command(BaseCommand):

@@ -17,7 +17,7 @@ from gateway.clock import now
 from gateway.database import partitions
 from gateway.request_log import recorder, search
 from gateway.request_log.models import ApiRequest
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
 from tests.fixtures import Api, assert_error, wait_until
 

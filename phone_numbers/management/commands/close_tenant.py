@@ -6,7 +6,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from gateway.api.errors import NotFound
-from phone_numbers import closing
+from phone_numbers.leaving import closing
 from tenants.models import User
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tenants import console_sessions
+from tenants.credentials import console_sessions
 from tenants.models import User
 
 

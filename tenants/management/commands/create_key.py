@@ -8,7 +8,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from gateway.api.errors import NotFound
 from gateway.clock import now
-from tenants import api_keys, platform_apps
+from tenants import platform_apps
+from tenants.credentials import api_keys
 from tenants.models import ApiKey, Tenant
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tenants import api_keys
+from tenants.credentials import api_keys
 from tenants.models import ApiKey
 
 

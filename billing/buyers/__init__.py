@@ -1,0 +1,1 @@
+"""Buyers: to whom an invoice is made out, and who sells."""

@@ -1,0 +1,12 @@
+"""Billing routes outside of /v1: the provider's webhook and the pay page."""
+
+from django.urls import path
+
+from billing.pay_page import views
+from billing.payments import webhook_views
+
+urlpatterns = [
+    path("internal/<str:provider>/webhook", webhook_views.receive, name="payment-webhook"),
+    path("pay/<str:token>", views.pay, name="pay"),
+    path("pay/<str:token>/returned", views.returned, name="pay-returned"),
+]

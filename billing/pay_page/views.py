@@ -1,0 +1,86 @@
+"""Pay page `/pay/<token>`: linked by billing mails; its button leads to the provider's page, which leads back."""
+
+from urllib.parse import urlsplit
+
+from csp.decorators import csp_update
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_safe
+
+from billing import pay_links
+from billing.models import Invoice
+from billing.payments import payment_links
+from billing.payments.provider import ProviderRefused, ProviderUnreachable
+from billing.pricing.money import rupees
+from billing.pricing.periods import Period, ist_date
+from gateway.api.errors import TooManyInFlight
+from gateway.api.limits import in_flight
+from gateway.clock import now
+
+_PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not settings.PRODUCTION else []
+"""Browsers let a form lead only where the policy says: the provider's page, and the simulator's in development."""
+
+_LOOK_AGAIN_SECONDS = 5
+
+
+@csp_update({"form-action": ["https:", *_PROVIDER]})  # type: ignore[arg-type]
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+def pay(request: HttpRequest, token: str) -> HttpResponse:
+    """What is due, and a button that makes the payment link when it is pressed."""
+    invoice = _invoice_of(token)
+    if invoice is None:
+        return render(request, "billing/pay_unknown.html", status=404)
+    problem = None
+    if request.method == "POST":
+        try:
+            with in_flight.upstream.held(invoice.tenant_id):
+                attempt = payment_links.pay_now(invoice=invoice, at=now())
+            response = HttpResponse(status=303)
+            response["Location"] = attempt.payment_url or ""
+        except (
+            TooManyInFlight,
+            payment_links.InvoiceNotPayable,
+            ProviderRefused,
+            ProviderUnreachable,
+        ) as error:
+            problem = error.text
+        else:
+            return response
+        invoice.refresh_from_db()
+    return render(
+        request,
+        "billing/pay.html",
+        {
+            "invoice": invoice,
+            "due": rupees(invoice.amount_due_paise),
+            "due_on": ist_date(invoice.due_at),
+            "month": ist_date(Period.parse(invoice.period).start),
+            "problem": problem,
+        },
+        status=409 if problem else 200,
+    )
+
+
+@require_safe
+@never_cache
+def returned(request: HttpRequest, token: str) -> HttpResponse:
+    """Where the provider sends a payer back: its notice follows within seconds, so the page has no button to pay again.
+
+    The parameters that the provider adds are not read: only its signed notice and its answers say what was paid.
+    """
+    invoice = _invoice_of(token)
+    if invoice is None:
+        return render(request, "billing/pay_unknown.html", status=404)
+    if invoice.status not in {Invoice.Status.OPEN, Invoice.Status.FAILED}:
+        return redirect("pay", token)
+    response = render(request, "billing/pay_returned.html", {"invoice": invoice, "token": token})
+    response["Refresh"] = str(_LOOK_AGAIN_SECONDS)
+    return response
+
+
+def _invoice_of(token: str) -> Invoice | None:
+    key = pay_links.invoice_id_of(token)
+    return Invoice.objects.filter(pk=key).first() if key and settings.BILLING_ENABLED else None

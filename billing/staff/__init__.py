@@ -1,0 +1,1 @@
+"""What billing adds to the staff's pages: dashboard cards and the search."""

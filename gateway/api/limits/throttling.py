@@ -1,0 +1,152 @@
+"""The rate limit of the service's own API: a token bucket per tenant; without Valkey everything is allowed."""
+
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import structlog
+from django.conf import settings
+from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
+
+from gateway.api.authentication import Caller
+from gateway.api.errors import RateLimited
+from gateway.valkey import token_bucket
+from gateway.valkey.connection import VALKEY_UNAVAILABLE
+from gateway.valkey.token_bucket import BucketAnswer
+
+log = structlog.get_logger(__name__)
+
+MOST_OWED = 10
+"""Calls that a process allows without asking Valkey, at most; each asking would cost a tenth of a send."""
+OWED_SECONDS = 0.05
+"""How old an answer of Valkey may be for that."""
+MOST_KNOWN = 10_000
+
+
+@dataclass(slots=True)
+class _Known:
+    """Valkey's last answer about a bucket, and what this process has allowed from it since."""
+
+    remaining: int
+    reset_after: float
+    asked_at: float
+    owed: int = 0
+
+
+class RateAllowance:
+    """A process's view of the buckets, for any number of threads.
+
+    While more than half of a bucket is left, a few calls are allowed without asking and booked at the next question. So
+    no caller is refused wrongly, and all processes together exceed the limit by at most their unbooked calls.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, _Known] = {}
+
+    def recall(self, key: str, *, burst: int) -> BucketAnswer | None:
+        """A call allowed without asking Valkey, to be booked later; None when Valkey must be asked."""
+        with self._lock:
+            known = self._known.get(key)
+            if known is None:
+                return None
+            left = known.remaining - known.owed - 1
+            if left < burst / 2 or known.owed >= MOST_OWED or known.asked_at + OWED_SECONDS <= monotonic():
+                return None
+            known.owed += 1
+            return BucketAnswer(True, left, 0.0, known.reset_after)
+
+    def take(self, key: str, *, rate: float, burst: int) -> BucketAnswer:
+        """As `token_bucket.take`."""
+        recalled = self.recall(key, burst=burst)
+        if recalled is not None:
+            return recalled
+        moment = monotonic()
+        with self._lock:
+            known = self._known.get(key)
+            owed = 0
+            if known is not None:
+                owed, left = known.owed, known.remaining - known.owed - 1
+                known.remaining, known.owed, known.asked_at = left, 0, moment
+        verdict = token_bucket.take(key, rate=rate, burst=burst, owed=owed)
+        with self._lock:
+            if known is None:
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                known = self._known.setdefault(key, _Known(verdict.remaining, 0.0, moment))
+            if moment >= known.asked_at:
+                known.remaining, known.asked_at = verdict.remaining, moment
+            else:
+                # A later question may have been answered sooner: this answer is outdated.
+                known.remaining = min(known.remaining, verdict.remaining)
+            known.reset_after = verdict.reset_after
+        return verdict
+
+    def forget(self) -> None:
+        """Forget every bucket, for tests."""
+        with self._lock:
+            self._known.clear()
+
+
+allowance = RateAllowance()
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether a call is within its caller's rate, and the headers that say so."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    retry_after: int | None = None
+    """Seconds to wait; None for a call that is admitted."""
+
+    def check(self) -> None:
+        """Raise RateLimited unless the call is admitted."""
+        if self.retry_after is not None:
+            raise RateLimited(headers={"Retry-After": str(self.retry_after)})
+
+
+def admit(caller: Caller) -> Admission:
+    """Take a call from its caller's bucket; without Valkey every call is admitted."""
+    try:
+        verdict = allowance.take(
+            _bucket(caller), rate=settings.API_RATE_PER_SECOND, burst=settings.API_RATE_BURST
+        )
+    except VALKEY_UNAVAILABLE as error:
+        log.warning("rate_limit_unavailable", error=type(error).__name__)
+        return Admission()
+    return _admission(verdict)
+
+
+def admit_at_once(caller: Caller) -> Admission | None:
+    """`admit` without a question to Valkey, or None where it takes one: for an event loop."""
+    verdict = allowance.recall(_bucket(caller), burst=settings.API_RATE_BURST)
+    return _admission(verdict) if verdict is not None else None
+
+
+def _bucket(caller: Caller) -> str:
+    return f"rate:{caller.rate_key}"
+
+
+def _admission(verdict: BucketAnswer) -> Admission:
+    headers = {
+        "RateLimit-Limit": str(settings.API_RATE_BURST),
+        "RateLimit-Remaining": str(verdict.remaining),
+        "RateLimit-Reset": str(math.ceil(verdict.reset_after)),
+    }
+    return Admission(headers, None if verdict.allowed else max(1, math.ceil(verdict.retry_after)))
+
+
+class TenantRateThrottle(BaseThrottle):
+    """Answers 429 `rate_limited` with Retry-After; every answer carries RateLimit-Limit/-Remaining/-Reset."""
+
+    def allow_request(self, request: Request, view: Any) -> bool:
+        # One HTTP request is one call, also when a view hands it on to another.
+        if isinstance(request.user, Caller) and not hasattr(request._request, "rate_limit_headers"):
+            admission = admit(request.user)
+            request._request.rate_limit_headers = admission.headers  # type: ignore[attr-defined]
+            admission.check()
+        return True

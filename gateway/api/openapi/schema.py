@@ -1,0 +1,308 @@
+"""The OpenAPI document: what drf-spectacular cannot see in the views, added in one place.
+
+Every operation gets the bearer scheme, X-Service-Tenant for platform keys, the service's headers and the error
+answers of (specification 7); operations that call the upstream get its errors as well. The other hooks of the document
+are `names.py`, `examples.py`, `gateway/upstream/contract/bodies.py` and `webhooks/events/contract.py`.
+Served at `/v1/openapi.json`, committed as `docs/openapi.json`, compared by a test.
+"""
+
+from typing import Any, Literal
+
+from django.conf import settings
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import ResolvedComponent
+from rest_framework.serializers import FileField
+
+from gateway.api.authentication import TENANT_HEADER
+from gateway.api.errors import error_kinds
+from gateway.api.pagination import NewestFirst
+
+UPSTREAM_TAGS = frozenset({"Numbers", "Messages", "Media", "Templates", "Test world"})
+"""Operations that call the upstream: its errors pass through with its status."""
+PLATFORM_TAGS = frozenset({"Tenants", "Admin", "Console", "Health"})
+"""Operations that act on no tenant chosen by header."""
+
+ERRORS = {
+    "400": "`invalid_request`: the request fails validation; `details.fields` names each field.",
+    "401": "`unauthorized`: missing or invalid credentials.",
+    "403": "`forbidden`, `tenant_not_approved` or `tenant_suspended`.",
+    "404": "`not_found`: unknown, or another tenant's.",
+    "409": "`conflict`, `number_not_connected`, `idempotency_conflict` or `invoice_not_payable`.",
+    "413": "`payload_too_large`.",
+    "415": "`unsupported_media_type`.",
+    "422": "`idempotency_conflict` or `webhook_verify_failed`.",
+    "429": "`rate_limited`, `too_many_in_flight`, or the upstream's own throttling; wait as `Retry-After` says.",
+    "500": "`internal_error`.",
+    "502": "`meta_unreachable`: no usable answer of the upstream; the outcome is unknown. "
+    "`payment_provider_unreachable` or `payment_provider_refused` on `/v1/billing`.",
+    "503": "`service_unavailable`: the database cannot be reached. `billing_disabled` on `/v1/billing`.",
+}
+
+_SERVICE_ERROR = {
+    "type": "object",
+    "required": ["source", "error", "request_id"],
+    "properties": {
+        "source": {"type": "string", "description": "The service's own name.", "not": {"const": "meta"}},
+        "error": {
+            "type": "object",
+            "required": ["code", "message", "details", "hint", "doc_url"],
+            "properties": {
+                "code": {"$ref": "#/components/schemas/ErrorCode"},
+                "message": {"type": "string", "description": "What is wrong."},
+                "details": {"type": ["object", "null"], "additionalProperties": True},
+                "hint": {"type": "string", "description": "What to do."},
+                "doc_url": {
+                    "type": "string",
+                    "format": "uri",
+                    "description": "This code's place on the error page.",
+                },
+            },
+        },
+        "request_id": {"type": ["string", "null"], "pattern": "^req_"},
+    },
+}
+_UPSTREAM_ERROR = {
+    "type": "object",
+    "description": "The upstream's own error body with `source` added.",
+    "required": ["source"],
+    "properties": {
+        "source": {"const": "meta"},
+        "error": {
+            "type": "object",
+            "additionalProperties": True,
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "code": {"type": "integer"},
+                "error_subcode": {"type": "integer"},
+                "error_data": {},
+                "fbtrace_id": {"type": "string"},
+            },
+        },
+    },
+    "additionalProperties": True,
+}
+
+
+_UPSTREAM_PASSED = "The upstream's own error, passed through with its status."
+_ERROR_DESCRIPTIONS = {*ERRORS.values(), _UPSTREAM_PASSED}
+
+
+class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """API keys and console tokens as the document's one security scheme."""
+
+    target_class = "gateway.api.authentication.BearerTokens"
+    match_subclasses = True
+    name = "bearer"
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, Any]:
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key (`wb_live_…`, `wb_test_…`) or a console session token (`wbc_…`).",
+        }
+
+
+class ServiceSchema(AutoSchema):
+    """An operation with what all operations share."""
+
+    def _get_parameters(self) -> list[dict[str, Any]]:
+        parameters: list[dict[str, Any]] = super()._get_parameters()
+        if self.is_page():
+            known = {parameter["name"] for parameter in parameters}
+            paging = NewestFirst().get_schema_operation_parameters(self.view)
+            parameters += [parameter for parameter in paging if parameter["name"] not in known]
+        if self.get_auth() and not PLATFORM_TAGS.intersection(self.get_tags()):
+            parameters.append(
+                {
+                    "in": "header",
+                    "name": TENANT_HEADER,
+                    "schema": {"type": "string", "format": "uuid"},
+                    "description": "The tenant to act on; required with a platform key.",
+                }
+            )
+        return parameters
+
+    def _map_serializer_field(self, field: Any, direction: Any, bypass_extensions: bool = False) -> Any:
+        """A file is sent as its bytes: the service takes no URL instead."""
+        if isinstance(field, FileField):
+            return {"type": "string", "format": "binary"}
+        return super()._map_serializer_field(field, direction, bypass_extensions)  # type: ignore[no-untyped-call]
+
+    def is_page(self) -> bool:
+        return getattr(self.view, "action", None) == "list" and getattr(self.view, "is_paged", True)
+
+    def _get_response_bodies(self, direction: Literal["request", "response"] = "response") -> dict[str, Any]:
+        responses: dict[str, Any] = super()._get_response_bodies(direction)
+        for answer in responses.values():
+            for content in answer.get("content", {}).values():
+                if content.get("schema", {}).get("type") == "array":
+                    content["schema"] = self._list_of(content["schema"])
+        statuses = {"400", "413", "500"}
+        if self.get_auth():
+            statuses |= {"401", "403", "404", "429", "503"}
+        if self.method in {"POST", "PUT", "PATCH", "DELETE"}:
+            statuses |= {"401", "403", "409", "415", "422", "429", "503"}
+        upstream = bool(UPSTREAM_TAGS.intersection(self.get_tags()))
+        codes = sorted({kind.code for kind in error_kinds()})
+        self._component(
+            "ErrorCode",
+            {"type": "string", "enum": codes, "description": "Each is explained at /errors#code."},
+        )
+        service_error = self._component("ServiceError", _SERVICE_ERROR)
+        body: dict[str, Any] = service_error.ref
+        if "Billing" in self.get_tags():
+            statuses |= {"502"}
+        if upstream:
+            statuses |= {"502"}
+            body = {"anyOf": [service_error.ref, self._component("UpstreamError", _UPSTREAM_ERROR).ref]}
+        for status in sorted(statuses):
+            responses.setdefault(
+                status,
+                {"description": ERRORS[status], "content": {"application/json": {"schema": body}}},
+            )
+        if upstream:
+            for statuses_of_upstream in ("4XX", "5XX"):
+                responses[statuses_of_upstream] = {
+                    "description": _UPSTREAM_PASSED,
+                    "content": {"application/json": {"schema": body}},
+                }
+        return responses
+
+    def _list_of(self, items: dict[str, Any]) -> dict[str, Any]:
+        """Lists are objects: {data}, and `next_cursor` where they are paged (specification 4)."""
+        if self.is_page():
+            return NewestFirst().get_paginated_response_schema(items)
+        return {"type": "object", "required": ["data"], "properties": {"data": items}}
+
+    def _component(self, name: str, schema: dict[str, Any]) -> ResolvedComponent:
+        component = ResolvedComponent(  # type: ignore[no-untyped-call]
+            name=name, type=ResolvedComponent.SCHEMA, object=name, schema=schema
+        )
+        if component not in self.registry:
+            self.registry.register(component)
+        return self.registry[component]
+
+
+_ERROR_NAMES = {
+    "400": "InvalidRequest",
+    "401": "Unauthorized",
+    "403": "Forbidden",
+    "404": "NotFound",
+    "409": "Conflict",
+    "413": "PayloadTooLarge",
+    "415": "UnsupportedMediaType",
+    "422": "Unprocessable",
+    "429": "TooManyRequests",
+    "500": "InternalError",
+    "502": "BadGateway",
+    "503": "Unavailable",
+    "4XX": "UpstreamRefused",
+    "5XX": "UpstreamFailed",
+}
+_HEADERS: dict[str, dict[str, Any]] = {
+    "X-Service-Request-Id": {
+        "description": "The id of this request, for questions to support.",
+        "schema": {"type": "string", "pattern": "^req_"},
+    },
+    "Server-Timing": {
+        "description": "`wb`: milliseconds in the service. `meta`: milliseconds at the upstream.",
+        "schema": {"type": "string"},
+    },
+    "X-Service-Error-Source": {
+        "description": "Whose error it is: `meta` or the service's own name.",
+        "schema": {"type": "string"},
+    },
+    "Retry-After": {
+        "description": "Seconds after which a repeat can succeed.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "RateLimit-Limit": {
+        "description": "Calls that the tenant's bucket holds.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "RateLimit-Remaining": {
+        "description": "Calls left in the tenant's bucket.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "RateLimit-Reset": {
+        "description": "Seconds until the bucket is full again.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "Idempotent-Replayed": {
+        "description": "`true`: the stored answer of an earlier request with this Idempotency-Key.",
+        "schema": {"type": "string", "const": "true"},
+    },
+}
+
+
+def shared_parts(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Postprocessing: error answers and headers are in the components once, and operations refer to them."""
+    components = result["components"]
+    components["headers"] = _HEADERS
+    errors: dict[str, Any] = components.setdefault("responses", {})
+    for operations in result["paths"].values():
+        for operation in operations.values():
+            operation.setdefault("security", [])
+            for status, answer in operation["responses"].items():
+                _add_headers(operation, status, answer)
+                if (name := _ERROR_NAMES.get(status)) and answer.get("description") in _ERROR_DESCRIPTIONS:
+                    body = answer["content"]["application/json"]
+                    body["example"] = _example_of(status)
+                    if "anyOf" in body["schema"]:
+                        name += "OrUpstream"
+                    errors[name] = answer
+                    operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
+    components["responses"] = dict(sorted(errors.items()))
+    return result
+
+
+def _example_of(status: str) -> dict[str, Any]:
+    """The body of the first error with this status (of 4XX and 5XX: the first of that hundred)."""
+    kinds = sorted(error_kinds(), key=lambda kind: (kind.status, kind.code))
+    kind = next(kind for kind in kinds if str(kind.status).startswith(status.rstrip("X")))
+    return {
+        "source": settings.SERVICE_NAME,
+        "error": {
+            "code": kind.code,
+            "message": kind.message,
+            "details": None,
+            "hint": kind.hint,
+            "doc_url": f"https://gateway.example/errors#{kind.code}",
+        },
+        "request_id": "req_01M6AYX330E008000000000001",
+    }
+
+
+def _add_headers(operation: dict[str, Any], status: str, answer: dict[str, Any]) -> None:
+    names = ["X-Service-Request-Id", "Server-Timing"]
+    if not status.startswith("2"):
+        names.append("X-Service-Error-Source")
+    elif "429" in operation["responses"]:
+        names += ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"]
+    if status in {"429", "503"}:
+        names.append("Retry-After")
+    if status.startswith("2") and any(
+        parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", [])
+    ):
+        names.append("Idempotent-Replayed")
+    answer["headers"] = answer.get("headers", {}) | {
+        name: {"$ref": f"#/components/headers/{name}"} for name in names
+    }
+
+
+def any_json(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Postprocessing: what may be any JSON may be null; drf-spectacular offers null once more, so it matched twice."""
+    plain: dict[str, Any] = _without_second_null(result)
+    return plain
+
+
+def _without_second_null(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_second_null(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("oneOf") == [{}, {"type": "null"}]:
+        node = {name: value for name, value in node.items() if name != "oneOf"}
+    return {name: _without_second_null(value) for name, value in node.items()}

@@ -1,0 +1,1 @@
+"""Encryption of stored secrets, and the change of its keys."""

@@ -1,0 +1,64 @@
+"""Django's cache in Valkey; while Valkey is away, each process remembers for itself.
+
+Used by the log-in and sign-up limits (allauth) and the admin's search. Nothing here is truth. Without Valkey the
+limits hold a process at a time, so guessing stays bounded at the limit times the number of processes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import structlog
+from django.core.cache.backends.locmem import LocMemCache
+from django.core.cache.backends.redis import RedisCache, RedisCacheClient
+
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+
+log = structlog.get_logger(__name__)
+
+
+class JSONSerializer:
+    """JSON instead of pickle: whoever can write to Valkey must not be able to run code here."""
+
+    def dumps(self, value: Any) -> bytes:
+        return orjson.dumps(value, default=str)
+
+    def loads(self, data: bytes) -> Any:
+        return orjson.loads(data)
+
+
+def _or_memory(name: str) -> Callable[..., Any]:
+    def method(self: "ValkeyCache", *args: Any, **kwargs: Any) -> Any:
+        try:
+            return getattr(super(ValkeyCache, self), name)(*args, **kwargs)
+        except VALKEY_UNAVAILABLE as error:
+            log.warning("cache_unavailable", error=type(error).__name__)
+            return getattr(self.memory, name)(*args, **kwargs)
+
+    return method
+
+
+class _SharedClient(RedisCacheClient):
+    """The process's own client, which also knows how to find a primary through Sentinels."""
+
+    def get_client(self, key: Any = None, *, write: bool = False) -> Any:
+        return valkey()
+
+
+class ValkeyCache(RedisCache):
+    """Django's Redis cache with the process's own memory behind it."""
+
+    def __init__(self, server: str, params: dict[str, Any]) -> None:
+        options = {"serializer": JSONSerializer, **params.get("OPTIONS", {})}
+        super().__init__(server, {**params, "OPTIONS": options})
+        self._class = _SharedClient
+        self.memory = LocMemCache("without-valkey", {})
+
+    add = _or_memory("add")
+    get = _or_memory("get")
+    set = _or_memory("set")
+    touch = _or_memory("touch")
+    delete = _or_memory("delete")
+    incr = _or_memory("incr")
+    has_key = _or_memory("has_key")
+    clear = _or_memory("clear")

@@ -1,0 +1,73 @@
+"""A token bucket in Valkey (GCRA): one atomic script, shared by every process.
+
+Used by the API's own rate limit and by the pacing of messages to a number's throughput.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.valkey.connection import valkey
+
+_SCRIPT: Final = """
+local now = redis.call('TIME')
+now = now[1] * 1000000 + now[2]
+local interval = tonumber(ARGV[1])
+local tolerance = interval * tonumber(ARGV[2])
+local owed = interval * tonumber(ARGV[3])
+local arrival = math.max(tonumber(redis.call('GET', KEYS[1]) or now), now)
+local owing = math.max(arrival, math.min(arrival + owed, now + tolerance))
+local allow_at = owing + interval - tolerance
+local allowed = 0
+if allow_at <= now then
+  allowed = 1
+  owing = owing + interval
+end
+if owing > arrival then
+  redis.call('SET', KEYS[1], string.format('%.0f', owing), 'PX', math.ceil((owing - now) / 1000) + 1000)
+end
+return {allowed, math.floor((tolerance - (owing - now)) / interval), math.ceil(allow_at - now), math.ceil(owing - now)}
+"""
+
+
+_RESERVE: Final = """
+local now = redis.call('TIME')
+now = now[1] * 1000000 + now[2]
+local arrival = math.max(tonumber(redis.call('GET', KEYS[1]) or now), now)
+local next_arrival = math.min(arrival + tonumber(ARGV[1]), now + tonumber(ARGV[2]))
+if next_arrival > arrival then
+  redis.call('SET', KEYS[1], string.format('%.0f', next_arrival), 'PX', math.ceil((next_arrival - now) / 1000) + 1000)
+end
+return math.ceil(arrival - now)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketAnswer:
+    """What the bucket says: taken or not, what is left, and how long until it may be taken or is full again."""
+
+    allowed: bool
+    remaining: int
+    retry_after: float
+    reset_after: float
+
+
+def take(key: str, *, rate: float, burst: int, owed: int = 0) -> BucketAnswer:
+    """Take a token from a bucket that refills at `rate` a second and holds `burst`.
+
+    `owed` are tokens that were used and not yet taken: they go first, as far as the bucket has them. Waits are in
+    seconds. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached: the caller decides.
+    """
+    allowed, remaining, retry_us, reset_us = valkey().eval(
+        _SCRIPT, 1, key, str(1_000_000 / rate), str(burst), str(owed)
+    )
+    return BucketAnswer(bool(allowed), max(0, remaining), max(0, retry_us) / 1e6, reset_us / 1e6)
+
+
+def reserve(key: str, *, rate: float, tokens: int, at_most_ahead: float) -> float:
+    """Take tokens that a bucket may not have yet: seconds until the first of them is due.
+
+    Nobody is refused, but the bucket's debt never grows beyond `at_most_ahead` seconds. Raises
+    `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached: the caller decides.
+    """
+    wait_us = valkey().eval(_RESERVE, 1, key, str(1_000_000 * tokens / rate), str(at_most_ahead * 1_000_000))
+    return float(wait_us) / 1e6

@@ -1,0 +1,119 @@
+"""Replay of the send journal: entries that no process holds become their events (`journal.py`).
+
+Every web process looks at its start and every half minute after; soon again while something is left to do. An entry
+with an answer becomes the event that it would have become, once, by the same dedupe key. One without an answer was
+interrupted by the end of its process: its event says that the outcome is unknown, as a batch's item does.
+"""
+
+import os
+import threading
+
+import structlog
+from cryptography.exceptions import InvalidTag
+from django.db import close_old_connections, connection, transaction
+
+from gateway.api.reply import Reply
+from gateway.database.outage import concerns_all, is_outage
+from gateway.database.statements import run
+from messaging.idempotency import KeyUse
+from messaging.sending import journal
+from messaging.sending.flow import recording
+from messaging.sending.journal import Answered, Begun, Slot
+from messaging.sending.outbound_event import outbound_event, outcome_unknown
+from phone_numbers.lookup import Sender
+from webhooks import wake_up
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 30.0
+AGAIN_SECONDS = 2.0
+
+_starting = threading.Lock()
+_process: int | None = None
+
+
+def start() -> None:
+    """Replay in a thread of this process from now on; does nothing when it has one."""
+    global _process
+    with _starting:
+        if _process != os.getpid():
+            threading.Thread(target=_run, name="send-replay", daemon=True).start()
+            _process = os.getpid()
+
+
+def replay() -> bool:
+    """Replay what no process holds; whether nothing is left. An entry that cannot be replayed does not stop others."""
+    is_all = True
+    for slot in journal.abandoned():
+        is_done = False
+        try:
+            _replay(slot)
+            is_done = True
+        except InvalidTag:
+            log.error("send_journal_unreadable", file=slot.path.name)
+            slot.set_aside()
+        except Exception as error:
+            if concerns_all(error):
+                return False
+            if is_outage(error):
+                # A lock or a time-out: this one is tried again, and the others go on.
+                log.warning("send_not_replayed_yet", file=slot.path.name, error=type(error).__name__)
+                is_all = False
+                continue
+            log.exception("send_not_replayed", file=slot.path.name)
+            slot.set_aside()
+        finally:
+            slot.close(remove=is_done)
+    return is_all
+
+
+def _replay(slot: Slot) -> None:
+    entry = slot.entry()
+    if entry is None:
+        return
+    begun, answered = entry
+    number = Sender(
+        phone_number_id=begun.phone_number_id,
+        waba_id=begun.waba_id,
+        token="",
+        environment=begun.environment,
+        connection_state="",
+        connection_detail=None,
+        digits=begun.digits,
+        throughput_level=None,
+        coexistence=False,
+    )
+    event = outbound_event(
+        number=number,
+        sent=begun.sent,
+        response=answered.response if answered else outcome_unknown({"reason": "interrupted"}),
+        http_status=answered.http_status if answered else None,
+        id=begun.event_id,
+    )
+    with transaction.atomic():
+        fresh = run(recording(begun.tenant_id, event, *_key(begun, answered)))
+    if fresh:
+        wake_up.after_commit(fresh)
+    log.info("send_replayed", is_answered=answered is not None)
+
+
+def _key(begun: Begun, answered: Answered | None) -> tuple[KeyUse | None, Reply | None]:
+    """The key's outcome, where there is one: without it the record says by itself that it was interrupted."""
+    if begun.idempotency_key is None or answered is None:
+        return None, None
+    use = KeyUse(begun.tenant_id, begun.environment, begun.idempotency_key, path="", body_hash=b"")
+    return use, Reply(answered.reply_status, answered.reply_headers, answered.reply_body)
+
+
+def _run() -> None:
+    never = threading.Event()
+    while True:
+        is_done = False
+        try:
+            close_old_connections()
+            is_done = replay()
+        except Exception:
+            log.exception("send_replay_failed")
+        finally:
+            connection.close()
+        never.wait(LOOK_SECONDS if is_done else AGAIN_SECONDS)

@@ -1,0 +1,1 @@
+"""What messaging adds to the staff's search."""

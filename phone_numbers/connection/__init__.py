@@ -1,0 +1,1 @@
+"""The connection of a number: its state, the reason, the billed intervals and the events that tell of it."""

@@ -1,0 +1,77 @@
+"""Mails about numbers that were taken away and tokens that fail or end. Only of the live environment.
+
+Called inside the transaction of the change, under the tenant's lock. A mail that cannot be written is logged: it never
+undoes the change. Of a number that goes and comes, or a token that is refused now and then, one mail a day is sent.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import structlog
+from django.db import transaction
+
+from gateway.clock import now
+from phone_numbers.connection.details import explained
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants import mail
+from tenants.models import ApiKey, Tenant
+
+log = structlog.get_logger(__name__)
+
+AT_MOST_EVERY = timedelta(days=1)
+MOST_NUMBERS = 20
+"""Numbers that one mail names; it counts the others."""
+
+
+def numbers_lost(tenant_id: UUID, numbers: Sequence[PhoneNumber]) -> None:
+    """Tell a business of its numbers that were just disconnected; sets their `disconnect_mailed_at`, unsaved."""
+    told = [
+        number
+        for number in numbers
+        if number.environment == ApiKey.Environment.LIVE and _is_due(number.disconnect_mailed_at)
+    ]
+    for number in told:
+        number.disconnect_mailed_at = now()
+    if told:
+        shown = [
+            {
+                "name": number.display_phone_number or number.phone_number_id,
+                "id": number.phone_number_id,
+                "reason": explained(number.connection_detail).reason,
+            }
+            for number in told[:MOST_NUMBERS]
+        ]
+        _send(tenant_id, "number_disconnected", {"numbers": shown, "others": len(told) - len(shown)})
+
+
+def token_refused(account: BusinessAccount) -> None:
+    """Tell a business that the token of an account does not work; sets `token_mailed_at`, unsaved."""
+    if account.environment == ApiKey.Environment.LIVE and _is_due(account.token_mailed_at):
+        account.token_mailed_at = now()
+        _send(account.tenant_id, "token_invalid", {"account": account, "numbers": _names(account)})
+
+
+def token_ends(account: BusinessAccount, end: datetime | None) -> None:
+    """Tell a business that the token of an account ends soon."""
+    if account.environment == ApiKey.Environment.LIVE and end is not None:
+        context = {"account": account, "numbers": _names(account), "ends_at": end}
+        _send(account.tenant_id, "token_expiring", context)
+
+
+def _is_due(mailed_at: datetime | None) -> bool:
+    return mailed_at is None or mailed_at <= now() - AT_MOST_EVERY
+
+
+def _names(account: BusinessAccount) -> str:
+    numbers = PhoneNumber.objects.filter(account=account).order_by("id")[:MOST_NUMBERS]
+    return ", ".join(number.display_phone_number or number.phone_number_id for number in numbers)
+
+
+def _send(tenant_id: UUID, template: str, context: Mapping[str, Any]) -> None:
+    try:
+        with transaction.atomic():
+            mail.send_to_tenant(tenant=Tenant.objects.get(pk=tenant_id), template=template, context=context)
+    except Exception as error:  # noqa: BLE001 - the connection state matters more than its mail
+        log.error("number_mail_failed", template=template, error=type(error).__name__)

@@ -1,0 +1,1 @@
+"""Leaving: a number or an account is released, a tenant is closed."""

@@ -1,0 +1,1 @@
+"""What phone numbers add to the staff's pages: dashboard cards and the search."""

@@ -1,0 +1,1 @@
+"""Messages that a simulated customer sends to a number."""

@@ -1,0 +1,236 @@
+"""Messages from customers: builds the `messages` notification of every type and stores the message (upstream
+fact 3.4).
+
+Called by `POST /sim/inbound` and by the phone page. `customer_of` decides how a customer is named: by phone,
+by phone and business-scoped user id, or by user id alone.
+"""
+
+import base64
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from simulator.customer_messages.samples import sample
+from simulator.customers import contact, names, remember
+from simulator.errors import status_error
+from simulator.media_urls import media_url
+from simulator.parts import Simulator
+from simulator.world.identifiers import customer_name, message_id
+from simulator.world.records import MEDIA_TYPES, Account, Message, Number
+
+Source = Mapping[str, Any]
+INBOUND_DAYS = 7
+"""How long a customer's file is kept (upstream fact 1.2)."""
+
+
+def receive(sim: Simulator, source: Source) -> Message:
+    """A customer writes. Raises `KeyError` for an unknown number and `ValueError` for what makes no message.
+
+    Members: phone_number_id, from (phone or user id), type, the object of that type (or a simple text), name,
+    username, identity, context, referral, errors, id, timestamp.
+    """
+    number = sim.state.numbers.get(str(source.get("phone_number_id", "")))
+    if number is None:
+        raise KeyError("such phone number")
+    account = sim.state.accounts[number.waba_id]
+    customer = remember(sim.state, account, source)
+    kind = str(source.get("type", "text"))
+    build = _BUILDERS.get(kind)
+    if build is None and kind not in source:
+        raise ValueError(f"type is one of {', '.join(_BUILDERS)}, or any other with its object")
+    given = str(source["id"]) if source.get("id") else message_id(customer, inbound=True)
+    message: dict[str, Any] = {}
+    if source.get("context"):
+        message["context"] = _context(sim, number, source["context"])
+    message.update(_sender(sim, account, customer))
+    message.update(id=given, timestamp=str(source.get("timestamp") or int(time.time())), type=kind)
+    message.update(build(sim, number, source) if build else {kind: source[kind]})
+    for extra in ("referral", "errors", "group_id"):
+        if extra in source:
+            message[extra] = source[extra]
+    value: dict[str, Any] = {
+        "messaging_product": "whatsapp",
+        "metadata": {"display_phone_number": number.digits, "phone_number_id": number.id},
+    }
+    if kind != "system":
+        value["contacts"] = [contact(sim.state, account, customer)]
+    value["messages"] = [message]
+    stored = Message(given, number.id, customer, "inbound", time.time(), message, "received")
+    if kind == "reaction":
+        sim.react(message["reaction"])
+    if kind in {"edit", "revoke"}:
+        _change_original(sim, number, customer, message)
+    else:
+        sim.add_message(stored)
+    if account.subscribed:
+        sim.notifier.publish(waba_id=account.waba_id, field="messages", value=value)
+    return stored
+
+
+def _change_original(sim: Simulator, number: Number, customer: str, message: dict[str, Any]) -> None:
+    """Change or take back the message that an `edit` or a `revoke` names. Raises `ValueError` for no such message."""
+    kind = message["type"]
+    original = sim.state.messages.get(message[kind]["original_message_id"])
+    if original is None or (original.phone_number_id, original.customer, original.direction) != (
+        number.id,
+        customer,
+        "inbound",
+    ):
+        raise ValueError(f"{kind}.original_message_id names no message of this customer")
+    if kind == "revoke":
+        original.change = "deleted"
+    else:
+        original.change = "edited"
+        new = {name: value for name, value in message["edit"]["message"].items() if name != "context"}
+        original.body = {**original.body, **new}
+    sim.message_changed(original)
+
+
+def _sender(sim: Simulator, account: Account, customer: str) -> dict[str, str]:
+    wa_id, user_id = names(sim.state, account, customer)
+    sender = {"from": wa_id, "from_user_id": user_id}
+    return {member: value for member, value in sender.items() if value}
+
+
+def _context(sim: Simulator, number: Number, given: Any) -> dict[str, Any]:
+    if isinstance(given, str):
+        given = {"id": given}
+    context = dict(given)
+    target = sim.state.messages.get(str(context.get("id", "")))
+    if target is not None and "from" not in context:
+        context["from"] = number.digits if target.direction == "outbound" else target.customer
+    return context
+
+
+def _text(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    text = source.get("text", "Hello")
+    return {"text": text if isinstance(text, dict) else {"body": str(text)}}
+
+
+def _media(kind: str) -> Callable[[Simulator, Number, Source], dict[str, Any]]:
+    def build(sim: Simulator, number: Number, source: Source) -> dict[str, Any]:
+        given = dict(source.get(kind) or {})
+        encoded = given.pop("data", None)
+        data, mime_type, filename = sample(kind)
+        if encoded is not None:
+            data = base64.b64decode(str(encoded), validate=True)
+        mime_type, filename = given.pop("mime_type", mime_type), given.pop("filename", filename)
+        media = sim.state.media.store(
+            number, data=data, mime_type=mime_type, filename=filename, days=INBOUND_DAYS
+        )
+        content: dict[str, Any] = {
+            **given,
+            "mime_type": mime_type,
+            "sha256": base64.b64encode(media.sha256).decode(),
+        }
+        content["id"] = media.id
+        content["url"] = media_url(sim, media)
+        if kind == "document":
+            content["filename"] = filename
+        elif kind == "audio":
+            content.setdefault("voice", True)
+        elif kind == "sticker":
+            content.setdefault("animated", False)
+        return {kind: content}
+
+    return build
+
+
+def _location(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    default = {
+        "latitude": 12.9716,
+        "longitude": 77.5946,
+        "name": "Cubbon Park",
+        "address": "Bengaluru, Karnataka",
+    }
+    return {"location": source.get("location") or default}
+
+
+def _contacts(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    card = {
+        "name": {"formatted_name": "Ravi Kumar", "first_name": "Ravi", "last_name": "Kumar"},
+        "phones": [{"phone": "+91 98111 22233", "wa_id": "919811122233", "type": "CELL"}],
+    }
+    return {"contacts": source.get("contacts") or [card]}
+
+
+def _interactive(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    default = {"type": "button_reply", "button_reply": {"id": "yes", "title": "Yes"}}
+    return {"interactive": source.get("interactive") or default}
+
+
+def _button(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    return {"button": source.get("button") or {"payload": "stop", "text": "Stop"}}
+
+
+def _reaction(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    reaction = source.get("reaction")
+    if not isinstance(reaction, dict) or not reaction.get("message_id"):
+        raise ValueError("reaction needs message_id and, unless it is taken back, emoji")
+    return {"reaction": reaction}
+
+
+def _edit(sim: Simulator, number: Number, source: Source) -> dict[str, Any]:
+    edit = source.get("edit")
+    if not isinstance(edit, dict) or not isinstance(edit.get("original_message_id"), str):
+        raise ValueError("edit needs original_message_id")
+    new = edit.get("message")
+    if new is None and "text" in source:
+        new = {"type": "text", **_text(sim, number, source)}
+    if not isinstance(new, dict) or not isinstance(new.get("type"), str) or new["type"] not in new:
+        raise ValueError("edit needs message, with its type and the object of that type, or text")
+    message = {"context": {"id": edit["original_message_id"]}, **new}
+    return {"edit": {"original_message_id": edit["original_message_id"], "message": message}}
+
+
+def _revoke(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    revoke = source.get("revoke")
+    if not isinstance(revoke, dict) or not isinstance(revoke.get("original_message_id"), str):
+        raise ValueError("revoke needs original_message_id")
+    return {"revoke": {"original_message_id": revoke["original_message_id"]}}
+
+
+def _order(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    item = {"product_retailer_id": "SKU-1", "quantity": 2, "item_price": 12.5, "currency": "INR"}
+    return {
+        "order": source.get("order") or {"catalog_id": "700000000000001", "text": "", "product_items": [item]}
+    }
+
+
+def _system(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    system = source.get("system")
+    if isinstance(system, dict) and "body" in system:
+        return {"system": system}
+    old = str(source.get("from"))
+    new = str((system or {}).get("wa_id") or "919822222222")
+    return {
+        "system": {
+            "body": f"User {customer_name(old)} changed from {old} to {new}",
+            "type": "user_changed_number",
+            "wa_id": new,
+            **(system or {}),
+        }
+    }
+
+
+def _unsupported(_: Simulator, __: Number, source: Source) -> dict[str, Any]:
+    error = status_error(131051, "Message type is currently not supported.")
+    error["title"] = error["message"] = "Message type unknown"
+    del error["href"]
+    return {"errors": [error], "unsupported": source.get("unsupported") or {"type": "unknown"}}
+
+
+_BUILDERS: dict[str, Callable[[Simulator, Number, Source], dict[str, Any]]] = {
+    "text": _text,
+    **{kind: _media(kind) for kind in MEDIA_TYPES},
+    "location": _location,
+    "contacts": _contacts,
+    "interactive": _interactive,
+    "button": _button,
+    "reaction": _reaction,
+    "edit": _edit,
+    "revoke": _revoke,
+    "order": _order,
+    "system": _system,
+    "unsupported": _unsupported,
+}

@@ -1,0 +1,1 @@
+"""The simulated world: accounts, numbers, customers, conversations and media, and its snapshot."""

@@ -1,0 +1,82 @@
+"""Messages of the fake upstream, in memory and bounded: by id, by number, and by number and customer.
+
+Each number has room of its own, so that a busy one forgets its own oldest messages, not those of others.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from simulator.world.records import Message
+
+
+class ConversationLog:
+    """All messages, oldest first in each index."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Message] = {}
+        self._of_number: dict[str, deque[Message]] = {}
+        self._of_customer: dict[tuple[str, str], deque[Message]] = {}
+        self.last_inbound: dict[tuple[str, str], float] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, message_id: str) -> bool:
+        return message_id in self._by_id
+
+    def __getitem__(self, message_id: str) -> Message:
+        return self._by_id[message_id]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._by_id.values())
+
+    def get(self, message_id: str) -> Message | None:
+        """The message with this id."""
+        return self._by_id.get(message_id)
+
+    def between(self, phone_number_id: str, customer: str) -> Iterable[Message]:
+        """A conversation, oldest first."""
+        return self._of_customer.get((phone_number_id, customer), ())
+
+    def newest_first(
+        self, phone_number_id: str | None = None, customer: str | None = None
+    ) -> Iterator[Message]:
+        """The messages of all numbers, of one, or of one conversation."""
+        if phone_number_id is None:
+            return reversed(self._by_id.values())
+        if customer is None:
+            return reversed(self._of_number.get(phone_number_id, deque()))
+        return reversed(self._of_customer.get((phone_number_id, customer), deque()))
+
+    def latest(self, phone_number_id: str | None, *, limit: int) -> list[Message]:
+        """The last message of each conversation, newest first."""
+        found: dict[tuple[str, str], Message] = {}
+        for message in self.newest_first(phone_number_id):
+            found.setdefault((message.phone_number_id, message.customer), message)
+            if len(found) >= limit:
+                break
+        return list(found.values())
+
+    def add(self, message: Message, *, most: int, most_of_number: int) -> None:
+        """Remember a message; the oldest ones leave when a number, or all, have more than the bounds."""
+        self._by_id[message.id] = message
+        own = self._of_number.setdefault(message.phone_number_id, deque())
+        own.append(message)
+        self._of_customer.setdefault((message.phone_number_id, message.customer), deque()).append(message)
+        if message.direction == "inbound":
+            self.last_inbound[message.phone_number_id, message.customer] = message.timestamp
+        while len(own) > most_of_number:
+            self._forget(own[0])
+        while len(self._by_id) > most:
+            self._forget(next(iter(self._by_id.values())))
+
+    def _forget(self, message: Message) -> None:
+        """Forget a message that is the oldest of its number, and so of its conversation."""
+        self._by_id.pop(message.id, None)
+        self._of_number[message.phone_number_id].popleft()
+        key = (message.phone_number_id, message.customer)
+        conversation = self._of_customer[key]
+        conversation.popleft()
+        if not conversation:
+            del self._of_customer[key]
+            self.last_inbound.pop(key, None)

@@ -1,0 +1,61 @@
+"""Files of the fake upstream: uploads of businesses and media of customers, in memory and bounded.
+
+Each account has room of its own, so that one that uploads much drops its own oldest files, not those of others.
+"""
+
+import hashlib
+import time
+from collections import defaultdict
+
+from simulator.world.identifiers import new_id
+from simulator.world.records import Media, Number
+
+MOST_BYTES = 512 * 1024 * 1024
+MOST_BYTES_OF_ACCOUNT = 128 * 1024 * 1024
+
+
+class MediaStore:
+    """All files by id."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Media] = {}
+        self._of_account: defaultdict[str, dict[str, Media]] = defaultdict(dict)
+        self._bytes_of_account: defaultdict[str, int] = defaultdict(int)
+        self.bytes = 0
+
+    def __contains__(self, media_id: str) -> bool:
+        return media_id in self._by_id
+
+    def get(self, media_id: str) -> Media | None:
+        """The file with this id; None for one that is unknown, deleted or expired."""
+        media = self._by_id.get(media_id)
+        return None if media is None or media.expires_at < time.time() else media
+
+    def store(self, number: Number, *, data: bytes, mime_type: str, filename: str | None, days: int) -> Media:
+        """Keep a file for `days`; the oldest files leave when those of its account, or all, take too much room."""
+        media = Media(
+            id=new_id("51"),
+            waba_id=number.waba_id,
+            phone_number_id=number.id,
+            mime_type=mime_type,
+            filename=filename,
+            sha256=hashlib.sha256(data).digest(),
+            data=data,
+            expires_at=time.time() + days * 86400,
+        )
+        own = self._of_account[media.waba_id]
+        self._by_id[media.id] = own[media.id] = media
+        self.bytes += len(data)
+        self._bytes_of_account[media.waba_id] += len(data)
+        while self._bytes_of_account[media.waba_id] > MOST_BYTES_OF_ACCOUNT and len(own) > 1:
+            self.drop(next(iter(own)))
+        while self.bytes > MOST_BYTES and len(self._by_id) > 1:
+            self.drop(next(iter(self._by_id)))
+        return media
+
+    def drop(self, media_id: str) -> None:
+        """Forget a file."""
+        media = self._by_id.pop(media_id)
+        del self._of_account[media.waba_id][media_id]
+        self.bytes -= len(media.data)
+        self._bytes_of_account[media.waba_id] -= len(media.data)

@@ -1,0 +1,211 @@
+"""State of the fake upstream: records are created and found here. The only writer of the records' indexes.
+
+Everything that must survive a restart calls `changed()`, which lets the snapshot be written a moment later.
+"""
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from simulator.config import Config
+from simulator.world.conversation_log import ConversationLog
+from simulator.world.identifiers import display_form, graph_time, new_id
+from simulator.world.media_store import MediaStore
+from simulator.world.records import (
+    MANAGE_EVENTS,
+    MANAGEMENT,
+    MESSAGING,
+    Account,
+    Code,
+    Flow,
+    Number,
+    Template,
+    Token,
+    Upload,
+)
+
+CODE_SECONDS = 30
+PROOF_SECONDS = 300
+UPLOADS_KEPT = 200
+TOKEN_VARIANTS = (
+    "default",
+    "no_target_ids",
+    "manage_events",
+    "no_messaging",
+    "other_app",
+    "60_days",
+    "expiring",
+    "expired",
+    "invalid",
+)
+
+
+class State:
+    """All records with their indexes."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.on_change: Callable[[], None] = lambda: None
+        self._proofs: dict[str, str] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.accounts: dict[str, Account] = {}
+        self.numbers: dict[str, Number] = {}
+        self.tokens: dict[str, Token] = {}
+        self.codes: dict[str, Code] = {}
+        self.media = MediaStore()
+        self.templates: dict[str, Template] = {}
+        self.template_index: dict[tuple[str, str, str], Template] = {}
+        self.clear_messages()
+        # Account → customer → what the account knows of them.
+        self.customers: dict[str, dict[str, dict[str, Any]]] = {}
+        # Business-scoped user id → the digits of the customer it belongs to.
+        self.user_ids: dict[str, str] = {}
+        self.uploads: dict[str, Upload] = {}
+        self.flows: dict[str, Flow] = {}
+        self.handles: dict[str, Upload] = {}
+        self.template_creations: dict[str, list[float]] = {}
+        self.deleted_templates: dict[tuple[str, str, str], float] = {}
+        # The app's own subscription: None until POST /{app}/subscriptions, then {callback_url, verify_token,
+        # fields}.
+        self.app_subscription: dict[str, Any] | None = None
+
+    def clear_messages(self) -> None:
+        """Forget the conversations."""
+        self.messages = ConversationLog()
+
+    def changed(self) -> None:
+        """Something that a restart must not lose has changed."""
+        self.on_change()
+
+    def create_account(
+        self, *, name: str, waba_id: str | None = None, business_id: str | None = None
+    ) -> Account:
+        """A new WABA in a business portfolio of its own unless one is named."""
+        account = Account(waba_id or new_id("1002"), name, business_id or new_id("3004"))
+        self.accounts[account.waba_id] = account
+        self.changed()
+        return account
+
+    def create_number(
+        self,
+        account: Account,
+        *,
+        digits: str | None = None,
+        phone_number_id: str | None = None,
+        verified_name: str | None = None,
+        registered: bool = True,
+        **values: Any,
+    ) -> Number:
+        """A number of the account; an unregistered one still has to be verified and registered."""
+        digits = digits or self._free_digits()
+        number = Number(
+            id=phone_number_id or new_id("2003"),
+            waba_id=account.waba_id,
+            digits=digits,
+            display_phone_number=display_form(digits),
+            verified_name=verified_name or account.name,
+            **values,
+        )
+        if registered:
+            number.last_onboarded_time = graph_time()
+        else:
+            number.platform_type = "NOT_APPLICABLE"
+            number.status = "PENDING"
+            number.throughput = "NOT_APPLICABLE"
+        self.numbers[number.id] = number
+        account.numbers.append(number.id)
+        self.changed()
+        return number
+
+    def _free_digits(self) -> str:
+        taken = {number.digits for number in self.numbers.values()}
+        return next(str(n) for n in range(919800000001, 919900000000) if str(n) not in taken)
+
+    def number_by_digits(self, digits: str, *, waba_id: str | None = None) -> Number | None:
+        """The number with these digits, in one account or in any."""
+        for number in self.numbers.values():
+            if number.digits == digits and (waba_id is None or number.waba_id == waba_id):
+                return number
+        return None
+
+    def issue_token(
+        self, waba_ids: list[str], *, variant: str = "default", value: str | None = None
+    ) -> Token:
+        """A customer's business token over the accounts. Raises `ValueError` for an unknown variant."""
+        if variant not in TOKEN_VARIANTS:
+            raise ValueError(f"unknown variant {variant!r}")
+        now = int(time.time())
+        token = Token(
+            value=value or "EAAsim" + secrets.token_hex(40),
+            waba_ids=None if variant == "no_target_ids" else list(waba_ids),
+            app_id="111222333444555" if variant == "other_app" else self.config.app_id,
+            issued_at=now,
+        )
+        if variant == "manage_events":
+            token.scopes = [MANAGE_EVENTS, MESSAGING, "public_profile"]
+        elif variant == "no_messaging":
+            token.scopes = [MANAGEMENT, "public_profile"]
+        elif variant in {"60_days", "expiring"}:
+            token.expires_at = now + (60 if variant == "60_days" else 6) * 86400
+            token.data_access_expires_at = now + 90 * 86400
+        elif variant == "expired":
+            token.issued_at = now - 61 * 86400
+            token.expires_at = now - 86400
+        elif variant == "invalid":
+            token.invalidated = True
+        self.tokens[token.value] = token
+        self.changed()
+        return token
+
+    def issue_code(self, waba_id: str, *, variant: str = "default", seconds: float = CODE_SECONDS) -> Code:
+        """A single-use code that the token exchange turns into a token of `variant`."""
+        if variant not in TOKEN_VARIANTS:
+            raise ValueError(f"unknown variant {variant!r}")
+        now = time.time()
+        for stale in [code.value for code in self.codes.values() if code.expires_at < now - 3600]:
+            del self.codes[stale]
+        code = Code("AQsim" + secrets.token_urlsafe(60), waba_id, variant, now + seconds)
+        self.codes[code.value] = code
+        return code
+
+    def proof(self, token: str) -> str:
+        """The `appsecret_proof` of a token (upstream fact 1.8)."""
+        found = self._proofs.get(token)
+        if found is None:
+            found = hmac.new(self.config.app_secret.encode(), token.encode(), hashlib.sha256).hexdigest()
+            self._proofs[token] = found
+        return found
+
+    def proves(self, token: str, proof: str, stamp: str | None) -> bool:
+        """Whether an `appsecret_proof` fits; with `appsecret_time` it covers that time and ages in five minutes."""
+        if stamp is None:
+            return hmac.compare_digest(proof.encode(), self.proof(token).encode())
+        message = f"{token}|{stamp}".encode()
+        expected = hmac.new(self.config.app_secret.encode(), message, hashlib.sha256).hexdigest()
+        fresh = stamp.isdigit() and abs(time.time() - int(stamp)) <= PROOF_SECONDS
+        return fresh and hmac.compare_digest(proof.encode(), expected.encode())
+
+    def add_upload(self, upload: Upload) -> None:
+        """Keep an upload; the oldest one leaves when there are many."""
+        self.uploads[upload.key] = upload
+        if len(self.uploads) > UPLOADS_KEPT:
+            oldest = self.uploads.pop(next(iter(self.uploads)))
+            self.handles.pop(oldest.handle or "", None)
+
+    def add_template(self, template: Template) -> None:
+        """Store a template under its id and its name and language."""
+        self.templates[template.id] = template
+        self.template_index[template.waba_id, template.name, template.language] = template
+        self.changed()
+
+    def drop_template(self, template: Template) -> None:
+        """Forget a template."""
+        self.templates.pop(template.id, None)
+        self.template_index.pop((template.waba_id, template.name, template.language), None)
+        self.changed()

@@ -1,0 +1,1 @@
+"""The standing of a tenant: approved, rejected, suspended, restricted for unpaid invoices."""

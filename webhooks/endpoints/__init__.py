@@ -1,0 +1,1 @@
+"""Webhook endpoints: their life, their health and the notices about them."""

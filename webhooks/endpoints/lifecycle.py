@@ -1,0 +1,334 @@
+"""A tenant's webhook endpoints: create, change, verify, rotate the secret, delete, disable. Writes `Endpoint`.
+
+The verify ping is made between transactions, never inside one. What it allows is stored only if the endpoint is still
+as it was when it was pinged (decision "Webhooks to customers").
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from cryptography.fernet import InvalidToken
+from django.db import IntegrityError, transaction
+
+from gateway.api.errors import Conflict, InvalidRequest, NotFound
+from gateway.clock import now
+from tenants import audit, checklist
+from tenants.models import ApiKey, Tenant
+from webhooks import signals, wake_up
+from webhooks.endpoints import notices
+from webhooks.models import Endpoint
+from webhooks.requests import custom_headers, signed_request, verify_ping
+from webhooks.requests.signing import new_secret, shown_prefix
+from webhooks.requests.verify_ping import Ping
+
+MOST_ENDPOINTS = 20
+"""Of a tenant, in each environment."""
+
+SETTABLE = (
+    "url",
+    "description",
+    "event_types",
+    "waba_ids",
+    "phone_number_ids",
+    "statuses",
+    "uid",
+    "metadata",
+    "headers",
+    "timeout_seconds",
+    "rate_per_second",
+    "ordered",
+    "verify_token",
+)
+"""Columns that a caller gives at creation and may change."""
+
+ACTIVE, PAUSED, DISABLED = Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED, Endpoint.Status.DISABLED
+
+
+def find(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> Endpoint:
+    """A tenant's endpoint in one environment. Raises NotFound."""
+    return _found(Endpoint.objects.for_environment(tenant_id, environment).filter(pk=endpoint_id).first())
+
+
+def _locked(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> Endpoint:
+    """`find` with the row locked until the transaction ends."""
+    rows = Endpoint.objects.for_environment(tenant_id, environment).select_for_update(of=("self",))
+    return _found(rows.filter(pk=endpoint_id).first())
+
+
+def _found(endpoint: Endpoint | None) -> Endpoint:
+    if endpoint is None:
+        raise NotFound("There is no such webhook endpoint.")
+    return endpoint
+
+
+def create(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    secret: str | None = None,
+    status: str = ACTIVE,
+    **given: Any,
+) -> Endpoint:
+    """A new endpoint, with the caller's secret or a random one, verified by a ping unless it shall stay pending.
+
+    `given` are values of `SETTABLE` columns, the url among them, `headers` as a mapping; and the `format`.
+
+    Raises InvalidRequest when the tenant has 20 already, WebhookVerifyFailed (with the id and the secret in its
+    details) when the ping fails: the endpoint exists then and stays pending.
+    """
+    secret = secret or new_secret()
+    _require_format(given.get("format", Endpoint.Format.ENVELOPE), given, is_new=True)
+    given = _with_headers(given, None)
+    with _uid_of_its_own(), transaction.atomic():
+        Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
+        if Endpoint.objects.for_environment(tenant_id, environment).count() >= MOST_ENDPOINTS:
+            raise InvalidRequest(f"A tenant has at most {MOST_ENDPOINTS} webhook endpoints.")
+        endpoint = Endpoint.objects.create(
+            tenant_id=tenant_id,
+            environment=environment,
+            secret=secret,
+            secret_prefix=shown_prefix(secret),
+            **given,
+        )
+        _audit("webhook_endpoint.create", endpoint, {"event_types": endpoint.event_types})
+    if status == Endpoint.Status.PENDING:
+        return endpoint
+    try:
+        verify(endpoint)
+    except verify_ping.WebhookVerifyFailed as error:
+        error.details = {**(error.details or {}), "secret": secret}
+        raise
+    return endpoint
+
+
+def verify(endpoint: Endpoint) -> Ping:
+    """Ping an endpoint. A pass stores `verified_at`, makes it active unless it is paused, and closes its circuit.
+
+    A failed ping raises WebhookVerifyFailed and changes nothing: an endpoint that was active stays active. A pause or
+    a 410 that came during the ping stays as well. Raises Conflict when the endpoint was deleted or got another url.
+    """
+    answer = verify_ping.passed(endpoint)
+    with transaction.atomic():
+        rows = Endpoint.objects.select_for_update(of=("self",))
+        current = rows.filter(pk=endpoint.id, url=endpoint.url).first()
+        if current is None:
+            raise Conflict("The endpoint was changed or deleted while it was being verified.")
+        current.verified_at = now()
+        if _standing(current) == _standing(endpoint) and current.status != PAUSED:
+            _activate(current)
+        _save(current)
+    for field in ("verified_at", "status", "disabled_at", "consecutive_failures"):
+        setattr(endpoint, field, getattr(current, field))
+    return answer
+
+
+def change(*, tenant_id: UUID, environment: str, endpoint_id: UUID, changes: dict[str, Any]) -> Endpoint:
+    """Change an endpoint. A new url or verify token is taken only after a passed ping; so is `active` without a pass.
+
+    Raises WebhookVerifyFailed when the ping fails, NotFound, and Conflict when the endpoint changed during the ping in
+    a way that forbids what was asked. Nothing is changed then.
+    """
+    seen = find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+    if changes.pop("format", seen.format) != seen.format:
+        raise InvalidRequest.of(format="An endpoint keeps its format: make another one.")
+    _require_format(seen.format, changes)
+    url, status = changes.get("url", seen.url), changes.get("status")
+    is_pinged = url != seen.url or "verify_token" in changes or (status == ACTIVE and not _is_verified(seen))
+    if is_pinged:
+        as_wanted = copy(seen)
+        _set(as_wanted, changes)
+        verify_ping.passed(as_wanted)
+    with _uid_of_its_own(), transaction.atomic():
+        endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+        is_as_seen = _standing(endpoint) == _standing(seen)
+        _set(endpoint, changes)
+        if "headers" in changes and endpoint.secret_unreadable_since is not None:
+            # New headers may be what was missing: the next claim finds out.
+            endpoint.secret_unreadable_since = endpoint.circuit_open_until = None
+            wake_up.after_commit()
+        if is_pinged:
+            if endpoint.url != url:
+                raise Conflict("The endpoint's url changed while it was being verified.")
+            endpoint.verified_at = now()
+        if status == PAUSED:
+            endpoint.status = PAUSED
+        elif status == ACTIVE:
+            if not (is_as_seen if is_pinged else _is_verified(endpoint)):
+                raise Conflict("The endpoint's status changed meanwhile: send the request again.")
+            _activate(endpoint)
+        elif is_pinged and is_as_seen and endpoint.status != PAUSED:
+            _activate(endpoint)
+        _audit("webhook_endpoint.update", endpoint, {"changed": sorted(changes)})
+        _save(endpoint)
+    return endpoint
+
+
+def resume(*, tenant_id: UUID, environment: str, endpoint_id: UUID, staff_id: int | None = None) -> Endpoint:
+    """Close an endpoint's circuit and end a pause: what waits goes out at once, at the endpoint's speed.
+
+    `staff_id` is who does it in the tenant's name. Raises Conflict for one that must pass a ping first.
+    """
+    with transaction.atomic():
+        endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+        if not _is_verified(endpoint):
+            raise Conflict(f"The endpoint is {endpoint.status}: verify it first.")
+        _activate(endpoint)
+        _audit("webhook_endpoint.resume", endpoint, {}, actor_user_id=staff_id)
+        _save(endpoint)
+    return endpoint
+
+
+def rotate_secret(*, tenant_id: UUID, environment: str, endpoint_id: UUID, overlap_hours: int) -> Endpoint:
+    """A new signing secret; the one before signs beside it for `overlap_hours`, not at all for 0.
+
+    During an overlap the newest two sign: what was the previous one before is dropped. A secret that cannot be read
+    cannot sign: then there is no overlap, and the deliveries that were put off are due again.
+    """
+    with transaction.atomic():
+        endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+        is_readable = signed_request.is_readable(endpoint)
+        overlaps = overlap_hours > 0 and is_readable
+        endpoint.previous_secret = endpoint.secret if overlaps else None
+        endpoint.previous_secret_expires_at = now() + timedelta(hours=overlap_hours) if overlaps else None
+        endpoint.secret = new_secret()
+        endpoint.secret_prefix = shown_prefix(endpoint.secret)
+        if not is_readable:
+            endpoint.secret_unreadable_since = endpoint.circuit_open_until = None
+            wake_up.after_commit()
+        endpoint.save()
+        _audit("webhook_endpoint.rotate_secret", endpoint, {"overlap_hours": overlap_hours})
+    return endpoint
+
+
+def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> None:
+    """Delete an endpoint; the dispatcher marks what was waiting for it dead (`endpoint_deleted`)."""
+    with transaction.atomic():
+        endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+        _audit("webhook_endpoint.delete", endpoint, {})
+        endpoint.delete()
+        _tell(endpoint)
+        wake_up.after_commit()
+
+
+def disable(*, endpoint_id: UUID, reason: str) -> None:
+    """Stop attempts at an endpoint that is gone (410) or failing for days; inside the caller's transaction."""
+    endpoint = Endpoint.objects.select_for_update(of=("self",)).filter(pk=endpoint_id).first()
+    if endpoint is None or endpoint.status != ACTIVE:
+        return
+    endpoint.status = DISABLED
+    endpoint.disabled_at = now()
+    endpoint.save(update_fields=["status", "disabled_at"])
+    _audit("webhook_endpoint.disable", endpoint, {"reason": reason})
+    notices.disabled(endpoint, cause=reason)
+    _tell(endpoint)
+
+
+@contextmanager
+def _uid_of_its_own() -> Iterator[None]:
+    """Name the field when another endpoint of the tenant has the uid."""
+    try:
+        yield
+    except IntegrityError as error:
+        if "endpoint_once_per_uid" in str(error):
+            raise InvalidRequest.of(uid="Another endpoint has this uid already.") from None
+        raise
+
+
+def _set(endpoint: Endpoint, changes: dict[str, Any]) -> None:
+    """Give an endpoint the values of `SETTABLE` columns that a change names."""
+    if "headers" in changes:
+        stored = None if changes["headers"] is None else _stored_headers(endpoint)
+        changes = _with_headers(changes, stored)
+    for field in SETTABLE:
+        if field in changes:
+            setattr(endpoint, field, changes[field])
+
+
+def _stored_headers(endpoint: Endpoint) -> str | None:
+    """The headers that masks may stand for; none when no key opens them."""
+    try:
+        stored: str | None = endpoint.headers
+    except InvalidToken:
+        return None
+    return stored
+
+
+def _with_headers(given: dict[str, Any], stored: str | None) -> dict[str, Any]:
+    """The values with `headers` as the column holds them. Raises InvalidRequest."""
+    if not given.get("headers"):
+        return {**given, "headers": None} if "headers" in given else given
+    try:
+        headers = custom_headers.merged(given["headers"], stored)
+    except KeyError as error:
+        raise InvalidRequest.of(
+            headers=f"No value of `{error.args[0]}` is stored that the mask could keep."
+        ) from None
+    if problem := custom_headers.problem(headers):
+        raise InvalidRequest.of(headers=problem)
+    return {**given, "headers": custom_headers.packed(headers)}
+
+
+def _require_format(format_: str, given: dict[str, Any], *, is_new: bool = False) -> None:
+    """Raise InvalidRequest where the verify token and the format do not go together."""
+    if format_ != Endpoint.Format.META and given.get("verify_token") is not None:
+        raise InvalidRequest.of(verify_token="Only endpoints with `format: meta` have one.")
+    if format_ == Endpoint.Format.META and not given.get("verify_token", not is_new):
+        raise InvalidRequest.of(verify_token="Required: the handshake shows it to the receiver.")
+
+
+def _is_verified(endpoint: Endpoint) -> bool:
+    """Whether it may become active without another ping."""
+    return endpoint.verified_at is not None and endpoint.status != DISABLED
+
+
+def _standing(endpoint: Endpoint) -> tuple[str, datetime | None]:
+    """What must not have changed during a ping for the ping to make the endpoint active."""
+    return endpoint.status, endpoint.disabled_at
+
+
+def _activate(endpoint: Endpoint) -> None:
+    """Make it active with a closed circuit: its waiting deliveries go out at once."""
+    endpoint.status = ACTIVE
+    endpoint.consecutive_failures = 0
+    endpoint.failing_since = None
+    endpoint.circuit_open_until = None
+    endpoint.circuit_opened = 0
+    endpoint.disabled_at = None
+    wake_up.after_commit()
+
+
+def _save(endpoint: Endpoint) -> None:
+    endpoint.save()
+    _tell(endpoint)
+
+
+def _tell(endpoint: Endpoint) -> None:
+    """Have connection states and the checklist follow the endpoint's change, in the same transaction."""
+    signals.endpoints_changed.send(Endpoint, tenant_id=endpoint.tenant_id, environment=endpoint.environment)
+    own = ApiKey.Environment.TEST if endpoint.tenant.sandbox else ApiKey.Environment.LIVE
+    if endpoint.environment == own:
+        done = has_verified(tenant_id=endpoint.tenant_id, environment=own)
+        checklist.mark(tenant_id=endpoint.tenant_id, step="webhook_verified", done=done)
+
+
+def has_verified(*, tenant_id: UUID, environment: str) -> bool:
+    """Whether a tenant has an active endpoint in the environment that has passed its ping."""
+    rows = Endpoint.objects.for_environment(tenant_id, environment)
+    return rows.filter(status=ACTIVE, verified_at__isnull=False).exists()
+
+
+def _audit(
+    action: str, endpoint: Endpoint, details: dict[str, Any], *, actor_user_id: int | None = None
+) -> None:
+    audit.record(
+        action=action,
+        target_type="webhook_endpoint",
+        target_id=endpoint.id,
+        tenant_id=endpoint.tenant_id,
+        actor_user_id=actor_user_id,
+        details=details,
+    )

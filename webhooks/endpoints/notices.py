@@ -1,0 +1,158 @@
+"""Operational events: a tenant's other endpoints and its mailbox hear that one fails, was disabled, has recovered.
+
+One event and one mail for each change of state. `told_failing_since` of the endpoint holds the failure that the tenant
+was told of: it is set and cleared under the endpoint's lock, in the transaction of the event, so that two processes do
+not tell twice. The failure of an operational event is no news: it would make the next one.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+import structlog
+from django.db import connection, transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Greatest
+
+from gateway.clock import isoformat, microseconds, now
+from gateway.database.outage import concerns_all
+from tenants import mail
+from tenants.models import Tenant
+from webhooks.endpoints.health import COUNTED_ROWS, Health, health_of
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import publish
+from webhooks.events.types import OPERATIONAL_TYPES
+from webhooks.models import Endpoint
+
+log = structlog.get_logger(__name__)
+
+FAILING_AFTER = timedelta(minutes=15)
+"""How long an endpoint has no success before its tenant is told."""
+MOST_ENDPOINTS = 1_000
+"""Looked at in one run."""
+
+# Retries lie behind what was never attempted in the partial index `delivery_due`, so failures are among the last rows.
+_FAILS_WITH_OTHERS = """
+SELECT EXISTS (
+    SELECT FROM (
+        SELECT status, event_type FROM webhook_deliveries
+        WHERE endpoint_id = %s AND status IN ('pending', 'failed') ORDER BY next_attempt_at DESC LIMIT %s
+    ) AS latest WHERE status = 'failed' AND event_type <> ALL(%s)
+)
+"""
+
+
+def tell_changes() -> int:
+    """Tell tenants of the endpoints that have been failing for 15 minutes and of those that recovered.
+
+    Called every half minute by beat. Returns how many endpoints were told of. One tenant's failure stops no other.
+    """
+    by_tenant: defaultdict[UUID, list[Endpoint]] = defaultdict(list)
+    # In no order: those of which nothing is ever told must not keep the others beyond `MOST_ENDPOINTS` for good.
+    for endpoint in _changed().order_by("?")[:MOST_ENDPOINTS]:
+        by_tenant[endpoint.tenant_id].append(endpoint)
+    told = 0
+    for tenant_id, endpoints in by_tenant.items():
+        try:
+            told += _tell(tenant_id, endpoints)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            log.exception("endpoint_notices_failed", tenant_id=str(tenant_id))
+    return told
+
+
+def disabled(endpoint: Endpoint, *, cause: str) -> None:
+    """Tell the tenant that an endpoint was just disabled; inside the transaction, under the lock of that."""
+    endpoint.told_failing_since = endpoint.told_failing_since or endpoint.failing_since or now()
+    endpoint.save(update_fields=["told_failing_since"])
+    moment = endpoint.disabled_at or now()
+    data = {"since": _shown(endpoint.failing_since), "cause": cause}
+    publish(tenant_id=endpoint.tenant_id, events=[_event(endpoint, "webhook.disabled", at=moment, data=data)])
+    mail.send_to_tenant(
+        tenant=endpoint.tenant, template="endpoint_disabled", context={"endpoint": endpoint, "reason": cause}
+    )
+
+
+def _changed() -> QuerySet[Endpoint]:
+    """Endpoints whose tenants have not been told yet how they are. Of a suspended tenant nothing is attempted."""
+    is_failing = Q(told_failing_since=None, failing_since__lte=now() - FAILING_AFTER)
+    is_well = Q(
+        told_failing_since__isnull=False,
+        failing_since=None,
+        told_failing_since__lt=Greatest(F("last_success_at"), F("verified_at")),
+    )
+    rows = Endpoint.objects.filter(
+        Q(failing_since__isnull=False) | Q(told_failing_since__isnull=False),
+        status=Endpoint.Status.ACTIVE,
+        tenant__status=Tenant.Status.ACTIVE,
+    )
+    return rows.filter(is_failing | is_well)
+
+
+def _tell(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
+    """One transaction and at most one mail of each kind for a tenant's endpoints."""
+    health = {
+        endpoint.id: health_of(endpoint)
+        for endpoint in endpoints
+        if endpoint.failing_since is None or _fails_with_others(endpoint)
+    }
+    with transaction.atomic():
+        rows = _changed().filter(pk__in=health).select_related("tenant").order_by("id")
+        current = list(rows.select_for_update(of=("self",), no_key=True))
+        failing = [endpoint for endpoint in current if endpoint.told_failing_since is None]
+        well = [endpoint for endpoint in current if endpoint.told_failing_since is not None]
+        publish(
+            tenant_id=tenant_id,
+            events=[_failing(endpoint, health[endpoint.id]) for endpoint in failing]
+            + [_recovered(endpoint) for endpoint in well],
+        )
+        for template, those in (("endpoint_failing", failing), ("endpoint_recovered", well)):
+            if those:
+                mail.send_to_tenant(tenant=those[0].tenant, template=template, context={"endpoints": those})
+        for endpoint in current:
+            endpoint.told_failing_since = endpoint.failing_since
+            endpoint.save(update_fields=["told_failing_since"])
+    return len(current)
+
+
+def _fails_with_others(endpoint: Endpoint) -> bool:
+    """Whether something else than operational events waits for another attempt."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FAILS_WITH_OTHERS, [endpoint.id, COUNTED_ROWS, list(OPERATIONAL_TYPES)])
+        return bool(cursor.fetchone()[0])
+
+
+def _failing(endpoint: Endpoint, health: Health) -> NewEvent:
+    reason = health.reason
+    data = {
+        "since": _shown(endpoint.failing_since),
+        "reason": {"error": reason.error, "http_status": reason.http_status} if reason else None,
+        "waiting": {"count": health.waiting.count, "oldest": _shown(health.waiting.oldest)},
+    }
+    assert endpoint.failing_since is not None  # noqa: S101 - `_changed` chose it by that
+    return _event(endpoint, "webhook.failing", at=endpoint.failing_since, data=data)
+
+
+def _recovered(endpoint: Endpoint) -> NewEvent:
+    since = endpoint.told_failing_since
+    assert since is not None  # noqa: S101 - `_changed` chose it by that
+    return _event(endpoint, "webhook.recovered", at=since, data={"since": _shown(since)})
+
+
+def _event(endpoint: Endpoint, kind: str, *, at: Any, data: Mapping[str, Any]) -> NewEvent:
+    """An event about an endpoint, which itself does not get it (`events/wanted.py`)."""
+    subject = {"endpoint_id": str(endpoint.id), "url": endpoint.url, "uid": endpoint.uid}
+    return NewEvent(
+        type=kind,
+        environment=endpoint.environment,
+        dedupe_key=f"webhook:{endpoint.id}:{kind.partition('.')[2]}:{microseconds(at)}",
+        data=orjson.dumps({**subject, **data}),
+    )
+
+
+def _shown(moment: Any) -> str | None:
+    return isoformat(moment) if moment else None

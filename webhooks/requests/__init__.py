@@ -1,0 +1,1 @@
+"""Requests to a webhook endpoint: body, headers, signature, the verify ping and the example event."""

@@ -1,0 +1,122 @@
+"""The verify ping: a challenge that an endpoint must answer before it receives events.
+
+An endpoint of envelopes gets it as a signed POST, one in the upstream's form as the upstream's handshake.
+"""
+
+import secrets
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import orjson
+from cryptography.fernet import InvalidToken
+from django.conf import settings
+
+from gateway import ids
+from gateway.api.errors import Conflict, ServiceError
+from gateway.clock import now
+from gateway.outbound.client import Answer, get_once, post_once
+from webhooks.models import Endpoint
+from webhooks.requests import signed_request
+
+PING_TYPE = "webhook.verify"
+EXCERPT_CHARACTERS = 500
+
+
+class WebhookVerifyFailed(ServiceError):
+    status = 422
+    code = "webhook_verify_failed"
+    message = "The endpoint did not answer the verify ping with its challenge."
+    hint = "Answer 2xx within 5 seconds with the body's `challenge`, then POST /v1/webhooks/{endpoint_id}/verify."
+    repeat = "after repairing the endpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """How an endpoint answered the verify ping."""
+
+    passed: bool
+    http_status: int | None
+    response_ms: int
+    error: str | None
+    body_excerpt: str
+
+
+def passed(endpoint: Endpoint) -> Ping:
+    """Ping an endpoint as it is in memory, saved or not. Raises WebhookVerifyFailed when the ping does not pass."""
+    answer = handshake(endpoint) if endpoint.format == Endpoint.Format.META else ping(endpoint)
+    if not answer.passed:
+        raise WebhookVerifyFailed(
+            details={
+                "endpoint_id": endpoint.id,
+                "http_status": answer.http_status,
+                "error": answer.error,
+                "body_excerpt": answer.body_excerpt,
+            }
+        )
+    return answer
+
+
+def handshake(endpoint: Endpoint) -> Ping:
+    """GET the challenge as the upstream does (upstream fact 3.1). It passes with a 2xx whose text is the challenge."""
+    target = signed_request.target_of(endpoint, at=now())
+    try:
+        token = endpoint.verify_token or ""
+    except InvalidToken:
+        raise Conflict("The endpoint's verify token cannot be read: set it anew.") from None
+    # Digits: some libraries read it as a number.
+    challenge = str(secrets.randbelow(9 * 10**9) + 10**9)
+    asked = {
+        "hub.mode": "subscribe",
+        "hub.verify_token": token,
+        "hub.challenge": challenge,
+    }
+    answer = get_once(
+        f"{target.url}{'&' if '?' in target.url else '?'}{urlencode(asked)}",
+        {**dict(target.headers), "User-Agent": signed_request.user_agent()},
+        allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
+        total_timeout=settings.WEBHOOK_VERIFY_TIMEOUT_MS / 1000,
+    )
+    return _judged(answer, answer.body.strip() == challenge.encode())
+
+
+def ping(endpoint: Endpoint) -> Ping:
+    """POST a signed challenge. It passes with a 2xx that carries the challenge as text or as JSON, within 5 seconds."""
+    challenge = secrets.token_urlsafe(24)
+    body = orjson.dumps({"type": PING_TYPE, "challenge": challenge})
+    target = signed_request.target_of(endpoint, at=now())
+    answer = post_once(
+        target.url,
+        body,
+        signed_request.headers(
+            keys=target.keys,
+            message_id=ids.encode("ping_", ids.uuid7()),
+            timestamp=int(now().timestamp()),
+            body=body,
+            event_type=PING_TYPE,
+            custom=target.headers,
+        ),
+        allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
+        total_timeout=settings.WEBHOOK_VERIFY_TIMEOUT_MS / 1000,
+    )
+    return _judged(answer, _carries(answer, challenge))
+
+
+def _judged(answer: Answer, has_challenge: bool) -> Ping:
+    has_passed = answer.ok and has_challenge
+    return Ping(
+        passed=has_passed,
+        http_status=answer.status,
+        response_ms=answer.ms,
+        error=answer.error or (None if has_passed else "wrong_answer"),
+        body_excerpt=answer.body.decode("utf-8", "replace")[:EXCERPT_CHARACTERS],
+    )
+
+
+def _carries(answer: Answer, challenge: str) -> bool:
+    if answer.body.strip() == challenge.encode():
+        return True
+    try:
+        value = orjson.loads(answer.body)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(value, dict) and value.get("challenge") == challenge

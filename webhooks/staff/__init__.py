@@ -1,0 +1,1 @@
+"""What webhooks add to the staff's pages: dashboard cards and the search."""
