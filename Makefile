@@ -70,10 +70,11 @@ faults: $(BIN)/.for-development ## Run the long form of the fault tests, and the
 	@$(call program,/usr/lib/postgresql/15/bin/postgres,postgresql-15)
 	@$(call program,/usr/sbin/pgbouncer,pgbouncer)
 	@$(call program,redis-server,redis-server)
-	$(BIN)/python -m tests.other_servers $(FLOWS)
+	$(BIN)/python -m tests.operating.other_servers $(FLOWS)
 
-FLOWS := $(addprefix webhooks/tests/test_,deliver.py engine.py publish.py replay.py fences.py ordering.py figures.py) \
-	$(addprefix messaging/tests/test_,send.py incoming.py batch_runner.py ledger.py) \
+FLOWS := $(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.py ordering.py) \
+	$(addprefix webhooks/tests/test_,publish.py replay.py figures.py) messaging/tests/sending/test_send.py \
+	$(addprefix messaging/tests/test_,incoming.py batch_runner.py ledger.py) \
 	tenants/tests/test_key_cache.py edge/tests/test_doors.py
 
 mutants: $(BIN)/.for-development ## Put mistakes into copies of the code and see that a test notices each (FILES=messaging/ PART=1/4)
@@ -85,7 +86,7 @@ chart: $(BIN)/.for-development ## Lint and render the Helm chart, check its obje
 	GOBIN=$(CURDIR)/.venv/chart/bin go install helm.sh/helm/v3/cmd/helm@v3.22.0
 	GOBIN=$(CURDIR)/.venv/chart/bin go install github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
 	$(BIN)/uv pip install --quiet --no-deps --target .venv/chart/schemas kubernetes-validate==1.37.0
-	$(BIN)/python -m tests.chart .venv/chart
+	$(BIN)/python -m tests.operating.chart .venv/chart
 
 openapi: $(BIN)/.for-development ## Write docs/openapi.json anew
 	$(BIN)/python -W ignore manage.py spectacular --format openapi-json --file docs/openapi.json --validate --fail-on-warn

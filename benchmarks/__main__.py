@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import Harness
-from benchmarks.results import Result, table
+from benchmarks.equipment.harness import Harness
+from benchmarks.equipment.results import Result, table
 
 NAMES = (
     "incoming",

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import requests
 
-from benchmarks.harness import Harness, cursor
-from benchmarks.results import Result
-from benchmarks.seed import Business, business
+from benchmarks.equipment.harness import Harness, cursor
+from benchmarks.equipment.results import Result
+from benchmarks.equipment.seed import Business, business
 
 WINDOW = 5.0
 WITHIN = 0.02

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import orjson
 import uvloop
 
-from benchmarks import raw_client
-from benchmarks.harness import Harness, Load, Request
+from benchmarks.equipment import raw_client
+from benchmarks.equipment.harness import Harness, Load, Request
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import Business, business, endpoint
 from benchmarks.incoming import notification
-from benchmarks.results import Result, percentiles
-from benchmarks.seed import Business, business, endpoint
 
 SECONDS = 15
 NOTIFICATIONS, HEALTH, SENDS, REPLAYS = 50, 20, 20, 50

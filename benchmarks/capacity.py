@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks import raw_client
-from benchmarks.harness import Harness, Load, Measured, Request, cursor
+from benchmarks.equipment import raw_client
+from benchmarks.equipment.harness import Harness, Load, Measured, Request, cursor
+from benchmarks.equipment.results import Result
+from benchmarks.equipment.seed import business, endpoint
+from benchmarks.equipment.sink import Sink
 from benchmarks.incoming import notification
-from benchmarks.results import Result
-from benchmarks.seed import business, endpoint
 from benchmarks.send import _message
-from benchmarks.sink import Sink
 
 PROCESSES = (1, 2, 4, 8)
 RATE, SECONDS = 200, 8

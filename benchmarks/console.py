@@ -9,9 +9,9 @@ from urllib.parse import urlencode, urlsplit
 from uuid import UUID
 
 from benchmarks import growth
-from benchmarks.harness import Harness, cursor
-from benchmarks.results import Result, percentiles
-from benchmarks.seed import Business, business, endpoint
+from benchmarks.equipment.harness import Harness, cursor
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import Business, business, endpoint
 
 ROWS = 10_000
 REPEATS = 15

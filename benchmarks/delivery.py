@@ -12,10 +12,10 @@ from typing import Any
 
 import aiohttp
 
-from benchmarks.harness import Harness, cursor
-from benchmarks.results import Result
-from benchmarks.seed import business, endpoint
-from benchmarks.sink import Sink
+from benchmarks.equipment.harness import Harness, cursor
+from benchmarks.equipment.results import Result
+from benchmarks.equipment.seed import business, endpoint
+from benchmarks.equipment.sink import Sink
 
 COUNT = 20_000
 BUSINESSES = 20

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from benchmarks.harness import Harness, cursor
-from benchmarks.results import Result
-from benchmarks.seed import business, endpoint
-from benchmarks.sink import Sink
+from benchmarks.equipment.harness import Harness, cursor
+from benchmarks.equipment.results import Result
+from benchmarks.equipment.seed import business, endpoint
+from benchmarks.equipment.sink import Sink
 
 LARGEST = int(os.environ.get("GROWTH_EVENTS", "10000000"))
 SIZES = [size for size in (10_000, 1_000_000) if size < LARGEST] + [LARGEST]

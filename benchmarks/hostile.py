@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
-from benchmarks.harness import Harness
-from benchmarks.hostile_requests import CLOSED, MIB, Hostile, requests, tools_of_agents
-from benchmarks.results import Result
-from benchmarks.seed import business
+from benchmarks.equipment.harness import Harness
+from benchmarks.equipment.hostile_requests import CLOSED, MIB, Hostile, requests, tools_of_agents
+from benchmarks.equipment.results import Result
+from benchmarks.equipment.seed import business
 
 MOST_CPU_MS, MOST_MEGABYTES = 250, 100
 ANSWER_SECONDS = 40.0

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.harness import Harness, children_by_parent, cpu_of, free_port, memory_of
-from benchmarks.results import Result
-from benchmarks.seed import business, endpoint
-from benchmarks.sink import Sink
+from benchmarks.equipment.harness import Harness, children_by_parent, cpu_of, free_port, memory_of
+from benchmarks.equipment.results import Result
+from benchmarks.equipment.seed import business, endpoint
+from benchmarks.equipment.sink import Sink
 from gateway.local_run import processes
 
 SETTLE_SECONDS, MEASURE_SECONDS = 15.0, 30.0

@@ -10,9 +10,9 @@ import itertools
 
 import orjson
 
-from benchmarks.harness import WARM_UP, Harness, Request, cursor
-from benchmarks.results import Result, percentiles
-from benchmarks.seed import Business, business, endpoint
+from benchmarks.equipment.harness import WARM_UP, Harness, Request, cursor
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import Business, business, endpoint
 
 SMALL_COUNT, SMALL_CONCURRENCY = 8_000, 32
 LARGE_COUNT, LARGE_CONCURRENCY, LARGE_ITEMS = 320, 4, 100
@@ -28,7 +28,9 @@ def run(harness: Harness) -> list[Result]:
     businesses = [business(number) for number in range(1, BUSINESSES + 1)]
     for each in businesses:
         endpoint(each.tenant_id, "http://127.0.0.1:9/nobody")
-    floor_url = harness.web(name="floor", ready="/ready", DJANGO_SETTINGS_MODULE="benchmarks.floor_settings")
+    floor_url = harness.web(
+        name="floor", ready="/ready", DJANGO_SETTINGS_MODULE="benchmarks.equipment.floor_settings"
+    )
     url = harness.web()
     small = _measure(
         harness, url, floor_url, businesses, items=1, count=SMALL_COUNT, concurrency=SMALL_CONCURRENCY

@@ -3,11 +3,11 @@
 Every item must be an event, its body and a delivery when the run is over: exactly once.
 """
 
-from benchmarks import raw_client
-from benchmarks.harness import Harness, Measured, Request
+from benchmarks.equipment import raw_client
+from benchmarks.equipment.harness import Harness, Measured, Request
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import Business, business, endpoint
 from benchmarks.incoming import BUSINESSES, notification, stored
-from benchmarks.results import Result, percentiles
-from benchmarks.seed import Business, business, endpoint
 
 COUNT, CONCURRENCY = 20_000, 32
 STEADY_RATE, STEADY_SECONDS = 200, 20

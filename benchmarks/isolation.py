@@ -4,11 +4,11 @@ The neighbours: an endpoint that never answers, with 100,000 deliveries waiting,
 healthy ones wait must stay what it was.
 """
 
-from benchmarks.harness import Harness
+from benchmarks.equipment.harness import Harness
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import business, endpoint
+from benchmarks.equipment.sink import Sink
 from benchmarks.latency import backlog, publish_at, waited
-from benchmarks.results import Result, percentiles
-from benchmarks.seed import business, endpoint
-from benchmarks.sink import Sink
 
 A_SECOND = 100
 SECONDS = 20

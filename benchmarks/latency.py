@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.harness import Harness, cursor
-from benchmarks.results import Result, percentiles
-from benchmarks.seed import business, endpoint
-from benchmarks.sink import Sink
+from benchmarks.equipment.harness import Harness, cursor
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import business, endpoint
+from benchmarks.equipment.sink import Sink
 
 A_SECOND = 200
 SECONDS = 30

@@ -15,10 +15,10 @@ from benchmarks.delivery import (
     wake,
     warm_up,
 )
-from benchmarks.harness import Harness
-from benchmarks.results import Result
-from benchmarks.seed import business, endpoint
-from benchmarks.sink import Sink
+from benchmarks.equipment.harness import Harness
+from benchmarks.equipment.results import Result
+from benchmarks.equipment.seed import business, endpoint
+from benchmarks.equipment.sink import Sink
 
 DELIVERIES = 20_000
 A_SECOND = {20: 6_000, 1: 3_000}

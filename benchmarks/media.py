@@ -10,9 +10,9 @@ from collections.abc import Callable
 import requests
 from requests.models import Response
 
-from benchmarks.harness import Harness
-from benchmarks.results import Result
-from benchmarks.seed import Business, business
+from benchmarks.equipment.harness import Harness
+from benchmarks.equipment.results import Result
+from benchmarks.equipment.seed import Business, business
 from gateway.upstream.file_bodies import MultipartFile
 
 SIZE = 100 * 1024 * 1024 - 1024

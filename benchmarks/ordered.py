@@ -10,10 +10,10 @@ from datetime import timedelta
 from uuid import UUID
 
 from benchmarks.delivery import _open, _wake, _warm_up
-from benchmarks.harness import Harness, cursor
-from benchmarks.results import Result
-from benchmarks.seed import business, endpoint
-from benchmarks.sink import Sink
+from benchmarks.equipment.harness import Harness, cursor
+from benchmarks.equipment.results import Result
+from benchmarks.equipment.seed import business, endpoint
+from benchmarks.equipment.sink import Sink
 
 BUSINESSES = 20
 CUSTOMERS = 100

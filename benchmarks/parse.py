@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from benchmarks.harness import Harness
-from benchmarks.results import Result
+from benchmarks.equipment.harness import Harness
+from benchmarks.equipment.results import Result
 
 ITEMS = 10_000
 BATCH_MILLISECONDS = 100.0

@@ -4,9 +4,9 @@ Only CPU is compared: the rounds last about as long as the log gathers its lines
 """
 
 from benchmarks import send
-from benchmarks.harness import Harness, cursor
-from benchmarks.results import Result, percentiles
-from benchmarks.seed import business
+from benchmarks.equipment.harness import Harness, cursor
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import business
 
 CONCURRENCY = 32
 COUNT = 16_000

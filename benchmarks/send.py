@@ -16,10 +16,10 @@ import aiohttp
 import orjson
 import requests
 
-from benchmarks import raw_client
-from benchmarks.harness import ROUNDS, WARM_UP, Harness, Request, Side, cursor, post_all
-from benchmarks.results import Result, percentiles
-from benchmarks.seed import Business, business
+from benchmarks.equipment import raw_client
+from benchmarks.equipment.harness import ROUNDS, WARM_UP, Harness, Request, Side, cursor, post_all
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import Business, business
 
 CONCURRENCY = 32
 BUSINESSES = 2 * CONCURRENCY
@@ -60,7 +60,7 @@ def run(harness: Harness) -> list[Result]:
         "API_RATE_BURST": "100000",
     }
     floor = harness.web(
-        name="floor", ready="/ready", DJANGO_SETTINGS_MODULE="benchmarks.floor_settings", **web
+        name="floor", ready="/ready", DJANGO_SETTINGS_MODULE="benchmarks.equipment.floor_settings", **web
     )
     url = harness.web(**web)
     results = [

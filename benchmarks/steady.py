@@ -9,11 +9,11 @@ import time
 
 import aiohttp
 
-from benchmarks.harness import Harness
+from benchmarks.equipment.harness import Harness
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import business, endpoint
+from benchmarks.equipment.sink import Sink
 from benchmarks.latency import publish_at, waited
-from benchmarks.results import Result, percentiles
-from benchmarks.seed import business, endpoint
-from benchmarks.sink import Sink
 
 RATES = {1: 10, 10: 10, 100: 15, 200: 15}
 """Events a second, and the seconds of each."""

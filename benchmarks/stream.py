@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from benchmarks import raw_client
-from benchmarks.harness import Harness
+from benchmarks.equipment import raw_client
+from benchmarks.equipment.harness import Harness
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import Business, business
 from benchmarks.incoming import notification
-from benchmarks.results import Result, percentiles
-from benchmarks.seed import Business, business
 from gateway import ids
 
 TENANTS, LISTENERS_EACH = 200, 10

@@ -12,8 +12,8 @@ import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 
-from benchmarks.harness import Harness
-from benchmarks.results import Result
+from benchmarks.equipment.harness import Harness
+from benchmarks.equipment.results import Result
 
 CALLS, AT_ONCE = 4_000, 16
 

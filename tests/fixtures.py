@@ -18,8 +18,8 @@ from messaging.notifications import routing
 from tenants import platform_apps
 from tenants.credentials import api_keys, console_sessions, key_cache
 from tenants.models import ApiKey, PlatformApp, Tenant, User
-from tests import uncounted_calls
-from tests.contract import assert_in_contract
+from tests.api_contract import uncounted_calls
+from tests.api_contract.contract import assert_in_contract
 from tests.scripted_graph import ScriptedGraph, scripted_graph
 
 # Tests make many people: a slow hash would only slow them down.

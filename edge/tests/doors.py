@@ -7,7 +7,7 @@ from typing import Any
 
 from django.test import Client
 
-from tests.contract import assert_in_contract
+from tests.api_contract.contract import assert_in_contract
 
 
 @dataclass(frozen=True)

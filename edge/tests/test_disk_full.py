@@ -17,8 +17,8 @@ from messaging.models import Batch, KeptNotification
 from messaging.sending import flow, journal, replay
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import notification, signature_of, text_change
-from messaging.tests.test_send import sent_bodies, text
-from messaging.tests.test_send_journal import ANSWERED, abandon, begun
+from messaging.tests.sending.test_journal import ANSWERED, abandon, begun
+from messaging.tests.sending.test_send import sent_bodies, text
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant

@@ -14,7 +14,7 @@ from gateway.api.limits.in_flight import Bulkhead
 from messaging.models import IdempotencyRecord
 from messaging.sending import flow, journal
 from messaging.tests.conftest import account, connected_number
-from messaging.tests.test_send import answering, sent_bodies, text
+from messaging.tests.sending.test_send import answering, sent_bodies, text
 from phone_numbers.lookup import SenderQuery, finding_senders, sender
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys

@@ -11,7 +11,7 @@ from messaging.batches import lifecycle
 from messaging.message_templates import operations
 from messaging.models import Batch, BatchItem
 from messaging.tests.incoming import notification, post
-from messaging.tests.test_send import sent_bodies
+from messaging.tests.sending.test_send import sent_bodies
 from phone_numbers.models import PhoneNumber
 from phone_numbers.sandbox import world
 from tenants.models import Tenant

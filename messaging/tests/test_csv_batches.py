@@ -21,7 +21,7 @@ from messaging.csv_batches import file, rows, uploads
 from messaging.message_templates import parameters
 from messaging.message_templates.models import MessageTemplate
 from messaging.models import Batch, BatchFile, BatchItem
-from messaging.tests.template_bodies import order_update
+from messaging.tests.message_templates.bodies import order_update
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
 from tests.browsers import text

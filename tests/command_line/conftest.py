@@ -16,7 +16,7 @@ from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
-from tests.contract import assert_in_contract
+from tests.api_contract.contract import assert_in_contract
 from tests.pages import ROOT
 from tests.sdk_import import sdk_from
 from tests.simulated import RunningSimulator, _simulator_process, simulator

@@ -17,7 +17,7 @@ import pytest
 import requests
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.e2e.sdk_homes import node_home, packages, python_home
+from tests.e2e.sdks.homes import node_home, packages, python_home
 
 __all__ = ["node_home", "packages", "python_home"]
 

@@ -12,11 +12,11 @@ import pytest
 import requests
 
 from tenants.models import Tenant
-from tests import composed
 from tests.certificates import self_signed
-from tests.composed import Composed
 from tests.e2e.conftest import until
 from tests.faults.service import database_url
+from tests.operating import composed
+from tests.operating.composed import Composed
 from tests.pages import blocks, marked_block
 from tests.receiver import Receiver
 

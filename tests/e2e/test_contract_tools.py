@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import ROOT, Stack
-from tests.e2e.sdk_homes import node_command, run
+from tests.e2e.sdks.homes import node_command, run
 
 CONTRACT = ROOT / "docs/openapi.json"
 NODE = ROOT / "tests/node"

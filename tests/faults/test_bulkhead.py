@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import bulkhead
-from benchmarks.seed import business
+from benchmarks.equipment.seed import business
 from gateway.local_run import processes
 from tests.faults.service import LONG, Service, database_url
 from webhooks.models import Event

@@ -10,7 +10,8 @@ import pytest
 import requests
 from django.conf import settings
 
-from benchmarks import hostile, hostile_requests
+from benchmarks import hostile
+from benchmarks.equipment import hostile_requests
 from messaging.tests.conftest import connected_number
 from tenants.credentials import api_keys
 from tenants.models import Tenant

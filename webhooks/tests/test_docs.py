@@ -1,4 +1,4 @@
-"""docs/webhooks.md names every error, state and metric; tests/test_webhook_samples.py runs its samples."""
+"""docs/webhooks.md names every error, state and metric. Its samples run in tests/documentation."""
 
 from gateway.monitoring import metrics
 from tests.pages import page

@@ -1,5 +1,5 @@
 // Uses the installed TypeScript SDK against a running service; prints what it saw as JSON. Run by
-// tests/e2e/test_typescript_sdk.py, in Node and, bundled, in an edge runtime.
+// tests/e2e/sdks/test_typescript_sdk.py, in Node and, bundled, in an edge runtime.
 
 import { APIError, NoAnswer, Whabuzz, WebhookVerifier, InvalidSignature, replyBody } from "whabuzz";
 

@@ -1,0 +1,1 @@
+"""Equipment of the benchmarks: servers, senders, receivers, floors, the table of results."""

@@ -1,0 +1,100 @@
+"""A load client that costs little: whole requests as bytes on kept connections, under uvloop.
+
+aiohttp costs about 200 µs a request, which on two cores would be most of what an intake benchmark measures.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
+
+import uvloop
+
+from benchmarks.equipment.harness import Load, Request
+
+
+def post_all(url: str, requests: Sequence[Request], *, concurrency: int) -> Load:
+    """POST each request once, `concurrency` at a time."""
+    return uvloop.run(drive(url, requests, concurrency=concurrency))
+
+
+def post_steadily(url: str, requests: Sequence[Request], *, concurrency: int, rate: float) -> Load:
+    """POST each request at its own moment, `rate` a second; latency counts from that moment."""
+    return uvloop.run(drive(url, requests, concurrency=concurrency, rate=rate))
+
+
+async def drive(
+    url: str,
+    requests: Sequence[Request],
+    *,
+    concurrency: int,
+    rate: float | None = None,
+    method: str = "POST",
+) -> Load:
+    """The load itself, for a benchmark that runs several at once."""
+    parts = urlsplit(url)
+    load = Load()
+    head = f"{method} {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
+    texts = (_bytes_of(head, each) for each in requests)
+    loop = asyncio.get_running_loop()
+    began = loop.time() + 0.05
+    numbered = enumerate(texts)
+
+    async def connection(queue: Iterator[tuple[int, bytes]]) -> None:
+        _, protocol = await loop.create_connection(_Connection, parts.hostname, parts.port)
+        try:
+            for number, text in queue:
+                if rate is not None:
+                    await asyncio.sleep(max(0.0, began + number / rate - loop.time()))
+                sent = time.perf_counter()
+                status = await protocol.ask(text)
+                load.milliseconds.append((time.perf_counter() - sent) * 1000)
+                load.statuses[status] = load.statuses.get(status, 0) + 1
+        finally:
+            protocol.close()
+
+    await asyncio.gather(*(connection(numbered) for _ in range(concurrency)))
+    return load
+
+
+def _bytes_of(head: str, request: Request) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+    return f"{head}{lines}Content-Length: {len(request.body)}\r\n\r\n".encode() + request.body
+
+
+class _Connection(asyncio.Protocol):
+    """One kept connection: a request, then its answer, read by its Content-Length."""
+
+    def __init__(self) -> None:
+        self._received = b""
+        self._answer: asyncio.Future[int] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    async def ask(self, text: bytes) -> int:
+        """Send a request; the status of its answer, 0 when the connection was closed instead."""
+        self._received = b""
+        self._answer = asyncio.get_running_loop().create_future()
+        if self._transport.is_closing():
+            return 0
+        self._transport.write(text)
+        return await self._answer
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, ended, body = self._received.partition(b"\r\n\r\n")
+        if not ended:
+            return
+        lowered = head.lower()
+        length = int(lowered.partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
+        if len(body) >= length and self._answer is not None and not self._answer.done():
+            self._answer.set_result(int(head[9:12]))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(0)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.close()

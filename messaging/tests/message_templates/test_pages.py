@@ -1,0 +1,183 @@
+"""The console's template pages: a new template from its preview to the upstream, its page, and its deletion."""
+
+import html
+from typing import Any
+
+import orjson
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from messaging.models import MessageTemplate
+from messaging.tests.message_templates.bodies import PNG
+from phone_numbers.models import PhoneNumber
+from tests.browsers import text
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+
+def form(number: PhoneNumber, **more: Any) -> dict[str, Any]:
+    """A filled-in form: a header, two variables and a link."""
+    return {
+        "do": "submit",
+        "account": number.account.waba_id,
+        "name": "order_update",
+        "language": "en_US",
+        "category": "UTILITY",
+        "header_format": "TEXT",
+        "header_text": "Order {{1}}",
+        "header_example": "A-17",
+        "body": "Hi {{1}}, your order {{2}} is on its way.",
+        "body_examples": "Asha\nA-17",
+        "footer": "Asha Traders",
+        "button-TOTAL_FORMS": "4",
+        "button-INITIAL_FORMS": "0",
+        "button-0-kind": "URL",
+        "button-0-text": "Track",
+        "button-0-value": "https://shop.example/{{1}}",
+        "button-0-example": "https://shop.example/A-17",
+        "button-1-kind": "QUICK_REPLY",
+        "button-1-text": "Stop",
+        **more,
+    }
+
+
+def submitted(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str, Any]]:
+    return list(simulator.control("GET", f"accounts/{number.account.waba_id}")["templates"])
+
+
+def test_a_template_is_previewed_and_submitted(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    page = browser.post("/console/templates/new", form(number, do="preview")).content.decode()
+    for words in ("Order A-17", "Hi Asha, your order A-17 is on its way.", "Asha Traders", "Track"):
+        assert words in page
+    assert submitted(simulator, number) == []
+    answer = browser.post("/console/templates/new", form(number))
+    [row] = MessageTemplate.objects.all()
+    assert answer["Location"] == f"/console/templates/{row.template_id}"
+    [made] = submitted(simulator, number)
+    assert made["name"] == "order_update"
+    assert [each["type"] for each in made["components"]] == ["HEADER", "BODY", "FOOTER", "BUTTONS"]
+    assert [each["type"] for each in made["components"][3]["buttons"]] == ["QUICK_REPLY", "URL"]
+    page = text(browser, f"/console/templates/{row.template_id}")
+    for words in ("your order {{2}} is on its way", "Body {{1}}", "Button 2: end of the link"):
+        assert words in page
+
+
+def test_the_preview_alone_says_what_the_form_says(browser: Client, number: PhoneNumber) -> None:
+    page = browser.post("/console/templates/new/preview", form(number)).content.decode()
+    assert "Hi Asha, your order A-17 is on its way." in page
+    assert "<html" not in page
+    page = browser.post("/console/templates/new/preview", form(number, body="")).content.decode()
+    assert "once the form is complete" in page
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (
+            {"body": "Hi {{name}}, hello.", "body_examples": "Asha", "header_format": ""},
+            {"parameter_format": "NAMED"},
+        ),
+        ({"category": "AUTHENTICATION", "code_minutes": "10"}, {"category": "AUTHENTICATION"}),
+        ({"category": "MARKETING", "button-0-kind": "COPY_CODE", "button-0-value": "SAVE10"}, {}),
+        ({"button-0-kind": "PHONE_NUMBER", "button-0-value": "+91 98000 00001"}, {}),
+    ],
+)
+def test_each_kind_of_template_is_taken(
+    browser: Client,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    more: dict[str, str],
+    expected: dict[str, str],
+) -> None:
+    answer = browser.post("/console/templates/new", form(number, **more))
+    assert answer.status_code == 302, html.unescape(answer.content.decode())
+    [made] = submitted(simulator, number)
+    assert {name: made[name] for name in expected} == expected
+
+
+def test_a_media_header_is_submitted_with_its_sample(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    answer = browser.post("/console/templates/new", form(number, header_format="IMAGE"))
+    assert answer.status_code == 400
+    assert "Choose a file" in answer.content.decode()
+    sample = SimpleUploadedFile("a.png", PNG, "image/png")
+    answer = browser.post("/console/templates/new", form(number, header_format="IMAGE", header_sample=sample))
+    assert answer.status_code == 302, html.unescape(answer.content.decode())
+    [made] = submitted(simulator, number)
+    assert made["components"][0]["format"] == "IMAGE"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"name": "Order Update"}, "Use small letters"),
+        ({"language": "English"}, "Write it like en_US"),
+        ({"body": ""}, "Type the text"),
+        ({"body": "Hi {{1}}"}, "neither at the begin nor at the end"),
+        ({"body": "Hi {{1}} and {{3}}."}, "without a gap"),
+        ({"body_examples": "Asha"}, "Give 2 examples"),
+        ({"header_text": "{{1}} {{2}}"}, "at most one variable"),
+        ({"header_example": ""}, "Give an example for the variable"),
+        ({"button-0-value": "http://shop.example"}, "begins with https://"),
+        ({"button-0-example": ""}, "example of the whole link"),
+        ({"button-1-text": ""}, "Type the button's text"),
+        ({"account": "1"}, "Select a valid choice"),
+    ],
+)
+def test_a_wrong_form_is_explained_and_nothing_is_submitted(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator, wrong: dict[str, str], words: str
+) -> None:
+    answer = browser.post("/console/templates/new", form(number, **wrong))
+    assert answer.status_code == 400
+    assert words in html.unescape(answer.content.decode())
+    assert submitted(simulator, number) == []
+
+
+def test_a_refusal_of_the_platform_is_shown_in_its_words(browser: Client, number: PhoneNumber) -> None:
+    assert browser.post("/console/templates/new", form(number)).status_code == 302
+    answer = browser.post("/console/templates/new", form(number))
+    assert answer.status_code == 400
+    assert "already" in html.unescape(answer.content.decode())
+    assert MessageTemplate.objects.count() == 1
+
+
+def test_another_language_begins_with_the_same_name(browser: Client, number: PhoneNumber) -> None:
+    browser.post("/console/templates/new", form(number))
+    template_id = MessageTemplate.objects.get().template_id
+    assert 'value="order_update"' in text(browser, f"/console/templates/new?like={template_id}")
+
+
+def test_a_template_is_deleted(browser: Client, number: PhoneNumber, simulator: RunningSimulator) -> None:
+    browser.post("/console/templates/new", form(number))
+    template_id = MessageTemplate.objects.get().template_id
+    answer = browser.post(f"/console/templates/{template_id}/delete", follow=True)
+    assert "No templates yet" in answer.content.decode()
+    assert submitted(simulator, number) == []
+
+
+def test_another_tenant_and_the_other_environment_see_no_template(
+    browser: Client, stranger: Client, number: PhoneNumber
+) -> None:
+    browser.post("/console/templates/new", form(number))
+    template_id = MessageTemplate.objects.get().template_id
+    browser.post("/console/preferences", {"environment": "test"})
+    for client in (stranger, browser):
+        assert "order_update" not in text(client, "/console/templates")
+        for path in (f"/console/templates/{template_id}", f"/console/templates/new?like={template_id}"):
+            assert client.get(path).status_code == 404
+        assert client.post(f"/console/templates/{template_id}/delete").status_code == 404
+        assert client.post("/console/templates/new", form(number)).status_code == 400
+    assert MessageTemplate.objects.get().deleted_at is None
+
+
+def test_the_list_is_filtered(browser: Client, number: PhoneNumber) -> None:
+    browser.post("/console/templates/new", form(number))
+    MessageTemplate.objects.update(status="REJECTED", document=orjson.dumps({"components": None}).decode())
+    assert "order_update" in text(browser, "/console/templates?status=REJECTED&name=order")
+    for query in ("status=APPROVED", "name=welcome"):
+        assert "No template matches" in text(browser, f"/console/templates?{query}")

@@ -1,0 +1,1 @@
+"""Tests of releasing numbers and closing tenants."""

@@ -1,0 +1,71 @@
+"""Closing a tenant: nothing of it can act any more, its past stays, and nobody else is touched."""
+
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from phone_numbers.leaving import closing, releasing
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.tests.leaving.test_releasing import connect, subscribed
+from tenants.models import ApiKey, AuditEntry, Tenant, User
+from tests.fixtures import Api, assert_error
+from tests.simulated import RunningSimulator
+from webhooks.models import Endpoint, Event
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_closed_tenant_has_no_key_endpoint_or_number_and_keeps_its_events(
+    api: Api,
+    other_api: Api,
+    tenant: Tenant,
+    other_tenant: Tenant,
+    endpoint: Endpoint,
+    staff: User,
+    simulator: RunningSimulator,
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    mine, theirs = simulator.account(2), simulator.account()
+    connect(api, mine)
+    connect(other_api, theirs)
+    events = Event.objects.filter(tenant_id=tenant.id).count()
+    with django_capture_on_commit_callbacks(execute=True):
+        call_command("close_tenant", str(tenant.id), "--staff", staff.email)
+    assert_error(api.get("/v1/numbers"), 401, "unauthorized")
+    assert not Endpoint.objects.filter(tenant=tenant).exists()
+    assert not PhoneNumber.objects.filter(tenant=tenant).exists()
+    assert not subscribed(simulator, mine)
+    tenant.refresh_from_db()
+    assert (tenant.status, tenant.suspended_reason) == ("suspended", "admin")
+    assert Event.objects.filter(tenant_id=tenant.id).count() >= events
+    entry = AuditEntry.objects.get(action="tenant.close")
+    assert (entry.tenant_id, entry.actor_user_id, entry.details["numbers"]) == (tenant.id, staff.pk, 2)
+    assert other_api.get("/v1/numbers").json()["data"][0]["connection_state"] != "disconnected"
+    assert subscribed(simulator, theirs)
+    assert ApiKey.objects.filter(tenant=other_tenant, revoked_at__isnull=True).exists()
+    assert connect(other_api, mine).status_code == 200
+
+
+def test_closing_again_does_what_a_crash_left(
+    api: Api, tenant: Tenant, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(api, simulator.account())
+    with monkeypatch.context() as patch:
+        patch.setattr(releasing, "release_account", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            closing.close(tenant_id=tenant.id)
+    assert BusinessAccount.objects.filter(tenant=tenant).exists()
+    assert closing.close(tenant_id=tenant.id) == closing.Closed(keys=0, endpoints=0, numbers=1)
+    assert not BusinessAccount.objects.filter(tenant=tenant).exists()
+
+
+def test_only_staff_close_and_only_a_tenant_that_exists(tenant: Tenant, staff: User) -> None:
+    with pytest.raises(CommandError, match="no active member of staff"):
+        call_command("close_tenant", str(tenant.id), "--staff", "stranger@shop.example")
+    with pytest.raises(CommandError, match="no such tenant"):
+        call_command("close_tenant", "01998f6e-0000-7000-8000-000000000000", "--staff", staff.email)
+
+
+def _killed(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,59 @@
+"""The contract: every answer in the tests is held against the committed OpenAPI document."""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+
+DOCUMENT: dict[str, Any] = json.loads((Path(__file__).resolve().parents[2] / "docs/openapi.json").read_text())
+
+
+def assert_in_contract(method: str, path: str, response: Any) -> None:
+    """The answer's status is documented for its operation, and its JSON body has the documented shape.
+
+    What is no operation of the document (an unknown path, a method that a path does not have) is not judged here.
+    """
+    template = _template_of(path.partition("?")[0])
+    operation = DOCUMENT["paths"].get(template, {}).get(method.lower())
+    if operation is None:
+        return
+    status = str(response.status_code)
+    if status not in operation["responses"]:
+        status = f"{status[0]}XX"
+    assert status in operation["responses"], f"{method} {template}: {response.status_code} is not documented"
+    kind = response.get("Content-Type", "").partition(";")[0]
+    if kind == "application/json" and (validator := _validator(template, method.lower(), status)) is not None:
+        errors = [
+            f"{'/'.join(map(str, error.instance_path))}: {error.message}"
+            for error in validator.iter_errors(json.loads(response.content))
+        ]
+        assert not errors, f"{method} {template} {status}: {errors}"
+
+
+@cache
+def _template_of(path: str) -> str | None:
+    """The documented path that serves a path; literal parts go before parameters."""
+    found = [template for template in DOCUMENT["paths"] if _pattern(template).fullmatch(path)]
+    return min(found, key=lambda template: template.count("{"), default=None)
+
+
+@cache
+def _pattern(template: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template)))
+
+
+@cache
+def _validator(template: str, method: str, status: str) -> Any:
+    answer = DOCUMENT["paths"][template][method]["responses"][status]
+    if "$ref" in answer:
+        answer = DOCUMENT["components"]["responses"][answer["$ref"].rpartition("/")[2]]
+    content = answer.get("content", {})
+    schema = content.get("application/json", {}).get("schema")
+    if schema is None:
+        return None
+    return jsonschema_rs.Draft202012Validator(
+        {**schema, "components": DOCUMENT["components"]}, validate_formats=True
+    )

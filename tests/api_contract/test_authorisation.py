@@ -1,0 +1,195 @@
+"""Every route × every kind of caller (specification 5), from the table in `authorisation.py`."""
+
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from gateway.api.authentication import TENANT_HEADER
+from tenants import platform_apps
+from tenants.credentials import api_keys, console_sessions
+from tenants.models import Tenant, User
+from tests.api_contract.authorisation import ROWS, Route, Row, World, registered_routes
+from tests.console.pages import CHANGES, READS
+from tests.fixtures import Api, assert_error
+
+ROUTES = registered_routes()
+
+
+def test_every_route_has_a_row_and_every_row_a_route() -> None:
+    names = {route.name for route in ROUTES}
+    assert names - set(ROWS) == set(), "add a line for each to ROWS in tests/api_contract/authorisation.py"
+    assert set(ROWS) - names == set(), "these routes are gone: remove their lines"
+
+
+def test_every_path_with_an_object_in_it_says_how_to_make_one() -> None:
+    assert [route.name for route in ROUTES if "{" in route.path and not ROWS.get(route.name, Row()).ids] == []
+
+
+@pytest.fixture
+def world(tenant: Tenant) -> World:
+    app = platform_apps.create_app(name="Shop platform")
+    return World(
+        tenant=tenant,
+        app=app,
+        app_tenant=Tenant.objects.create(name="Of the app", app=app, status=Tenant.Status.ACTIVE),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _others_are_away(settings: Settings) -> None:
+    """A call that gets as far as the upstream or the payment provider finds nobody: who gets that far is asked."""
+    settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL = settings.RAZORPAY_BASE_URL = "http://127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def _billing_is_on(settings: Settings) -> None:
+    """While it is off, every caller who may use it gets the same 503."""
+    settings.BILLING_ENABLED = True
+
+
+class Callers:
+    """One of each kind."""
+
+    def __init__(self, world: World) -> None:
+        self.nobody = Api(None)
+        self.bad_key = Api("wb_live_" + "x" * 40)
+        self.no_token = Api("wbc_" + "x" * 43)
+        self.owner = self.with_key(world.tenant)
+        self.other = self.with_key(Tenant.objects.create(name="Other", status=Tenant.Status.ACTIVE))
+        self.wrong_header = self.with_key(world.tenant, **{TENANT_HEADER: str(world.app_tenant.id)})
+        app_key = platform_apps.create_app_key(app_id=world.app.id, name="k", environment="live").key
+        self.app = Api(app_key)
+        self.app_for_own = Api(app_key, **{TENANT_HEADER: str(world.app_tenant.id)})
+        self.app_for_foreign = Api(app_key, **{TENANT_HEADER: str(world.tenant.id)})
+        another = platform_apps.create_app(name="Another platform")
+        self.other_app = Api(
+            platform_apps.create_app_key(app_id=another.id, name="k", environment="live").key
+        )
+        self.person = Api(
+            console_sessions.open_session(
+                User.objects.create_user("a@traders.example", "pw", tenant=world.tenant)
+            ).token
+        )
+        self.by_role = {
+            role: Api(
+                console_sessions.open_session(
+                    User.objects.create_user(f"{role}@traders.example", "pw", tenant=world.tenant, role=role)
+                ).token
+            )
+            for role in READS
+        }
+        self.staff = Api(
+            console_sessions.open_session(User.objects.create_superuser("s@service.example", "pw")).token
+        )
+        self.by_status = {
+            status: self.with_key(Tenant.objects.create(name=status, status=status))
+            for status in ("pending_approval", "rejected", "suspended")
+        }
+
+    def with_key(self, tenant: Tenant, **headers: str) -> Api:
+        return Api(api_keys.create(name="server", environment="live", tenant=tenant).key, **headers)
+
+
+class Case:
+    """One route, called by whoever."""
+
+    def __init__(self, route: Route, world: World) -> None:
+        self.route, self.world = route, world
+        self.row: Row = ROWS[route.name]
+
+    def call(self, api: Api) -> Any:
+        made = self.row.ids(self.world) if self.row.ids else {}
+        body = None if self.route.method == "GET" else dict(self.row.body)
+        return api.request(self.route.method, self.route.path.format(**made), body)
+
+    def refuses(self, api: Api, status: int, code: str) -> None:
+        assert_error(self.call(api), status, code)
+
+    def lets_in(self, api: Api) -> None:
+        answer = self.call(api)
+        assert answer.status_code not in {401, 403, 500}, answer.content
+        if self.row.ids:
+            assert b'"not_found"' not in answer.content, "the row must make an object that its owner finds"
+
+
+def check_open(case: Case, callers: Callers) -> None:
+    for api in (callers.nobody, callers.owner, callers.staff):
+        case.lets_in(api)
+
+
+def check_tenant(case: Case, callers: Callers) -> None:
+    for api in (callers.nobody, callers.bad_key, callers.no_token):
+        case.refuses(api, 401, "unauthorized")
+    case.refuses(callers.app, 400, "invalid_request")
+    case.refuses(callers.app_for_foreign, 404, "not_found")
+    case.refuses(callers.wrong_header, 403, "forbidden")
+    case.refuses(callers.staff, 403, "forbidden")
+    for status, api in callers.by_status.items():
+        if case.route.open_to_any_status:
+            case.lets_in(api)
+        else:
+            case.refuses(api, 403, "tenant_suspended" if status == "suspended" else "tenant_not_approved")
+    for api in (callers.other, callers.app_for_own):
+        if case.row.ids:
+            case.refuses(api, 404, "not_found")
+        else:
+            case.lets_in(api)
+    case.lets_in(callers.owner)
+    case.lets_in(callers.person)
+    allowed = READS if case.route.method == "GET" else CHANGES
+    for role, api in callers.by_role.items():
+        if area_of(case.route) in allowed[role]:
+            case.lets_in(api)
+        else:
+            case.refuses(api, 403, "forbidden")
+
+
+def area_of(route: Route) -> str:
+    """The area that a person's role is asked for."""
+    if route.path.startswith("/v1/billing"):
+        return "billing"
+    return "settings" if route.path == "/v1/tenant" else "integration"
+
+
+def check_app(case: Case, callers: Callers) -> None:
+    for api in (callers.nobody, callers.bad_key, callers.no_token):
+        case.refuses(api, 401, "unauthorized")
+    for api in (callers.owner, callers.person, callers.staff, *callers.by_status.values()):
+        case.refuses(api, 403, "forbidden")
+    if case.row.ids:
+        case.refuses(callers.other_app, 404, "not_found")
+    case.lets_in(callers.app)
+
+
+def check_staff(case: Case, callers: Callers) -> None:
+    for api in (callers.nobody, callers.bad_key, callers.no_token):
+        case.refuses(api, 401, "unauthorized")
+    for api in (callers.owner, callers.app, callers.app_for_own, callers.person, *callers.by_status.values()):
+        case.refuses(api, 403, "forbidden")
+    case.lets_in(callers.staff)
+
+
+def check_console(case: Case, callers: Callers) -> None:
+    for api in (callers.nobody, callers.bad_key, callers.no_token):
+        case.refuses(api, 401, "unauthorized")
+    for api in (callers.owner, callers.app, callers.app_for_own, *callers.by_status.values()):
+        case.refuses(api, 403, "forbidden")
+    case.lets_in(callers.person)
+    case.lets_in(callers.staff)
+
+
+CHECKS = {
+    "open": check_open,
+    "tenant": check_tenant,
+    "app": check_app,
+    "staff": check_staff,
+    "console": check_console,
+}
+
+
+@pytest.mark.parametrize(
+    "route", [route for route in ROUTES if route.name in ROWS], ids=lambda route: route.name
+)
+def test_each_caller_gets_what_the_specification_says(route: Route, world: World) -> None:
+    CHECKS[route.kind](Case(route, world), Callers(world))

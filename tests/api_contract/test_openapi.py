@@ -1,0 +1,204 @@
+"""The committed OpenAPI document is what the service serves, and it covers the specification."""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.validation import validate_schema
+
+from gateway.api.errors import error_kinds
+from gateway.api.json import dumps
+from gateway.upstream.contract.bodies import MESSAGE_TYPES, OPERATIONS
+from gateway.upstream.tests.notifications import BODIES, drafts_of
+from webhooks.events.contract import schema_name
+from webhooks.events.types import EVENT_TYPES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SPECIFICATION = """
+GET /v1/health | GET /v1/tenant | PATCH /v1/tenant | GET /v1/tenants | POST /v1/tenants | GET /v1/tenants/{}
+GET /v1/api-keys | POST /v1/api-keys | DELETE /v1/api-keys/{} | POST /v1/api-keys/{}/rotate
+GET /v1/numbers | GET /v1/numbers/{} | POST /v1/numbers/embedded-signup | POST /v1/numbers/connect
+POST /v1/numbers/migrate | POST /v1/numbers/{}/register | POST /v1/numbers/{}/deregister
+POST /v1/numbers/{}/request-code | POST /v1/numbers/{}/verify-code | POST /v1/numbers/{}/two-step
+POST /v1/numbers/{}/subscribe | GET /v1/numbers/{}/business-profile | POST /v1/numbers/{}/business-profile
+POST /v1/connect-sessions | GET /v1/connect-sessions/{}
+POST /v1/messages | POST /v1/messages/read | POST /v1/messages/batch | GET /v1/messages/batch/{}
+GET /v1/messages/batch/{}/items | POST /v1/messages/batch/{}/cancel
+POST /v1/media | GET /v1/media/{} | DELETE /v1/media/{}
+GET /v1/templates | POST /v1/templates | GET /v1/templates/{} | POST /v1/templates/{} | DELETE /v1/templates/{}
+POST /v1/templates/sync | GET /v1/templates/library | POST /v1/templates/media-handle
+GET /v1/webhooks | POST /v1/webhooks | GET /v1/webhooks/{} | PATCH /v1/webhooks/{} | DELETE /v1/webhooks/{}
+POST /v1/webhooks/{}/verify | POST /v1/webhooks/{}/rotate-secret | POST /v1/webhooks/{}/replay
+GET /v1/webhook-deliveries | GET /v1/webhook-deliveries/{} | POST /v1/webhook-deliveries/{}/replay
+GET /v1/events | GET /v1/events/{}
+GET /v1/billing | POST /v1/billing/mandate | GET /v1/billing/invoices | GET /v1/billing/invoices/{}
+POST /v1/billing/invoices/{}/pay
+GET /v1/admin/tenants | POST /v1/admin/tenants/{}/approve | POST /v1/admin/tenants/{}/reject
+POST /v1/admin/tenants/{}/suspend | POST /v1/admin/tenants/{}/reinstate | GET /v1/admin/numbers
+GET /v1/admin/health | GET /v1/admin/audit | GET /v1/admin/billing | GET /v1/admin/mail/last
+GET /v1/admin/apps | POST /v1/admin/apps | POST /v1/admin/apps/{}/keys
+"""
+
+
+UNTYPED = [
+    {"type": "object", "additionalProperties": {}},
+    {"type": "object", "additionalProperties": True},
+    {},
+]
+EXAMPLES = json.loads((ROOT / "webhooks/events/examples.json").read_text())
+
+
+@cache
+def generated() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(dumps(SchemaGenerator().get_schema(public=True)))
+    return document
+
+
+def test_the_committed_document_is_the_generated_one() -> None:
+    committed = json.loads((ROOT / "docs/openapi.json").read_text())
+    assert committed == generated(), "run `make openapi`"
+
+
+def test_the_document_is_valid_and_describes_every_operation_of_the_specification() -> None:
+    document = generated()
+    validate_schema(document)
+    described = {
+        f"{method.upper()} " + "/".join("{}" if part.startswith("{") else part for part in path.split("/"))
+        for path, operations in document["paths"].items()
+        for method in operations
+    }
+    specified = {entry.strip() for line in SPECIFICATION.strip().splitlines() for entry in line.split("|")}
+    assert specified - described == set()
+
+
+def test_every_operation_has_a_summary_of_its_own_and_its_errors() -> None:
+    ids, summaries = [], []
+    for operations in generated()["paths"].values():
+        for operation in operations.values():
+            ids.append(operation["operationId"])
+            summaries.append(operation["summary"])
+            assert operation["tags"]
+            assert operation["description"].rstrip().endswith("."), operation["operationId"]
+            assert not re.search(r"section \d|\.py\b|gateway/", operation["description"])
+            assert "500" in operation["responses"]
+            assert any(status.startswith("2") for status in operation["responses"])
+    assert len(ids) == len(set(ids))
+    assert len(summaries) == len(set(summaries))
+
+
+def operations() -> dict[str, dict[str, Any]]:
+    """Every operation by its id."""
+    paths = generated()["paths"].values()
+    return {operation["operationId"]: operation for path in paths for operation in path.values()}
+
+
+def schemas(contents: dict[str, Any]) -> list[Any]:
+    return [content.get("schema", {}) for kind, content in contents.items() if kind == "application/json"]
+
+
+def validator(name: str) -> Any:
+    document = generated()
+    schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+    return jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+
+
+def test_no_body_and_no_answer_is_untyped() -> None:
+    untyped = []
+    for name, operation in operations().items():
+        contents = [operation.get("requestBody", {}).get("content", {})]
+        contents += [answer.get("content", {}) for answer in operation["responses"].values()]
+        untyped += [name for content in contents for schema in schemas(content) if schema in UNTYPED]
+    assert untyped == []
+
+
+def test_the_upstreams_bodies_belong_to_operations_that_exist() -> None:
+    assert OPERATIONS.keys() <= operations().keys()
+
+
+@pytest.mark.parametrize("kind", MESSAGE_TYPES)
+def test_a_message_is_judged_by_its_type(kind: str) -> None:
+    bodies = [
+        example["value"]
+        for operation in ("send_message", "mark_message_read")
+        for example in operations()[operation]["requestBody"]["content"]["application/json"][
+            "examples"
+        ].values()
+        if example["value"].get("type") == kind
+    ]
+    assert bodies
+    for body in bodies:
+        assert validator("OutgoingMessage").is_valid(body), list(
+            validator("OutgoingMessage").iter_errors(body)
+        )
+        assert validator("OutgoingMessage").is_valid({**body, "a_member_of_tomorrow": {"deep": [1]}})
+        assert validator("BatchMessage").is_valid(
+            {name: value for name, value in body.items() if name != "from"}
+        )
+        assert not validator("OutgoingMessage").is_valid({**body, kind: None})
+        assert not validator("OutgoingMessage").is_valid({**body, "type": "fax"})
+
+
+def test_uploads_are_binary() -> None:
+    for name in ("upload_media", "upload_template_sample"):
+        [content] = operations()[name]["requestBody"]["content"].values()
+        schema = content["schema"]
+        if "$ref" in schema:
+            schema = generated()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        assert schema["properties"]["file"] == {"type": "string", "format": "binary"}
+
+
+def test_each_event_type_is_a_webhook_with_its_example() -> None:
+    document = generated()
+    assert document["webhooks"].keys() == {*EVENT_TYPES, "webhook.verify"}
+    mapping = document["components"]["schemas"]["Event"]["discriminator"]["mapping"]
+    assert mapping.keys() == set(EVENT_TYPES)
+    for kind in EVENT_TYPES:
+        body = document["webhooks"][kind]["post"]["requestBody"]["content"]["application/json"]
+        assert body["schema"]["$ref"] == mapping[kind]
+        for example in body["examples"].values():
+            assert not list(validator(schema_name(kind)).iter_errors(example["value"]))
+            assert validator("Event").is_valid(example["value"])
+            assert not validator("Event").is_valid({**example["value"], "type": "message.unheard"})
+
+
+@pytest.mark.parametrize(
+    "name", sorted(BODIES.keys() - {"messages__odd_items"})
+)  # those break the upstream's shape
+def test_what_a_notification_becomes_has_the_shape_of_its_event(name: str) -> None:
+    for draft in drafts_of(BODIES[name]) if not name.startswith("malformed") else []:
+        event = {**EXAMPLES[draft.type], "data": json.loads(draft.data)}
+        assert not list(validator(schema_name(draft.type)).iter_errors(event))
+
+
+def test_error_codes_are_listed() -> None:
+    codes = generated()["components"]["schemas"]["ErrorCode"]["enum"]
+    assert codes == sorted({kind.code for kind in error_kinds()})
+
+
+def test_no_schema_has_the_name_of_a_constructor_and_no_enumeration_is_there_twice() -> None:
+    named = generated()["components"]["schemas"]
+    assert not [name for name in named if name.startswith("New") and name[3:] in named]
+    assert not [name for name in named if name.endswith(("Out", "In"))]
+    constants = [value for schema in named.values() for value in schema.get("enum", [])]
+    assert len(constants) == len(set(constants))
+
+
+def test_every_body_and_answer_has_an_example_of_its_schema() -> None:
+    document = generated()
+    for name, operation in operations().items():
+        answers = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
+        for part in [operation.get("requestBody", {}), *answers]:
+            body = part.get("content", {}).get("application/json")
+            if body is None:
+                continue
+            shown = [example["value"] for example in body.get("examples", {}).values()] or [body["example"]]
+            schema = {**body["schema"], "components": document["components"]}
+            judge = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+            problems = [str(error) for value in shown for error in judge.iter_errors(value)]
+            assert problems == [], name

@@ -1,0 +1,27 @@
+"""The check that finds views which wait for others without being counted finds one."""
+
+from uuid import uuid4
+
+import pytest
+from django.core.signals import request_finished, request_started
+
+from gateway.api.limits import in_flight
+from gateway.database.transactions import leave_database
+from tests.api_contract.uncounted_calls import UncountedCall
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_request_that_waits_uncounted_is_found() -> None:
+    leave_database()
+    request_started.send(None, environ={"PATH_INFO": "/v1/anything"})
+    try:
+        with pytest.raises(UncountedCall, match="/v1/anything"):
+            leave_database()
+        with in_flight.upstream.held(uuid4()):
+            leave_database()
+        with pytest.raises(UncountedCall):
+            leave_database()
+    finally:
+        request_finished.send(None)
+    leave_database()

@@ -1,0 +1,1 @@
+"""Tests of all console pages: who may see them, accessibility, search."""

@@ -1,0 +1,1 @@
+"""Tests of the SDKs and of the command line over HTTP."""

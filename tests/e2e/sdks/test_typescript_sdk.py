@@ -1,0 +1,104 @@
+"""The TypeScript SDK, installed from its npm package, against the running service: in Node and in an edge runtime."""
+
+import json
+import shutil
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks.webhooks import Webhook
+
+from tests.e2e.conftest import ROOT, Stack, until
+from tests.e2e.dropping_proxy import dropping_proxy
+from tests.e2e.sdks.homes import node_command, run
+from tests.e2e.sdks.packages import bot, customer_writes, remove_endpoint, sends_to, settings
+from tests.pages import blocks
+
+pytestmark = pytest.mark.e2e
+
+README = "sdks/typescript/README.md"
+PROGRAMS = ROOT / "tests/node/sdk"
+NODE_MODULES = ROOT / "tests/node/node_modules"
+SECRETS = ["whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
+
+
+@pytest.fixture
+def home(node_home: Path) -> Path:
+    """Where the package is installed, with the programs of the tests beside it."""
+    for program in PROGRAMS.iterdir():
+        shutil.copy(program, node_home)
+    return node_home
+
+
+def signed() -> dict[str, Any]:
+    """A ping as the service sends it, signed with the second of the endpoint's two secrets."""
+    body, now = '{"type":"webhook.verify","challenge":"chl_ä"}', int(time.time())
+    signature = Webhook(SECRETS[1]).sign("evt_1", datetime.fromtimestamp(now, UTC), body)
+    headers = {"webhook-id": "evt_1", "webhook-timestamp": str(now), "webhook-signature": signature}
+    return {"secrets": SECRETS, "body": body, "headers": headers}
+
+
+@pytest.mark.parametrize(("runtime", "tag"), [("node", "41"), ("edge", "42")])
+def test_the_package_does_what_it_promises(runtime: str, tag: str, stack: Stack, home: Path) -> None:
+    # The first answer to the keyed send is lost, and the one to the call after its repeat.
+    with dropping_proxy(stack.ready["base_url"], drops={1, 3}) as proxy:
+        task = {
+            "baseUrl": stack.ready["base_url"],
+            "proxyUrl": proxy.url,
+            "apiKey": stack.ready["api_key"],
+            "from": stack.ready["phone_number_id"],
+            "tag": tag,
+            "signed": signed(),
+        }
+        command = node_command(f"{runtime}.mjs", json.dumps(task), str(NODE_MODULES))
+        seen = json.loads(run(command, home).strip().splitlines()[-1])
+    wamid = seen.pop("lossy")
+    assert seen == {
+        "pages": 3,
+        "firstPage": 2,
+        "contentType": "image/jpeg",
+        "bytes": [255, 216, 255],
+        "streamed": 3,
+        "described": "image/jpeg",
+        "batches": [2, 1],
+        "sameBatches": True,
+        "error": [True, 400, "invalid_request", ["from"], True],
+        "noAnswer": True,
+        "stopped": "enough",
+        "verified": "chl_ä",
+        "forged": [True] * 5,
+        "reply": {
+            "from": "2003",
+            "recipient": "IN.1",
+            "context": {"message_id": "wamid.1"},
+            "type": "text",
+            "text": {"body": "Hi"},
+        },
+    }
+    assert [event["wamid"] for event in sends_to(stack, f"9170009{tag}301")] == [wamid]
+    keys = stack.api("GET", "/v1/api-keys?limit=200").json()["data"]
+    assert [key["name"] for key in keys if key["name"] == f"lost-{tag}"] == [f"lost-{tag}"]
+
+
+def test_the_quickstart_of_the_readme(stack: Stack, node_home: Path) -> None:
+    (node_home / "send.mjs").write_text(blocks(README, "js")[0])
+    printed = run(node_command("send.mjs"), node_home, **settings(stack))
+    assert "sent wamid." in printed
+    assert "logged evt_" in printed
+
+
+def test_the_bot_of_the_readme_answers_a_customer(stack: Stack, node_home: Path) -> None:
+    (node_home / "bot.mjs").write_text(blocks(README, "js")[1])
+    with bot(node_command("bot.mjs"), node_home, settings(stack)) as port:
+        customer_writes(stack, "917000900041")
+        until(lambda: sends_to(stack, "917000900041"), "the bot's answer")
+        remove_endpoint(stack, port)
+    assert len(sends_to(stack, "917000900041")) == 1
+
+
+def test_types_tell_right_from_wrong(home: Path) -> None:
+    options = ["--noEmit", "--strict", "--target", "ES2022", "--module", "NodeNext", "--lib", "ES2022,DOM"]
+    options += ["--moduleResolution", "NodeNext", "--skipLibCheck", "false"]
+    run(node_command(str(NODE_MODULES / "typescript/bin/tsc"), *options, "typed.ts"), home)

@@ -1,0 +1,1 @@
+"""Tests of what operators use: chart, compose file, monitoring files, key rotation."""

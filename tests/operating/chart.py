@@ -1,0 +1,83 @@
+"""`python -m tests.operating.chart TOOLS`: lint and render the Helm chart, check its objects and the alert rules.
+
+TOOLS is the folder of helm, kubeconform and the Kubernetes schemas that `make chart` installs. The schemas refer to one
+file of definitions by an address on the network; kubeconform gets each with the definitions inside.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy/chart"
+KUBERNETES = ("1.27.0", "1.31.0", "1.36.0")
+VARIANTS: dict[str, list[str]] = {
+    "as it is": [],
+    "with KEDA": ["--set", "keda.enabled=true"],
+    "behind a pooler": ["--set", "preparedStatements=false", "--set", "imagePullSecrets[0].name=registry"],
+}
+
+
+def main() -> int:
+    """Run every check; 1 when one fails."""
+    tools = Path(sys.argv[1]).resolve()
+    helm, kubeconform = str(tools / "bin/helm"), str(tools / "bin/kubeconform")
+    subprocess.run([helm, "lint", "--strict", CHART], check=True)
+    for version in KUBERNETES:
+        for name, options in VARIANTS.items():
+            command = [helm, "template", "gateway", str(CHART), "--kube-version", version, *options]
+            rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            with tempfile.TemporaryDirectory() as directory:
+                _write_schemas(Path(directory), tools, version, rendered)
+                sys.stdout.write(f"Kubernetes {version}, {name}: ")
+                sys.stdout.flush()
+                location = directory + "/{{.ResourceKind}}{{.KindSuffix}}.json"
+                # KEDA's own objects have no schema there.
+                checks = [
+                    kubeconform,
+                    "-strict",
+                    "-summary",
+                    "-skip",
+                    "ScaledObject",
+                    "-schema-location",
+                    location,
+                ]
+                subprocess.run([*checks, "-"], input=rendered, text=True, check=True)
+    subprocess.run(["promtool", "check", "rules", ROOT / "deploy/monitoring/alerts.yml"], check=True)
+    return 0
+
+
+def _write_schemas(directory: Path, tools: Path, version: str, rendered: str) -> None:
+    """The schemas of the rendered kinds, each with all definitions in it."""
+    place = tools / f"schemas/kubernetes_validate/kubernetes-json-schema/v{version}-local-strict"
+    definitions = json.loads((place / "_definitions.json").read_text())["$defs"]
+    for thing in yaml.safe_load_all(rendered):
+        group, _, api = str(thing["apiVersion"]).rpartition("/")
+        suffix = f"-{group.split('.')[0]}-{api}" if group else f"-{api}"
+        name = f"{thing['kind'].lower()}{suffix}.json"
+        if (place / name).exists():
+            schema = json.loads((place / name).read_text())
+            whole = {**schema, "$defs": definitions}
+            whole.pop("$id", None)
+            (directory / name).write_text(json.dumps(_local(whole)))
+
+
+def _local(value: Any) -> Any:
+    """A schema whose references stay in its own file."""
+    if isinstance(value, dict):
+        return {
+            key: each.rpartition("_definitions.json")[2]
+            if key == "$ref" and isinstance(each, str)
+            else _local(each)
+            for key, each in value.items()
+        }
+    return [_local(each) for each in value] if isinstance(value, list) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""The services of docker-compose.yml as plain processes: the same commands, environment, user and folder rights.
+
+What a container engine would do is done by hand: variables are interpolated, host names and ports become those of
+this machine, volumes become folders that belong to the image's user, and health checks are run until they pass.
+"""
+
+import json
+import os
+import re
+import select
+import shutil
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import yaml
+
+from gateway.local_run.process_group import ProcessGroup
+
+ROOT = Path(__file__).resolve().parents[2]
+_VARIABLE = re.compile(r"\$\{(\w+)(?:(:?[-?])([^}]*))?\}")
+
+
+def dockerfile_lines() -> list[str]:
+    """The instructions of the image, each on one line."""
+    return (ROOT / "Dockerfile").read_text().replace("\\\n", "").splitlines()
+
+
+def image_user() -> int:
+    """The id of the user that the image's processes run as."""
+    [user] = [line.split()[1] for line in dockerfile_lines() if line.startswith("USER ")]
+    [found] = [re.search(rf"--uid (\d+) .*{user}", line) for line in dockerfile_lines() if "useradd" in line]
+    assert found, "the image makes its user with a fixed id"
+    return int(found[1])
+
+
+def image_folders() -> list[str]:
+    """The folders that the image makes for its user: a new volume takes their owner and mode."""
+    [made] = [
+        re.search(r"install -d -o gateway -m 0700 (.*)", line)
+        for line in dockerfile_lines()
+        if "-o gateway" in line
+    ]
+    assert made
+    return made[1].split()
+
+
+def image_command() -> list[str]:
+    """What a container without a command of its own runs."""
+    [command] = [line.removeprefix("CMD ") for line in dockerfile_lines() if line.startswith("CMD ")]
+    words: list[str] = json.loads(command)
+    return words
+
+
+def services(variables: Mapping[str, str]) -> dict[str, Any]:
+    """The services of the compose file with the variables of an `.env` file.
+
+    Raises KeyError for a variable that must be set.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name, operator, default = match.groups()
+        found = variables.get(name)
+        if found is None or (operator and operator.startswith(":") and not found):
+            if operator is None or operator.endswith("?"):
+                raise KeyError(f"{name}: {default}")
+            return str(default)
+        return found
+
+    parsed: dict[str, Any] = yaml.safe_load(_VARIABLE.sub(value, (ROOT / "docker-compose.yml").read_text()))
+    found: dict[str, Any] = parsed["services"]
+    return found
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class TcpDoor(socketserver.ThreadingTCPServer):
+    """A port of loopback in front of a Unix socket, for processes whose user may not open the socket."""
+
+    daemon_threads = True
+
+    def __init__(self, path: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Relay)
+        self.path = path
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.shutdown()
+        self.server_close()
+
+
+class _Relay(socketserver.BaseRequestHandler):
+    server: TcpDoor
+
+    def handle(self) -> None:
+        with socket.socket(socket.AF_UNIX) as behind:
+            behind.connect(self.server.path)
+            other = {self.request: behind, behind: self.request}
+            while True:
+                for ready in select.select(list(other), [], [])[0]:
+                    try:
+                        data = ready.recv(65536)
+                        if not data:
+                            return
+                        other[ready].sendall(data)
+                    except OSError:
+                        return
+
+
+class Composed:
+    """The compose file's services on this machine. `variables` are those of the `.env` file."""
+
+    def __init__(
+        self, directory: Path, variables: Mapping[str, str], *, database_url: str, redis_url: str
+    ) -> None:
+        self.directory = directory
+        self._variables = dict(variables)
+        self._services = services(variables)
+        self._group = ProcessGroup(grace_seconds=0.2)
+        self._doors: list[TcpDoor] = []
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.ports = {"web": free_port(), "edge": free_port(), "simulator": free_port(), "proxy": free_port()}
+        self._places = {
+            f"postgresql://gateway:{variables['POSTGRES_PASSWORD']}@postgres:5432/gateway": self._over_tcp(
+                database_url
+            ),
+            "redis://valkey:6379/0": self._over_tcp(redis_url),
+        }
+        for name, port in (("web", 8000), ("edge", 8050), ("simulator", 8100)):
+            for host in (name, "0.0.0.0", "127.0.0.1"):
+                self._places[f"{host}:{port}"] = f"127.0.0.1:{self.ports[name]}"
+        self._places["127.0.0.1:443"] = f"127.0.0.1:{self.ports['proxy']}"
+        self._places |= {"--port=8050": f"--port={self.ports['edge']}", "0.0.0.0": "127.0.0.1"}
+        for folder in image_folders():
+            place = directory / folder.strip("/")
+            place.mkdir(mode=0o700)
+            if os.geteuid() == 0:
+                os.chown(place, image_user(), image_user())
+            self._places[f"{folder}/"] = f"{place}/"
+
+    def _over_tcp(self, url: str) -> str:
+        """The same server behind a port where it listens on a Unix socket only."""
+        parts = urlsplit(url)
+        if parts.scheme == "unix":
+            door = TcpDoor(unquote(parts.path))
+            self._doors.append(door)
+            return f"redis://{door.address}/{parse_qs(parts.query).get('db', ['0'])[0]}"
+        query = parse_qs(parts.query)
+        if "host" not in query:
+            return url
+        door = TcpDoor(f"{query['host'][0]}/.s.PGSQL.{query['port'][0]}")
+        self._doors.append(door)
+        return f"postgresql://gateway:{self._variables['POSTGRES_PASSWORD']}@{door.address}{parts.path}"
+
+    def here(self, text: str) -> str:
+        """A value of the compose file with the addresses and folders of this machine."""
+        for there, place in self._places.items():
+            text = text.replace(there, place)
+        return text
+
+    def environment(self, name: str) -> dict[str, str]:
+        """The whole environment of a service: of the image, of `.env`, and its own."""
+        own = self._services[name].get("environment", {})
+        image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "DATA_DIR": "/data/"}
+        values = {**image, **self._variables, **own}
+        return {key: self.here(str(value)) for key, value in values.items()}
+
+    def command(self, name: str) -> list[str]:
+        """The command of a service."""
+        words = self._services[name].get("command", image_command())
+        if name == "simulator":
+            words = [str(self.ports["simulator"]) if word == "8100" else word for word in words]
+        return [self.here(word) for word in words]
+
+    def start(self, name: str) -> "subprocess.Popen[bytes]":
+        """Start a service; its output is appended to `<name>.log`."""
+        with (self.directory / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [*_as_image_user(), *self.command(name)],
+                cwd=ROOT,
+                env=self.environment(name),
+                stdout=log,
+                stderr=log,
+                process_group=self._group.id,
+            )
+        self.processes[name] = process
+        return process
+
+    def run(self, name: str, command: list[str] | None = None) -> str:
+        """Run a one-off command of a service to its end, as its user; what it prints."""
+        done = subprocess.run(
+            [*_as_image_user(), *(command or self.command(name))],
+            cwd=ROOT,
+            env=self.environment(name),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def is_healthy(self, name: str) -> bool:
+        """Whether a service's own health check passes."""
+        test = [self.here(word) for word in self._services[name]["healthcheck"]["test"][1:]]
+        assert self.processes[name].poll() is None, self.log(name)
+        checked = subprocess.run(
+            test, env=self.environment(name), capture_output=True, timeout=30, check=False
+        )
+        return checked.returncode == 0
+
+    def start_proxy(self, certificate: Path) -> None:
+        """Start nginx with the proxy's configuration; the file holds certificate and key."""
+        nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+        assert nginx, "nginx is missing: `make proxy` installs it (Debian: apt-get install nginx-light)"
+        server = self.here((ROOT / "deploy/nginx.conf").read_text())
+        server = server.replace("listen 443 ssl", f"listen 127.0.0.1:{self.ports['proxy']} ssl")
+        server = re.sub(r"/tls/tls\.(crt|key)", str(certificate), server)
+        place = self.directory / "nginx"
+        place.mkdir()
+        folders = "".join(
+            f"{kind}_temp_path {place}/{kind};"
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        (place / "nginx.conf").write_text(
+            f"daemon off; pid {place}/pid; error_log {self.directory}/proxy.log;"
+            f"events {{}} http {{ access_log off; {folders} {server} }}"
+        )
+        self.processes["proxy"] = subprocess.Popen(
+            [
+                nginx,
+                "-p",
+                str(place),
+                "-c",
+                str(place / "nginx.conf"),
+                "-e",
+                str(self.directory / "proxy.log"),
+            ],
+            process_group=self._group.id,
+        )
+
+    def log(self, name: str) -> str:
+        """The end of a service's output."""
+        return (self.directory / f"{name}.log").read_text()[-4000:]
+
+    def stop(self, name: str) -> None:
+        """Stop a service as an engine does: SIGTERM, and time to end."""
+        process = self.processes.pop(name)
+        process.terminate()
+        process.wait(30)
+
+    def close(self) -> None:
+        """End everything that is left."""
+        for process in self.processes.values():
+            process.kill()
+            process.wait(10)
+        self._group.close()
+        for door in self._doors:
+            door.close()
+
+
+def _as_image_user() -> list[str]:
+    """The words before a command that make it run as the image's user.
+
+    The user may read every file, because Python may lie in a folder of root's; it writes only where it may.
+    """
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        return []
+    user = image_user()
+    return [
+        "setpriv",
+        f"--reuid={user}",
+        f"--regid={user}",
+        "--clear-groups",
+        "--inh-caps=+dac_read_search",
+        "--ambient-caps=+dac_read_search",
+        "--",
+    ]

@@ -1,0 +1,1 @@
+"""Tests of deliveries: claim, attempt, record, retry, order, circuit breaker."""

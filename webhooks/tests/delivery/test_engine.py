@@ -1,0 +1,376 @@
+"""The delivery engine when receivers, workers, servers and clocks misbehave."""
+
+import asyncio
+import gzip
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote, urlsplit, urlunsplit
+from uuid import UUID
+
+import pytest
+import redis
+from aiohttp import web
+from django.conf import settings as django_settings
+from django.db import connection, connections
+
+from gateway import clock, ids
+from gateway.celery import app as celery_app
+from gateway.clock import now
+from gateway.outbound import dns
+from gateway.outbound.answer import UnknownNameError
+from tenants.models import Tenant
+from tests.fixtures import Api
+from tests.receiver import Received, Receiver
+from webhooks import wake_up
+from webhooks.delivery import dispatcher
+from webhooks.delivery.claim import claim
+from webhooks.delivery.room import Room
+from webhooks.models import Delivery, Endpoint
+from webhooks.requests import signed_request
+from webhooks.tests.delivering import publish_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ROOT = Path(__file__).resolve().parents[3]
+DISPATCHER = """
+import django
+django.setup()
+from webhooks.delivery import dispatcher
+dispatcher.LINGER_SECONDS = 0.2
+dispatcher.run()
+"""
+
+
+def dispatcher_process() -> "subprocess.Popen[bytes]":
+    """Another worker on the tests' database."""
+    parts = urlsplit(os.environ["DATABASE_URL"])
+    url = urlunsplit(parts._replace(path="/" + quote(str(connection.settings_dict["NAME"]))))
+    return subprocess.Popen(
+        [sys.executable, "-c", DISPATCHER], cwd=ROOT, env={**os.environ, "DATABASE_URL": url}
+    )
+
+
+def test_what_beat_calls_delivers_without_any_wake_up(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wake_up, "wake", lambda: None)
+    publish_one(tenant)
+    celery_app.loader.import_default_modules()
+    schedule: dict[str, dict[str, Any]] = django_settings.CELERY_BEAT_SCHEDULE
+    called_within_seconds = [
+        entry["task"]
+        for entry in schedule.values()
+        if isinstance(entry["schedule"], float) and entry["schedule"] <= 5.0 and "webhooks" in entry["task"]
+    ]
+    for name in called_within_seconds:
+        celery_app.tasks[name].run()
+    receiver.wait_for(1)
+    queue = django_settings.CELERY_TASK_ROUTES["webhooks.tasks.deliver_due"]["queue"]
+    assert queue == "deliveries", "a worker of its own, so nothing can hold it up"
+
+
+def test_a_lease_that_ran_out_is_claimed_again(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    publish_one(tenant)
+    (lost,) = claim(Room(10, 10))
+    dispatcher.run()
+    assert receiver.received == [], "the lease holds"
+    Delivery.objects.update(next_attempt_at=now())
+    dispatcher.run()
+    (got,) = receiver.wait_for(1)
+    assert got.headers["X-Service-Delivery"] == ids.encode("dlv_", lost.id)
+    assert got.headers["X-Service-Attempt"] == "1"
+
+
+def test_two_workers_at_once_deliver_each_once(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    for number in range(300):
+        publish_one(tenant, f"k{number}")
+    workers = [dispatcher_process() for _ in range(2)]
+    assert [worker.wait(60) for worker in workers] == [0, 0]
+    counts = Counter(got.headers["X-Service-Delivery"] for got in receiver.wait_for(300))
+    assert (len(counts), set(counts.values())) == (300, {1})
+    assert Delivery.objects.filter(status="delivered", attempts=1).count() == 300
+
+
+def test_a_tenant_gets_its_share_of_a_worker_and_no_more() -> None:
+    busy, quiet = ids.uuid7(), ids.uuid7()
+    ready = [(ids.uuid7(), busy, False) for _ in range(20)] + [(ids.uuid7(), quiet, False)]
+    room = Room(400, 16, per_tenant=50, taken_by_tenant={busy: 30})
+    shares = room.shares(ready)
+    of_busy = sum(rows for endpoint_id, rows in shares.items() if endpoint_id != ready[-1][0])
+    assert (of_busy, shares[ready[-1][0]]) == (20, 16)
+
+
+def test_an_endpoint_in_trouble_gets_less_and_a_probe_gets_one() -> None:
+    slow, half_open, full, tenant = (ids.uuid7() for _ in range(4))
+    room = Room(400, 16, taken={full: 16}, caps={slow: 2})
+    ready = [(slow, tenant, False), (half_open, tenant, True), (full, tenant, False)]
+    assert room.shares(ready) == {slow: 2, half_open: 1}
+
+
+def test_a_lost_database_connection_heals(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    def terminate_all() -> None:
+        other = connections.create_connection("default")
+        with other.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        other.close()
+
+    async def cut(request: Received) -> web.Response:
+        if len(receiver.received) == 1:
+            await asyncio.to_thread(terminate_all)
+        return web.Response()
+
+    receiver.answer = cut
+    for number in range(5):
+        publish_one(tenant, f"k{number}")
+    dispatcher.run()
+    connection.close()
+    assert Delivery.objects.filter(status="delivered").count() == 5
+    assert len(receiver.received) == 5, (
+        "what was delivered while the database was away is recorded when it is back"
+    )
+    assert {got.headers["webhook-id"] for got in receiver.received} == {
+        ids.encode("evt_", event_id) for event_id in Delivery.objects.values_list("event_id", flat=True)
+    }
+
+
+def test_a_stopping_worker_finishes_what_is_under_way_and_gives_back_the_rest(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.DELIVERY_CONCURRENCY = 2
+    stopping = threading.Event()
+    monkeypatch.setattr(dispatcher, "_stopping", stopping)
+
+    def leased() -> int:
+        try:
+            return Delivery.objects.filter(leased_until__isnull=False).count()
+        finally:
+            connection.close()
+
+    async def stop(request: Received) -> web.Response:
+        dispatcher.stop()
+        while await asyncio.to_thread(leased) > 2:
+            await asyncio.sleep(0.01)
+        return web.Response()
+
+    receiver.answer = stop
+    for number in range(6):
+        publish_one(tenant, f"k{number}")
+    dispatcher.run()
+    first = len(receiver.received)
+    assert first <= 2, "what waited for its turn was not sent"
+    assert Delivery.objects.filter(status="delivered").count() == first
+    assert Delivery.objects.filter(status="pending", leased_until=None).count() == 6 - first
+    stopping.clear()
+    receiver.answer = lambda request: web.Response()
+    dispatcher.run()
+    assert Delivery.objects.filter(status="delivered").count() == 6
+    assert len(receiver.received) == 6
+
+
+def test_what_waited_too_long_for_its_turn_is_left_to_its_lease(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any
+) -> None:
+    settings.DELIVERY_CONCURRENCY = 1
+    settings.DELIVERY_LEASE_SECONDS = 3
+
+    async def slow(request: Received) -> web.Response:
+        await asyncio.sleep(2 if len(receiver.received) == 1 else 0)
+        return web.Response()
+
+    receiver.answer = slow
+    for number in range(2):
+        publish_one(tenant, f"k{number}")
+    dispatcher.run()
+    assert len(receiver.received) == 1, "the other was sent although its lease was about to end"
+    assert Delivery.objects.filter(status="pending", attempts=0, leased_until__isnull=False).count() == 1
+    Delivery.objects.filter(status="pending").update(next_attempt_at=now())
+    dispatcher.run()
+    assert len(receiver.received) == 2
+    assert Delivery.objects.filter(status="delivered", attempts=1).count() == 2
+
+
+def test_without_valkey_beat_and_the_database_are_enough(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable() -> None:
+        raise redis.exceptions.ConnectionError
+
+    for module in (
+        "webhooks.delivery.listener",
+        "webhooks.wake_up",
+        "webhooks.delivery.monitoring",
+        "gateway.monitoring.metrics",
+    ):
+        monkeypatch.setattr(f"{module}.valkey", unreachable)
+    publish_one(tenant)
+    dispatcher.run()
+    receiver.wait_for(1)
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_a_worker_whose_clock_is_off_signs_and_retries_by_the_database(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    minutes: int,
+) -> None:
+    true_now = now
+
+    class Off(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Self:
+            return super().now(tz) + timedelta(minutes=minutes)
+
+    receiver.answer = lambda request: web.Response(status=500)
+    publish_one(tenant)
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "datetime", Off)
+        assert abs(now() - datetime.now(now().tzinfo)) > timedelta(minutes=9), "the clock is off"
+        dispatcher.run()
+        dispatcher.run()
+    (got,) = receiver.wait_for(1)
+    assert abs(int(got.headers["webhook-timestamp"]) - true_now().timestamp()) < 5
+    delivery = Delivery.objects.get()
+    assert delivery.next_attempt_at is not None
+    assert timedelta(0) < delivery.next_attempt_at - true_now() < timedelta(seconds=6.1)
+
+
+async def _drip(request: Received) -> web.StreamResponse:
+    await asyncio.sleep(0.9)
+    return web.Response(text="too late")
+
+
+def _huge(status: int) -> web.Response:
+    return web.Response(status=status, body=b"x" * 100 * 1024 * 1024)
+
+
+def _bomb(request: Received) -> web.Response:
+    body = gzip.compress(b"0" * 50 * 1024 * 1024)
+    return web.Response(body=body, headers={"Content-Encoding": "gzip"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "error"),
+    [
+        (_drip, "failed", "timeout"),
+        (lambda request: web.Response(status=302, headers={"Location": "/elsewhere"}), "failed", "http_3xx"),
+        (lambda request: _huge(200), "delivered", None),
+        (lambda request: _huge(500), "failed", "http_5xx"),
+        (_bomb, "delivered", None),
+        (lambda request: web.Response(headers={"X": "y" * 20_000}), "failed", "response_too_large"),
+        (lambda request: web.Response(status=404, text="\0\ud7ff" * 9000), "failed", "http_4xx"),
+    ],
+)
+def test_a_misbehaving_receiver_gets_its_word_and_costs_little(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Any,
+    status: str,
+    error: str | None,
+) -> None:
+    if answer is _drip:
+        monkeypatch.setattr(signed_request, "TOTAL_TIMEOUT", 0.3)
+    receiver.answer = answer
+    publish_one(tenant)
+    dispatcher.run()
+    delivery = Delivery.objects.get()
+    assert (delivery.status, delivery.last_error) == (status, error)
+    (entry,) = delivery.attempt_log
+    assert len(json.dumps(delivery.answers)) < 16_000
+    assert entry["ms"] < 5000
+    assert [got.path for got in receiver.received] == ["/hook"]
+
+
+def test_a_name_that_turns_to_a_private_address_is_not_called(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any
+) -> None:
+    Endpoint.objects.update(url=receiver.url.replace("127.0.0.1", "localhost"))
+    settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS = False
+    publish_one(tenant)
+    dispatcher.run()
+    assert Delivery.objects.get().last_error == "blocked_address"
+    assert receiver.received == []
+
+
+def test_names_and_ports_that_do_not_answer(
+    tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_such_name(*_: Any) -> Any:
+        raise UnknownNameError
+
+    monkeypatch.setattr(dns.Names, "_query", no_such_name)
+    for url, error in (("http://shop.example/", "dns_error"), ("http://127.0.0.1:9/", "connection_error")):
+        Endpoint.objects.update(url=url)
+        event_id: UUID = publish_one(tenant, url)
+        dispatcher.run()
+        assert Delivery.objects.get(event_id=event_id).last_error == error
+
+
+def test_large_bodies_go_out_a_few_at_a_time(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "MOST_BODY_BYTES", 1_000_000)
+    at_once = {"now": 0, "most": 0}
+
+    async def slow(request: Received) -> web.Response:
+        at_once["now"] += 1
+        at_once["most"] = max(at_once.values())
+        await asyncio.sleep(0.05)
+        at_once["now"] -= 1
+        return web.Response()
+
+    receiver.answer = slow
+    for number in range(8):
+        publish_one(tenant, f"k{number}", raw=b'"' + b"x" * 400_000 + b'"')
+    dispatcher.run()
+    assert Delivery.objects.filter(status="delivered").count() == 8
+    assert at_once["most"] <= 2
+
+
+def test_a_worker_opens_as_many_files_as_it_may() -> None:
+    code = (
+        "import resource as r; from webhooks.delivery import process_limits; hard = r.getrlimit(r.RLIMIT_NOFILE)[1];"
+        "r.setrlimit(r.RLIMIT_NOFILE, (256, hard)); process_limits.prepare();"
+        "soft = r.getrlimit(r.RLIMIT_NOFILE)[0]; print(soft == min(65536, hard) or hard == r.RLIM_INFINITY)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
+
+
+def test_what_waits_during_a_suspension_goes_out_after_it(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(status=500)
+    publish_one(tenant)
+    dispatcher.run()
+    Tenant.objects.filter(pk=tenant.id).update(status="suspended")
+    Delivery.objects.update(next_attempt_at=now())
+    dispatcher.run()
+    assert Delivery.objects.get().attempts == 1, "no attempt is spent"
+    receiver.answer = lambda request: web.Response()
+    Tenant.objects.filter(pk=tenant.id).update(status="active")
+    dispatcher.run()
+    assert Delivery.objects.get().status == "delivered"

@@ -1,0 +1,1 @@
+"""Tests of webhook endpoints: life, settings, custom headers, health, notices."""
