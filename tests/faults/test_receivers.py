@@ -41,7 +41,7 @@ import re, sys
 from pathlib import Path
 import django
 django.setup()
-from webhooks import signed_request
+from webhooks.requests import signed_request
 from webhooks.delivery import dispatcher
 signed_request.TOTAL_TIMEOUT = float(sys.argv[1])
 dispatcher.LINGER_SECONDS = 0.2

@@ -245,10 +245,10 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
 import django
 django.setup()
 from gateway.ids import uuid7
-from messaging import send_journal
+from messaging.sending import journal
 from uuid import UUID
 for _ in range(3):
-    slot = send_journal.begin(send_journal.Begun(
+    slot = journal.begin(journal.Begun(
         uuid7(), UUID(sys.argv[1]), "live", "1", "2", "3", b'{"to":"1"}', None
     ))
 print("ready", flush=True)
