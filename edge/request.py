@@ -10,7 +10,7 @@ from django.http import QueryDict
 from gateway import ids
 from gateway.api.authentication import Caller
 from gateway.api.errors import PayloadTooLarge, RequestTimeout
-from gateway.api.limits.bodies import SMALL_BODY_BYTES, large_bodies
+from gateway.api.limits.body_size import SMALL_BODY_BYTES, large_bodies
 
 AsgiScope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]

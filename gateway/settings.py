@@ -115,7 +115,7 @@ API_RATE_BURST: int = env.int("API_RATE_BURST", 400)
 STREAMS_PER_TENANT: int = env.int("STREAMS_PER_TENANT", 20)
 """Event streams that one tenant may hold open."""
 DEFAULT_BODY_BYTES = 64 * 1024
-"""The largest body of a view that names no limit of its own (`gateway/api/limits/bodies.py`)."""
+"""The largest body of a view that names no limit of its own (`gateway/api/limits/body_size.py`)."""
 MAX_BODY_BYTES = 1024 * 1024
 """Of messages, templates and other bodies that the upstream reads."""
 MAX_BATCH_BODY_BYTES = 32 * 1024 * 1024
@@ -361,7 +361,7 @@ WHITENOISE_INDEX_FILE = True
 WHITENOISE_ADD_HEADERS_FUNCTION = serving.add_headers
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BODY_BYTES
-"""The second net under the limits of `gateway/api/limits/bodies.py`; files do not count."""
+"""The second net under the limits of `gateway/api/limits/body_size.py`; files do not count."""
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = APP_URL.startswith("https://")
 SESSION_COOKIE_HTTPONLY = True

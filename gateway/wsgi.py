@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
 from gateway import web_start
-from gateway.api.limits.bodies import with_chunked_bodies
+from gateway.api.limits.body_size import with_chunked_bodies
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 

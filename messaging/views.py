@@ -7,7 +7,7 @@ from rest_framework.request import Request
 
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.json import object_of
-from gateway.api.limits.bodies import limited_by
+from gateway.api.limits.body_size import limited_by
 from gateway.api.limits.in_flight import waits_for_upstream
 from messaging import idempotency
 from messaging.message_log.views import MessageLogView

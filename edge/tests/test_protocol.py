@@ -7,7 +7,7 @@ import time
 import pytest
 
 from edge import protocol, request
-from gateway.api.limits.bodies import BodyMemory
+from gateway.api.limits.body_size import BodyMemory
 from tests.fixtures import assert_error_body
 
 

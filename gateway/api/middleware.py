@@ -17,7 +17,7 @@ from gateway.api import finished, timing
 from gateway.api.authentication import Caller
 from gateway.api.errors import InvalidRequest, NotFound, ServiceError, error_response
 from gateway.api.finished import FinishedCall
-from gateway.api.limits import bodies
+from gateway.api.limits import body_size
 from gateway.monitoring import answers
 
 log = structlog.get_logger("gateway.request")
@@ -89,7 +89,7 @@ def _route_of(request: HttpRequest) -> str | None:
 
 def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> HttpResponseBase | None:
     try:
-        bodies.bound(request, view)
+        body_size.bound(request, view)
     except ServiceError as error:
         return error_response(error, request)
     return None

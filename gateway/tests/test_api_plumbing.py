@@ -10,7 +10,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 from django.urls import resolve
 
-from gateway.api.limits import bodies
+from gateway.api.limits import body_size
 from gateway.api.probes import database_answers
 from gateway.valkey import connection as valkey_module
 from gateway.wsgi import application
@@ -139,7 +139,7 @@ def test_a_chunked_body_is_read_and_limited_like_any_other(
     ],
 )
 def test_limits_are_by_view(path: str, limit: int) -> None:
-    assert bodies.limit_of(resolve(path).func) == limit
+    assert body_size.limit_of(resolve(path).func) == limit
 
 
 def test_the_version_can_be_pinned_and_an_unknown_one_is_400(api: Api) -> None:

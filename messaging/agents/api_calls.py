@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, resolve, reverse
 
 from gateway.api.errors import as_service_error, error_reply
-from gateway.api.limits.bodies import CHUNKED
+from gateway.api.limits.body_size import CHUNKED
 
 _NOT_FOUND = {"error": {"code": "not_found", "message": "There is no such object."}}
 _OF_THE_OUTER_CALL = ("CONTENT_LENGTH", "HTTP_IDEMPOTENCY_KEY", "HTTP_TRANSFER_ENCODING", CHUNKED)

@@ -14,7 +14,7 @@ from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.json import UnreadJSON
 from gateway.api.limits import in_flight
-from gateway.api.limits.bodies import large_bodies, limited_by
+from gateway.api.limits.body_size import large_bodies, limited_by
 from gateway.api.pagination import NewestFirst
 from gateway.api.viewsets import DeclaredQuery
 from messaging.batches import lifecycle

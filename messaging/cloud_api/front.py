@@ -18,7 +18,7 @@ from rest_framework.request import Request
 from gateway.api.authentication import TenantCaller
 from gateway.api.errors import ServiceError, error_response
 from gateway.api.json import PARSED, parse_object
-from gateway.api.limits.bodies import limited_by
+from gateway.api.limits.body_size import limited_by
 from gateway.api.limits.throttling import TenantRateThrottle
 from messaging.cloud_api.errors import INVALID, UNKNOWN_PATH, in_graph_form, refusal
 from messaging.cloud_api.nodes import KEY_IN_QUERY, DebugTokenView, NodeView, SubscribedAppsView

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import InvalidRequest
 from gateway.api.json import object_of
-from gateway.api.limits.bodies import CHUNKED
+from gateway.api.limits.body_size import CHUNKED
 from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.validation import checked
 from gateway.upstream.calls import GraphAnswer

@@ -16,7 +16,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from gateway.api.limits import in_flight
-from gateway.api.limits.bodies import limited_by
+from gateway.api.limits.body_size import limited_by
 from gateway.csv_cells import as_text
 from gateway.roles import Area
 from messaging.console.csv_forms import ColumnsForm, TemplateForm, UploadForm

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from gateway.api.errors import ServiceError
 from gateway.api.limits import in_flight
-from gateway.api.limits.bodies import limited_by
+from gateway.api.limits.body_size import limited_by
 from gateway.roles import Area
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging.console.template_forms import ButtonForms, DraftForm, TemplateFilter, initial_of

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 
 from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
-from gateway.api.limits.bodies import limited_by
+from gateway.api.limits.body_size import limited_by
 from gateway.api.limits.in_flight import waits_for_upstream
 from messaging import uploads
 from messaging.media import transfer

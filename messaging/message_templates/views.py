@@ -15,7 +15,7 @@ from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import InvalidRequest
 from gateway.api.json import object_of
-from gateway.api.limits.bodies import limited_by
+from gateway.api.limits.body_size import limited_by
 from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.pagination import NewestFirst
 from gateway.upstream.errors import passed_through

@@ -4,7 +4,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from gateway.api.errors import MethodNotAllowed, answering_errors
-from gateway.api.limits.bodies import large_bodies, limited_by
+from gateway.api.limits.body_size import large_bodies, limited_by
 from messaging.notifications import app_secrets, incoming
 
 

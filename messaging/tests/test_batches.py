@@ -10,7 +10,7 @@ import pytest
 
 from gateway import ids
 from gateway.api.limits import in_flight
-from gateway.api.limits.bodies import BodyMemory
+from gateway.api.limits.body_size import BodyMemory
 from gateway.api.limits.in_flight import Bulkhead
 from gateway.settings import MAX_BODY_BYTES
 from messaging.batches import views

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import resolve
 from pytest_django import Settings
 
-from gateway.api.limits import bodies, in_flight
+from gateway.api.limits import body_size, in_flight
 from gateway.api.limits.in_flight import Bulkhead
 from messaging.models import IdempotencyRecord
 from messaging.tests.conftest import connected_number
@@ -250,11 +250,13 @@ class TestMedia:
         error_of(api.get(f"/v25.0/{media}"), 400, 100, 33)
 
     def test_a_file_may_be_as_large_as_on_v1_and_a_message_may_not(self) -> None:
-        assert bodies.limit_of(resolve("/v25.0/123456/media").func) == bodies.limit_of(
+        assert body_size.limit_of(resolve("/v25.0/123456/media").func) == body_size.limit_of(
             resolve("/v1/media").func
         )
-        assert bodies.limit_of(resolve("/123456/media/").func) == bodies.limit_of(resolve("/v1/media").func)
-        assert bodies.limit_of(resolve("/v25.0/123456/messages").func) == bodies.limit_of(
+        assert body_size.limit_of(resolve("/123456/media/").func) == body_size.limit_of(
+            resolve("/v1/media").func
+        )
+        assert body_size.limit_of(resolve("/v25.0/123456/messages").func) == body_size.limit_of(
             resolve("/v1/messages").func
         )
 

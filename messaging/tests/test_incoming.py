@@ -10,7 +10,7 @@ from django.db import OperationalError, connection, connections
 from django.test import Client
 from pytest_django import Settings
 
-from gateway.api.limits.bodies import BodyMemory
+from gateway.api.limits.body_size import BodyMemory
 from gateway.upstream.tests.notifications import BODIES, at_path
 from messaging.models import KeptNotification
 from messaging.notifications import views
