@@ -10,7 +10,8 @@ from django.http import QueryDict
 from edge import stopping
 from edge.callers import admitted_caller, credential_of
 from edge.request import Request
-from edge.stream_hub import Hub, Listener
+from edge.stream_hub import Hub
+from edge.stream_listener import Listener
 from edge.stream_reply import StreamReply
 from gateway.api.errors import ServiceUnavailable
 from gateway.database.statements import LoopConnection

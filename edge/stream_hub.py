@@ -16,16 +16,17 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 
-from edge.callers import Credential, still_admitted
+from edge.callers import still_admitted
+from edge.stream_listener import HEARTBEAT_SECONDS, Listener
+from edge.stream_places import StreamPlaces
 from gateway.api.errors import ServiceUnavailable, TooManyInFlight
 from gateway.database.statements import LoopConnection
 from gateway.valkey import address
 from gateway.valkey.connection import VALKEY_UNAVAILABLE
 from webhooks import stream_signal
 from webhooks.stream import reading
-from webhooks.stream.asked import Asked
-from webhooks.stream.positions import Position, horizon
-from webhooks.stream.reading import Found, Wanted
+from webhooks.stream.positions import horizon
+from webhooks.stream.reading import Wanted
 
 log = structlog.get_logger(__name__)
 
@@ -40,126 +41,14 @@ YOUNG_SECONDS = 3.0
 """For how long after its beginning a stream is polled as if no signal came: publishers notice it within a second."""
 UNSETTLED_SECONDS, MOST_UNSETTLED_SECONDS, LONGER = 0.005, 0.1, 1.3
 """Pauses before the horizon is asked for again while transactions are open: first, longest, and each to the next."""
-HEARTBEAT_SECONDS = 15.0
 AGAIN_SECONDS = 1.0
 TELL_SECONDS = 3.0
 KEEP_SECONDS = 8.0
 """How often credentials are judged anew and places in Valkey are kept: an ended key ends its streams within twice this
 and what a process remembers of a key."""
-PLACE_SECONDS = 40
 KEEP_CHUNK = 200
 
-# A connection's place among those of its tenant, and that of its key, which the newest connection takes. All of a chunk
-# are kept in one call: a call for each was a fifth of a core for 2,000 streams at rest.
-_ENTER = """
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
-local former = redis.call('GET', KEYS[2])
-if former then redis.call('ZREM', KEYS[1], former) end
-if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[3]) then return 0 end
-redis.call('ZADD', KEYS[1], ARGV[1] + ARGV[2], ARGV[4])
-redis.call('EXPIRE', KEYS[1], ARGV[2])
-redis.call('SET', KEYS[2], ARGV[4], 'EX', ARGV[2])
-return 1
-"""
-_KEEP = """
-local kept = {}
-for place = 1, #KEYS / 2 do
-    local tenant, key, id = KEYS[2 * place - 1], KEYS[2 * place], ARGV[2 + place]
-    local holder = redis.call('GET', key)
-    if holder and holder ~= id then
-        kept[place] = 0
-    else
-        redis.call('ZADD', tenant, ARGV[1] + ARGV[2], id)
-        redis.call('EXPIRE', tenant, ARGV[2])
-        redis.call('SET', key, id, 'EX', ARGV[2])
-        kept[place] = 1
-    end
-end
-return kept
-"""
-_LEAVE = """
-redis.call('ZREM', KEYS[1], ARGV[1])
-if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end
-"""
-
 ANY_LOOK = -1
-
-
-class Listener:
-    """One open stream."""
-
-    __slots__ = (
-        "_full",
-        "_told_at",
-        "after",
-        "asked",
-        "began_at",
-        "credential",
-        "ended",
-        "environment",
-        "id",
-        "news",
-        "page",
-        "slot",
-        "tenant_id",
-        "until",
-    )
-
-    def __init__(
-        self,
-        *,
-        id: str,  # noqa: A002 - the connection's own name
-        slot: str,
-        credential: Credential,
-        tenant_id: UUID,
-        environment: str,
-        asked: Asked,
-        after: Position,
-    ) -> None:
-        self.id, self.slot, self.credential = id, slot, credential
-        self.tenant_id, self.environment = tenant_id, environment
-        self.asked = asked
-        self.after = after
-        """The place up to which the log was read; all before it was handed over."""
-        self.page: list[Found] = []
-        self.news = asyncio.Event()
-        self.ended: str | None = None
-        self.until: int | None = None
-        """The transaction before which all must have ended; None when nothing is open."""
-        self._full = False
-        self.began_at = self._told_at = time.monotonic()
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether its client has heard nothing for so long that a heartbeat is due."""
-        return time.monotonic() >= self._told_at + HEARTBEAT_SECONDS
-
-    def told(self) -> None:
-        """Its client was sent something."""
-        self._told_at = time.monotonic()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it waits for events and holds none."""
-        return not self.page and self.ended is None
-
-    def hand(self, page: Sequence[Found]) -> None:
-        """Hand over what follows its place; a full page may not be all."""
-        self.after = page[-1].position
-        self._full = len(page) == reading.PAGE
-        self.page = [found for found in page if self.asked.wants(found.type, found.phone_number_id)]
-        self.news.set()
-
-    def drained(self) -> bool:
-        """The page is with the client; returns whether there may be more at once."""
-        self.page = []
-        full, self._full = self._full, False
-        return full
-
-    def end(self, reason: str) -> None:
-        """End the stream; the first reason counts."""
-        self.ended = self.ended or reason
-        self.news.set()
 
 
 class Hub:
@@ -178,6 +67,7 @@ class Hub:
         self._valkey: Any = address.async_client(
             settings.REDIS_URL, socket_connect_timeout=2.0, health_check_interval=30
         )
+        self._places = StreamPlaces(self._valkey)
         self._tasks = [
             # Of no request's context: the first one's id would be on every line of the log.
             asyncio.create_task(work(), context=Context())
@@ -200,7 +90,7 @@ class Hub:
         if former is not None:
             former.end("replaced")
         try:
-            if not await self._take_place(listener):
+            if not await self._places.take(listener):
                 await self.leave(listener)
                 raise _too_many()
         except VALKEY_UNAVAILABLE as error:
@@ -220,7 +110,7 @@ class Hub:
             if not mine:
                 del self._of_tenant[listener.tenant_id]
         with suppress(*VALKEY_UNAVAILABLE):
-            await self._valkey.eval(_LEAVE, 2, *_names(listener), listener.id)
+            await self._places.leave(listener)
 
     def drained(self, listener: Listener) -> None:
         """A listener's client has taken its page."""
@@ -389,29 +279,14 @@ class Hub:
                     if not is_admitted:
                         listener.end("unauthorized")
                 with suppress(*VALKEY_UNAVAILABLE):
-                    await self._keep_places([listener for listener in chunk if listener.ended is None])
-
-    async def _keep_places(self, listeners: Sequence[Listener]) -> None:
-        names = [name for listener in listeners for name in _names(listener)]
-        values = [int(time.time()), PLACE_SECONDS, *(listener.id for listener in listeners)]
-        kept = await self._valkey.eval(_KEEP, len(names), *names, *values)
-        for listener, is_kept in zip(listeners, kept, strict=True):
-            if not is_kept:
-                listener.end("replaced")
-
-    async def _take_place(self, listener: Listener) -> bool:
-        moment, most = int(time.time()), settings.STREAMS_PER_TENANT
-        return bool(
-            await self._valkey.eval(_ENTER, 2, *_names(listener), moment, PLACE_SECONDS, most, listener.id)
-        )
+                    going = [listener for listener in chunk if listener.ended is None]
+                    for listener, is_kept in zip(going, await self._places.keep(going), strict=True):
+                        if not is_kept:
+                            listener.end("replaced")
 
 
 def _wanted(listener: Listener) -> Wanted:
     return Wanted(listener.tenant_id, listener.environment, listener.after)
-
-
-def _names(listener: Listener) -> tuple[str, str]:
-    return f"streams:tenant:{listener.tenant_id}", f"streams:key:{listener.slot}"
 
 
 def _too_many() -> TooManyInFlight:

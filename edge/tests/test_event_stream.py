@@ -14,7 +14,7 @@ import redis
 from django.db import connection, transaction
 from pytest_django import Settings
 
-from edge import event_stream, stream_hub
+from edge import event_stream, stream_hub, stream_listener, stream_places
 from edge.tests.doors import DjangoDoor, EdgeDoor
 from gateway import ids
 from tenants.credentials import api_keys, key_cache
@@ -301,7 +301,7 @@ def test_the_bound_holds_without_valkey(
     async def away(*_: object) -> bool:
         raise redis.exceptions.ConnectionError
 
-    monkeypatch.setattr(stream_hub.Hub, "_take_place", away)
+    monkeypatch.setattr(stream_places.StreamPlaces, "take", away)
     settings.STREAMS_PER_TENANT = 1
     assert listen().response.status == 200
     other = api_keys.create(name="k", environment="live", tenant=tenant).key
@@ -333,6 +333,7 @@ def test_a_suspension_ends_the_streams(listen: Open, tenant: Tenant, monkeypatch
 def test_a_heartbeat_comes_while_nothing_happens(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stream_listener, "HEARTBEAT_SECONDS", 0.1)
     monkeypatch.setattr(stream_hub, "HEARTBEAT_SECONDS", 0.1)
     stream = listen("?type=message.status")
     place = stream.last_id

@@ -1,0 +1,91 @@
+"""A listener: one open event stream, its place in the log, and the page that its client has not taken yet."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+from edge.callers import Credential
+from webhooks.stream import reading
+from webhooks.stream.asked import Asked
+from webhooks.stream.positions import Position
+from webhooks.stream.reading import Found
+
+HEARTBEAT_SECONDS = 15.0
+
+
+class Listener:
+    """One open stream."""
+
+    __slots__ = (
+        "_full",
+        "_told_at",
+        "after",
+        "asked",
+        "began_at",
+        "credential",
+        "ended",
+        "environment",
+        "id",
+        "news",
+        "page",
+        "slot",
+        "tenant_id",
+        "until",
+    )
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the connection's own name
+        slot: str,
+        credential: Credential,
+        tenant_id: UUID,
+        environment: str,
+        asked: Asked,
+        after: Position,
+    ) -> None:
+        self.id, self.slot, self.credential = id, slot, credential
+        self.tenant_id, self.environment = tenant_id, environment
+        self.asked = asked
+        self.after = after
+        """The place up to which the log was read; all before it was handed over."""
+        self.page: list[Found] = []
+        self.news = asyncio.Event()
+        self.ended: str | None = None
+        self.until: int | None = None
+        """The transaction before which all must have ended; None when nothing is open."""
+        self._full = False
+        self.began_at = self._told_at = time.monotonic()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether its client has heard nothing for so long that a heartbeat is due."""
+        return time.monotonic() >= self._told_at + HEARTBEAT_SECONDS
+
+    def told(self) -> None:
+        """Its client was sent something."""
+        self._told_at = time.monotonic()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for events and holds none."""
+        return not self.page and self.ended is None
+
+    def hand(self, page: Sequence[Found]) -> None:
+        """Hand over what follows its place; a full page may not be all."""
+        self.after = page[-1].position
+        self._full = len(page) == reading.PAGE
+        self.page = [found for found in page if self.asked.wants(found.type, found.phone_number_id)]
+        self.news.set()
+
+    def drained(self) -> bool:
+        """The page is with the client; returns whether there may be more at once."""
+        self.page = []
+        full, self._full = self._full, False
+        return full
+
+    def end(self, reason: str) -> None:
+        """End the stream; the first reason counts."""
+        self.ended = self.ended or reason
+        self.news.set()
