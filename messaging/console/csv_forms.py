@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
+from messaging.batches.body import MAX_MESSAGES
 from messaging.console.choices import sending_numbers
 from messaging.csv_batches import rows
 from messaging.csv_batches.file import Table
@@ -85,6 +86,6 @@ class ColumnsForm(forms.Form):
         """The places of the columns."""
         return {key: int(place) for key, place in self.cleaned_data.items()}
 
-    def filled(self) -> Filled:
-        """The rows with these columns."""
-        return rows.filled(self._table, self._wanted, self.mapped())
+    def filled(self, *, keep: int = MAX_MESSAGES) -> Filled:
+        """The rows with these columns, of which at most `keep` messages and problems are kept."""
+        return rows.filled(self._table, self._wanted, self.mapped(), keep=keep)

@@ -27,7 +27,7 @@ from messaging.models import BatchFile
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
 
 MESSAGES_SHOWN = 3
-PROBLEMS_SHOWN = 50
+ROWS_SHOWN = 50
 
 
 @limited_by("MAX_CSV_BYTES")
@@ -69,14 +69,13 @@ def columns(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
     chosen = Chosen.of(visit, table, request.GET)
     context: dict[str, Any] = {"tenant": visit.tenant, "file": stored, "table": table, "chosen": chosen}
     if chosen.columns is not None and chosen.document is not None and chosen.is_complete:
-        found = chosen.columns.filled()
+        found = chosen.columns.filled(keep=ROWS_SHOWN)
         context |= {
             "found": found,
             "shown": [
                 (row, to, parameters.as_read(chosen.document, values))
                 for row, to, values in found.messages[:MESSAGES_SHOWN]
             ],
-            "problems": found.problems[:PROBLEMS_SHOWN],
             "query": request.GET.urlencode(),
         }
     return render(request, "console/messaging/csv_columns.html", context)

@@ -57,7 +57,7 @@ def read(content: bytes) -> Table:
     for number, cells in records:
         if len(rows) == MAX_MESSAGES:
             raise UnreadableFileError(f"The file has more than {MAX_MESSAGES:,} rows. Split it.")
-        if len(cells) > MOST_COLUMNS or any(len(cell) > LONGEST_CELL for cell in cells):
+        if len(cells) > MOST_COLUMNS or len(max(cells, key=len)) > LONGEST_CELL:
             raise UnreadableFileError(
                 f"Row {number} is too long: at most {MOST_COLUMNS} cells of {LONGEST_CELL:,} characters."
             )
@@ -85,7 +85,7 @@ def _records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         for number, cells in enumerate(reader, 1):
-            if any(cell.strip() for cell in cells):
-                yield number, [from_text(cell) for cell in cells]
+            if "".join(cells).strip():
+                yield number, [from_text(cell) if cell.startswith("'") else cell for cell in cells]
     except csv.Error as error:
         raise UnreadableFileError(f"The file cannot be read near line {reader.line_num}: {error}.") from None

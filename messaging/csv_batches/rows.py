@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from messaging.batches.body import MAX_MESSAGES
 from messaging.csv_batches.file import Row, Table
 from messaging.message_templates import parameters
 from messaging.message_templates.parameters import Parameter
@@ -35,12 +36,14 @@ Mapped = Mapping[str, int]
 
 @dataclass(slots=True)
 class Filled:
-    """The rows of a file, filled into a template."""
+    """The rows of a file, filled into a template. The counts are of all rows, also of those that were not kept."""
 
     messages: list[tuple[Row, str, dict[str, str]]] = field(default_factory=list)
     """Row, recipient, and the parameters' values."""
     problems: list[tuple[Row, str]] = field(default_factory=list)
     """Rows that cannot be sent, with the reason."""
+    message_count: int = 0
+    problem_count: int = 0
 
 
 def guessed(table: Table, wanted: Sequence[Parameter]) -> dict[str, int]:
@@ -58,10 +61,13 @@ def guessed(table: Table, wanted: Sequence[Parameter]) -> dict[str, int]:
     return found
 
 
-def filled(table: Table, wanted: Sequence[Parameter], mapped: Mapped) -> Filled:
-    """Every row as a message or with its problem. The same message twice is a problem: it is sent once."""
+def filled(table: Table, wanted: Sequence[Parameter], mapped: Mapped, *, keep: int = MAX_MESSAGES) -> Filled:
+    """Every row as a message or with its problem. The same message twice is a problem: it is sent once.
+
+    Only the first `keep` messages and problems are kept, which is what a preview of a long file shows.
+    """
     result = Filled()
-    seen: dict[tuple[str, ...], int] = {}
+    seen: dict[str, int] = {}
     for row in table.rows:
         values = {
             key: row.cells[place].strip() if place < len(row.cells) else "" for key, place in mapped.items()
@@ -69,19 +75,24 @@ def filled(table: Table, wanted: Sequence[Parameter], mapped: Mapped) -> Filled:
         to = typed_number(values.pop(TO))
         problem = _problem(row, table, to, wanted, values, mapped)
         if problem is None and to is not None:
-            whole = (to, *values.values())
+            whole = "\n".join((to, *values.values()))
             if (before := seen.setdefault(whole, row.number)) == row.number:
-                result.messages.append((row, to, values))
+                result.message_count += 1
+                if result.message_count <= keep:
+                    result.messages.append((row, to, values))
                 continue
             problem = f"The same message as row {before}: it is sent once."
-        result.problems.append((row, str(problem)))
+        result.problem_count += 1
+        if result.problem_count <= keep:
+            result.problems.append((row, str(problem)))
     return result
 
 
 def bodies(document: Mapping[str, Any], found: Filled) -> Iterator[dict[str, Any]]:
     """The messages of a batch."""
+    wanted = parameters.parameters_of(document)
     for _, to, values in found.messages:
-        yield {"to": to, "type": "template", "template": parameters.message(document, values)}
+        yield {"to": to, "type": "template", "template": parameters.message(document, values, wanted)}
 
 
 def _problem(

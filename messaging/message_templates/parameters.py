@@ -4,7 +4,7 @@ Reads the upstream's description of a template and writes what a send says of it
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,11 +48,16 @@ def parameters_of(document: Mapping[str, Any]) -> list[Parameter]:
     return [found for component in _components(document) for found in _of_component(component)]
 
 
-def message(document: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """The `template` member of a send. `values` has one for each parameter's key."""
+def message(
+    document: Mapping[str, Any], values: Mapping[str, str], wanted: Sequence[Parameter] | None = None
+) -> dict[str, Any]:
+    """The `template` member of a send. `values` has one for each parameter's key.
+
+    Who makes many messages gives the document's parameters as `wanted`, so that they are not read for each.
+    """
     named = document.get("parameter_format") == "NAMED"
     parts: list[dict[str, Any]] = []
-    for found in parameters_of(document):
+    for found in parameters_of(document) if wanted is None else wanted:
         head: dict[str, Any] = {"type": found.component}
         if found.component == "button":
             head |= {

@@ -136,6 +136,16 @@ def test_a_row_that_cannot_be_sent_says_why_and_the_others_are_sent(row: str, pr
     assert problem in said
 
 
+def test_a_preview_keeps_the_first_rows_and_counts_all() -> None:
+    content = "phone,name,order\n" + "".join(f"91981234567{n % 8},A,{n % 8}\n,A,B\n" for n in range(10))
+    found = rows.filled(file.read(content.encode()), WANTED, MAPPED, keep=3)
+    assert (found.message_count, found.problem_count) == (8, 12)
+    assert [row.number for row, _, _ in found.messages] == [2, 4, 6]
+    assert [row.number for row, _ in found.problems] == [3, 5, 7]
+    whole = filled(content.encode())
+    assert (len(whole.messages), len(whole.problems)) == (8, 12)
+
+
 def test_a_customer_may_get_two_different_messages() -> None:
     assert len(filled(b"to,name,order\n919812345670,A,1\n919812345670,A,2\n").messages) == 2
 

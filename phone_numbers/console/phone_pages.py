@@ -58,7 +58,7 @@ def phone(request: HttpRequest, visit: Visit) -> HttpResponse:
 @require_safe
 @console_page(Area.INTEGRATION)
 def thread(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The conversation alone: the page asks for it every few seconds; 204 while nothing changed."""
+    """The conversation alone: the page asks for it anew with each event; 204 while nothing changed."""
     customer = request.GET.get("customer", "")[:160]
     try:
         with _asking(visit), or_404():

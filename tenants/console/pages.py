@@ -105,7 +105,7 @@ def _home(request: HttpRequest, visit: Visit) -> HttpResponse:
 @require_safe
 @console_page(Area.OWN)
 def first_steps(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The list of first steps alone: the home page asks for it every few seconds until all are done."""
+    """The list of first steps alone: the home page asks for it anew with each event, until all are done."""
     return render(request, "console/parts/first_steps.html", {"steps": steps_of(visit)})
 
 

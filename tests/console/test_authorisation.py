@@ -117,9 +117,19 @@ def _each_role_gets_its_areas(case: Case) -> None:
                 assert answer.status_code == (404 if allowed_but_decided else 403)
             elif case.allows(role, call):
                 assert_opens(answer)
+                if call == case.get:
+                    _forms_are_for_those_who_may_send_them(case, role, answer)
             else:
                 assert answer.status_code == 403
                 assert "Your role is" in answer.content.decode()
+
+
+def _forms_are_for_those_who_may_send_them(case: Case, role: str, answer: HttpResponse) -> None:
+    """A page holds a form that changes something only for a role that may: the server would refuse it anyway."""
+    if case.page.area not in CHANGES[role]:
+        _, _, content = answer.content.partition(b"<main")
+        assert b'method="post"' not in content
+        assert b"hx-post" not in content
 
 
 def _others_find_nothing(case: Case, other_tenant: Tenant) -> None:
@@ -153,6 +163,8 @@ def _status_decides_what_is_changed(case: Case) -> None:
             for call in case.calls():
                 expected = {404} if status == "suspended" else {200, 400}
                 assert call(client).status_code in expected
+            reader = case.get(browser_of(case.world.tenant, "read_only"))
+            _forms_are_for_those_who_may_send_them(case, "read_only", reader)
             continue
         if page.reads:
             assert case.get(client).status_code == shown
@@ -185,7 +197,7 @@ def test_a_page_that_the_role_cannot_change_says_so_and_shows_no_form(tenant: Te
     for path in ("/console/api-keys", "/console/webhooks", "/console/settings"):
         page = client.get(path).content.decode()
         assert "you can read this page and change nothing here" in page
-        assert 'class="console reads-only"' in page
+        assert 'method="post"' not in page.partition("<main")[2]
     page = browser_of(tenant, "developer").get("/console/api-keys").content.decode()
     assert "change nothing here" not in page
-    assert "reads-only" not in page
+    assert 'method="post"' in page.partition("<main")[2]

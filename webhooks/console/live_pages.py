@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from gateway.api.errors import InvalidRequest
 from gateway.database.statements import run
 from gateway.roles import Area
-from tenants.console.frame import Visit, console_page
+from tenants.console.frame import TEST, Visit, console_page
 from webhooks.stream import reading, sse
 from webhooks.stream.asked import place_of
 from webhooks.stream.positions import present
@@ -22,8 +22,12 @@ RETRY_MILLISECONDS = 2_000
 @require_safe
 @console_page(Area.INTEGRATION)
 def live(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Whether any event of the environment came after `Last-Event-ID`; without it, the place to begin at."""
-    tenant_id, environment = visit.tenant.id, visit.environment
+    """Whether any event of the environment came after `Last-Event-ID`; without it, the place to begin at.
+
+    `environment=test` follows the test world, whatever environment the person looks at: the test phone is always there.
+    """
+    tenant_id = visit.tenant.id
+    environment = TEST if request.GET.get("environment") == TEST else visit.environment
     here = run(present())
     try:
         last = request.headers.get("Last-Event-ID")

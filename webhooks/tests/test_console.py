@@ -178,6 +178,20 @@ def test_an_open_page_is_told_of_its_own_environments_events_alone(
     assert not news(browser, begin)[0]
 
 
+def test_the_test_phone_follows_the_test_world_while_its_person_looks_at_live(
+    browser: Client, stranger: Client, tenant: Tenant
+) -> None:
+    path = "/console/live?environment=test"
+    begin = re.search(r"^id: (\S+)$", browser.get(path).content.decode(), re.MULTILINE)
+    assert begin is not None
+    headers = {"Last-Event-ID": begin[1]}
+    publish_one(tenant)
+    assert "event: news" not in browser.get(path, headers=headers).content.decode()
+    publish_one(tenant, "k2", environment="test")
+    assert "event: news" in browser.get(path, headers=headers).content.decode()
+    assert "event: news" not in stranger.get(path, headers=headers).content.decode()
+
+
 def test_an_example_event_shows_what_the_endpoint_said(browser: Client, receiver: Receiver) -> None:
     create(browser, receiver)
     receiver.answer = lambda request: web.Response(status=503, text="later")
