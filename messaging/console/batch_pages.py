@@ -37,7 +37,7 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
         "console/messaging/batch.html",
         {
             **_progress_of(found),
-            "failed": [(item, failed.error_of(item.response)) for item in rows],
+            "failed": [(item, failed.error_of(bytes(item.response or b""))) for item in rows],
             "most": FAILED_SHOWN,
         },
     )
