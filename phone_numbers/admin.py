@@ -1,15 +1,15 @@
 """The staff admin of accounts and numbers: to look at, and to release. Tokens and PINs are on no page."""
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from unfold.enums import ActionVariant
-from unfold.forms import BaseDialogForm
 
 from phone_numbers.actors import Actor
 from phone_numbers.leaving import releasing
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.staff.dialogs import action, dialog, redirect_dialog
+from tenants.staff.dialogs import DialogForm, action, dialog, done
 from tenants.staff.navigation import NavigationLink, register_navigation
 from tenants.staff.read_only_admin import TenantRowsAdmin, display
 
@@ -70,12 +70,11 @@ class BusinessAccountAdmin(TenantRowsAdmin):
             "Release",
         ),
     )
-    def release(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
-        account = BusinessAccount.objects.filter(pk=object_id).first()
-        if account is not None:
-            releasing.release_account(account, actor=Actor(user_id=request.user.pk))
-            messages.success(request, f"Account {account.waba_id} is released.")
-        return redirect_dialog(reverse("admin:numbers_businessaccount_changelist"))
+    def release(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
+        account = get_object_or_404(BusinessAccount, pk=object_id)
+        releasing.release_account(account, actor=Actor(user_id=request.user.pk))
+        said = f"Account {account.waba_id} is released."
+        return done(request, said, reverse("admin:numbers_businessaccount_changelist"))
 
 
 @admin.register(PhoneNumber)
@@ -133,12 +132,11 @@ class PhoneNumberAdmin(TenantRowsAdmin):
             "Release",
         ),
     )
-    def release(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
-        number = PhoneNumber.objects.select_related("account").filter(pk=object_id).first()
-        if number is not None:
-            releasing.release_number(number, actor=Actor(user_id=request.user.pk))
-            messages.success(request, f"Number {number.phone_number_id} is released.")
-        return redirect_dialog(reverse("admin:numbers_phonenumber_changelist"))
+    def release(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
+        number = get_object_or_404(PhoneNumber.objects.select_related("account"), pk=object_id)
+        releasing.release_number(number, actor=Actor(user_id=request.user.pk))
+        said = f"Number {number.phone_number_id} is released."
+        return done(request, said, reverse("admin:numbers_phonenumber_changelist"))
 
     @display(description="State", label=STATE_LABELS)
     def state(self, number: PhoneNumber) -> str:

@@ -4,7 +4,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -12,19 +12,17 @@ from django.shortcuts import render
 from django.utils.text import Truncator
 from unfold.admin import ModelAdmin
 from unfold.enums import ActionVariant
-from unfold.forms import BaseDialogForm
 from unfold.widgets import (
     UnfoldAdminCheckboxSelectMultipleWidget,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextInputWidget,
 )
 
-from gateway.api.errors import Conflict
 from tenants import audit, platform_apps
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
 from tenants.staff import approval_admin as approval_admin
-from tenants.staff.dialogs import action, change_url, dialog, redirect_dialog
+from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.navigation import NavigationLink, register_navigation
 from tenants.staff.read_only_admin import HistoryAdmin, ReadOnlyAdmin, display, tenant_link
 
@@ -51,7 +49,7 @@ register_navigation(
 )
 
 
-class AppKeyForm(BaseDialogForm):  # type: ignore[misc]
+class AppKeyForm(DialogForm):
     name = forms.CharField(max_length=200, widget=UnfoldAdminTextInputWidget)
     environment = forms.ChoiceField(choices=ApiKey.Environment.choices, widget=UnfoldAdminSelectWidget)
 
@@ -93,7 +91,7 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
         icon="key",
         dialog=dialog("New key of this app", "The key is shown once, here.", "Create", AppKeyForm),
     )
-    def new_key(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+    def new_key(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         new = platform_apps.create_app_key(
             app_id=object_id,  # type: ignore[arg-type]
             name=form.cleaned_data["name"],
@@ -104,7 +102,8 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
 
 
 def _shown_once(request: HttpRequest, new: api_keys.NewKey) -> HttpResponse:
-    response = render(request, "admin/app_key_created.html", {"new": new})
+    context = {"new": new, "next": change_url(ApiKey, new.row.pk)}
+    response = render(request, "admin/app_key_created.html", context)
     response["Cache-Control"] = "no-store"
     return response
 
@@ -166,13 +165,9 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             "Rotate",
         ),
     )
-    def rotate_key(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+    def rotate_key(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         app_keys = ApiKey.objects.filter(app__isnull=False)
-        try:
-            new = api_keys.rotate(keys=app_keys, key_id=UUID(object_id), actor_user_id=request.user.pk)
-        except Conflict as error:
-            messages.error(request, error.text)
-            return redirect_dialog(change_url(ApiKey, object_id))
+        new = api_keys.rotate(keys=app_keys, key_id=UUID(object_id), actor_user_id=request.user.pk)
         return _shown_once(request, new)
 
     @action(
@@ -184,12 +179,11 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             "Revoke this key?", "It stops working everywhere within 10 seconds, for good.", "Revoke"
         ),
     )
-    def revoke_key(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+    def revoke_key(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         key = api_keys.revoke(
             keys=ApiKey.objects.all(), key_id=UUID(object_id), actor_user_id=request.user.pk
         )
-        messages.success(request, f"The key {key.prefix}… is revoked.")
-        return redirect_dialog(change_url(ApiKey, object_id))
+        return done(request, f"The key {key.prefix}… is revoked.", change_url(ApiKey, object_id))
 
     @display(description="Owner")
     def owner(self, key: ApiKey) -> str:

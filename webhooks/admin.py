@@ -9,11 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
-from unfold.forms import BaseDialogForm
 
 from gateway import ids
 from tenants import audit
-from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog
+from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.navigation import NavigationLink, register_navigation
 from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, TenantRowsAdmin, display
 from webhooks import replay
@@ -109,7 +108,7 @@ class EndpointAdmin(TenantRowsAdmin):
             "Verify",
         ),
     )
-    def verify(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+    def verify(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         endpoint = get_object_or_404(Endpoint.objects.select_related("tenant"), pk=object_id)
         # Before the ping: what was tried is recorded also when it fails.
         audit.record(
@@ -119,12 +118,9 @@ class EndpointAdmin(TenantRowsAdmin):
             tenant_id=endpoint.tenant_id,
             actor_user_id=request.user.pk,
         )
-        attempted(
-            request,
-            lambda: lifecycle.verify(endpoint),
-            done=lambda ping: f"It answered in {ping.response_ms} ms and is {endpoint.status}.",
-        )
-        return redirect_dialog(change_url(Endpoint, object_id))
+        ping = lifecycle.verify(endpoint)
+        said = f"It answered in {ping.response_ms} ms and is {endpoint.get_status_display().lower()}."
+        return done(request, said, change_url(Endpoint, object_id))
 
     @action(
         description="Resume",
@@ -136,19 +132,16 @@ class EndpointAdmin(TenantRowsAdmin):
             "Resume",
         ),
     )
-    def resume(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+    def resume(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         endpoint = get_object_or_404(Endpoint, pk=object_id)
-        attempted(
-            request,
-            lambda: lifecycle.resume(
-                tenant_id=endpoint.tenant_id,
-                environment=endpoint.environment,
-                endpoint_id=endpoint.id,
-                staff_id=request.user.pk,
-            ),
-            done=lambda resumed: f"It is {resumed.status}; what waits goes out.",
+        resumed = lifecycle.resume(
+            tenant_id=endpoint.tenant_id,
+            environment=endpoint.environment,
+            endpoint_id=endpoint.id,
+            staff_id=request.user.pk,
         )
-        return redirect_dialog(change_url(Endpoint, object_id))
+        said = f"It is {resumed.get_status_display().lower()}; what waits goes out."
+        return done(request, said, change_url(Endpoint, object_id))
 
     @display(description="Status", label=ENDPOINT_LABELS)
     def shown_status(self, endpoint: Endpoint) -> str:
@@ -296,7 +289,7 @@ class DeliveryAdmin(HistoryAdmin):
             "Send again",
         ),
     )
-    def send_again(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+    def send_again(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         delivery = get_object_or_404(Delivery, pk=object_id)
         audit.record(
             action="webhook_delivery.replay",
@@ -305,14 +298,11 @@ class DeliveryAdmin(HistoryAdmin):
             tenant_id=delivery.tenant_id,
             actor_user_id=request.user.pk,
         )
-        made = attempted(
-            request,
-            lambda: replay.replay_delivery(
-                tenant_id=delivery.tenant_id, environment=delivery.environment, delivery_id=delivery.id
-            ),
-            done=lambda made: f"The new delivery is {made.status}.",
+        made = replay.replay_delivery(
+            tenant_id=delivery.tenant_id, environment=delivery.environment, delivery_id=delivery.id
         )
-        return redirect_dialog(change_url(Delivery, made.pk if made else object_id))
+        said = f"The new delivery is {made.get_status_display().lower()}."
+        return done(request, said, change_url(Delivery, made.pk))
 
 
 def _answer(attempt: dict[str, Any]) -> str:

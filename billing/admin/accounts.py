@@ -4,12 +4,11 @@ from uuid import UUID
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
-from unfold.forms import BaseDialogForm
 
 from billing.buyers import profiles
 from billing.models import BillingProfile, BillingSnapshot
 from billing.pricing.money import rupees
-from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog
+from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import TenantRowsAdmin, display
 
 
@@ -45,16 +44,13 @@ class BillingProfileAdmin(TenantRowsAdmin):
             "Switch?", "A buyer in such a zone is charged IGST from its next invoice on.", "Switch"
         ),
     )
-    def switch_sez(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+    def switch_sez(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         profile = BillingProfile.objects.get(pk=UUID(object_id))
-        attempted(
-            request,
-            lambda: profiles.change(
-                tenant_id=profile.pk, changes={"is_sez": not profile.is_sez}, actor_user_id=request.user.pk
-            ),
-            done=lambda changed: "In a special economic zone." if changed.is_sez else "In no such zone.",
+        changed = profiles.change(
+            tenant_id=profile.pk, changes={"is_sez": not profile.is_sez}, actor_user_id=request.user.pk
         )
-        return redirect_dialog(change_url(BillingProfile, object_id))
+        said = "In a special economic zone." if changed.is_sez else "In no special economic zone."
+        return done(request, said, change_url(BillingProfile, object_id))
 
 
 @admin.register(BillingSnapshot)

@@ -1,8 +1,9 @@
 """Amounts of money in dialogs of the staff admin: typed in rupees, kept as integer paise."""
 
 from django import forms
-from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
+
+from tenants.staff.dialogs import DialogForm
 
 
 def rupees_field(label: str) -> forms.DecimalField:
@@ -16,7 +17,7 @@ def rupees_field(label: str) -> forms.DecimalField:
     )
 
 
-class AmountForm(BaseDialogForm):  # type: ignore[misc]
+class AmountForm(DialogForm):
     amount = rupees_field("Amount in rupees")
 
     @property

@@ -13,7 +13,6 @@ from django.urls import URLPattern, path
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
 from unfold.enums import ActionVariant
-from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from billing import accounting
@@ -24,7 +23,7 @@ from billing.payments import bank_transfers
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period
 from gateway.clock import now
-from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog
+from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, TenantRowsAdmin, display
 
 INVOICE_LABELS = {
@@ -46,7 +45,7 @@ def _party(party: dict[str, Any]) -> str:
     return format_html_join(mark_safe("<br>"), "{} {}", [(title, value) for title, value in shown if value])
 
 
-class ReasonForm(BaseDialogForm):  # type: ignore[misc]
+class ReasonForm(DialogForm):
     reason = forms.CharField(
         label="Reason (on the credit note)",
         max_length=500,
@@ -209,18 +208,14 @@ class InvoiceAdmin(TenantRowsAdmin):
         ),
     )
     def credit(self, request: HttpRequest, form: CreditForm, object_id: str) -> HttpResponse:
-        attempted(
-            request,
-            lambda: credit_notes.issue(
-                invoice_id=UUID(object_id),
-                total_paise=form.amount_paise,
-                reason=form.cleaned_data["reason"],
-                at=now(),
-                actor_user_id=request.user.pk,
-            ),
-            done=lambda note: f"Credit note {note.number} is issued.",
+        note = credit_notes.issue(
+            invoice_id=UUID(object_id),
+            total_paise=form.amount_paise,
+            reason=form.cleaned_data["reason"],
+            at=now(),
+            actor_user_id=request.user.pk,
         )
-        return redirect_dialog(change_url(Invoice, object_id))
+        return done(request, f"Credit note {note.number} is issued.", change_url(Invoice, object_id))
 
     def has_replace_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm("billing.add_creditnote")
@@ -238,18 +233,14 @@ class InvoiceAdmin(TenantRowsAdmin):
             ReasonForm,
         ),
     )
-    def replace(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
-        new = attempted(
-            request,
-            lambda: replacing.replace(
-                invoice_id=UUID(object_id),
-                reason=form.cleaned_data["reason"],
-                at=now(),
-                actor_user_id=request.user.pk,
-            ),
-            done=lambda new: f"Invoice {new.number} replaces it.",
+    def replace(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        new = replacing.replace(
+            invoice_id=UUID(object_id),
+            reason=form.cleaned_data["reason"],
+            at=now(),
+            actor_user_id=request.user.pk,
         )
-        return redirect_dialog(change_url(Invoice, new.pk if new else object_id))
+        return done(request, f"Invoice {new.number} replaces it.", change_url(Invoice, new.pk))
 
     def has_payment_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm("billing.add_paymentattempt")
@@ -264,18 +255,15 @@ class InvoiceAdmin(TenantRowsAdmin):
         ),
     )
     def payment(self, request: HttpRequest, form: TransferForm, object_id: str) -> HttpResponse:
-        attempted(
-            request,
-            lambda: bank_transfers.record(
-                invoice_id=UUID(object_id),
-                amount_paise=form.amount_paise,
-                reference=form.cleaned_data["reference"],
-                at=now(),
-                actor_user_id=request.user.pk,
-            ),
-            done=lambda recorded: "The bank transfer is recorded.",
+        recorded = bank_transfers.record(
+            invoice_id=UUID(object_id),
+            amount_paise=form.amount_paise,
+            reference=form.cleaned_data["reference"],
+            at=now(),
+            actor_user_id=request.user.pk,
         )
-        return redirect_dialog(change_url(Invoice, object_id))
+        said = f"A bank transfer of {rupees(recorded.amount_paise)} is recorded."
+        return done(request, said, change_url(Invoice, object_id))
 
     @action(
         description="Record tax deducted at source",
@@ -289,18 +277,15 @@ class InvoiceAdmin(TenantRowsAdmin):
         ),
     )
     def tds(self, request: HttpRequest, form: TdsForm, object_id: str) -> HttpResponse:
-        attempted(
-            request,
-            lambda: bank_transfers.record_tds(
-                invoice_id=UUID(object_id),
-                amount_paise=form.amount_paise,
-                certificate=form.cleaned_data["certificate"],
-                at=now(),
-                actor_user_id=request.user.pk,
-            ),
-            done=lambda recorded: f"{rupees(recorded.amount_paise)} of tax deducted at source is recorded.",
+        recorded = bank_transfers.record_tds(
+            invoice_id=UUID(object_id),
+            amount_paise=form.amount_paise,
+            certificate=form.cleaned_data["certificate"],
+            at=now(),
+            actor_user_id=request.user.pk,
         )
-        return redirect_dialog(change_url(Invoice, object_id))
+        said = f"{rupees(recorded.amount_paise)} of tax deducted at source is recorded."
+        return done(request, said, change_url(Invoice, object_id))
 
 
 @admin.register(CreditNote)

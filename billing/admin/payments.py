@@ -11,7 +11,7 @@ from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund
 from billing.payments import refunds
 from billing.pricing.money import rupees
 from gateway.clock import now
-from tenants.staff.dialogs import action, attempted, change_url, dialog, redirect_dialog
+from tenants.staff.dialogs import action, change_url, dialog, done
 from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, TenantRowsAdmin, display
 
 REFUND_LABELS = {"processed": "success", "failed": "danger", "unknown": "warning"}
@@ -74,19 +74,14 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
         ),
     )
     def refund(self, request: HttpRequest, form: AmountForm, object_id: str) -> HttpResponse:
-        attempted(
-            request,
-            lambda: refunds.pay_back(
-                attempt_id=UUID(object_id),
-                amount_paise=form.amount_paise,
-                at=now(),
-                actor_user_id=request.user.pk,
-            ),
-            done=lambda refund: (
-                f"The refund of {rupees(refund.amount_paise)} is {refund.get_status_display().lower()}."
-            ),
+        refund = refunds.pay_back(
+            attempt_id=UUID(object_id),
+            amount_paise=form.amount_paise,
+            at=now(),
+            actor_user_id=request.user.pk,
         )
-        return redirect_dialog(change_url(PaymentAttempt, object_id))
+        said = f"The refund of {rupees(refund.amount_paise)} is {refund.get_status_display().lower()}."
+        return done(request, said, change_url(PaymentAttempt, object_id))
 
     @display(description="Paid back")
     def refunded(self, attempt: PaymentAttempt) -> str:

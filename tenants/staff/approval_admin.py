@@ -14,14 +14,13 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.timesince import timesince
 from unfold.enums import ActionVariant
-from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
 from gateway.api.errors import Conflict
 from tenants.models import AuditEntry, SignUp, Tenant, User
 from tenants.signup import email_domains, tax_ids
 from tenants.staff import lookup
-from tenants.staff.dialogs import action, change_url, dialog, redirect_dialog
+from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done, redirect_dialog
 from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, display
 from tenants.standing import approval, suspension
 
@@ -45,7 +44,7 @@ CANNED_REJECTIONS = (
 )
 
 
-class RejectForm(BaseDialogForm):  # type: ignore[misc]
+class RejectForm(DialogForm):
     canned = forms.ChoiceField(
         label="Usual reasons", choices=CANNED_REJECTIONS, required=False, widget=UnfoldAdminSelectWidget
     )
@@ -64,7 +63,7 @@ class RejectForm(BaseDialogForm):  # type: ignore[misc]
         return cleaned
 
 
-class SuspendForm(BaseDialogForm):  # type: ignore[misc]
+class SuspendForm(DialogForm):
     reason = forms.ChoiceField(
         choices=[("abuse", "Abuse"), ("admin", "Administrative")], widget=UnfoldAdminSelectWidget
     )
@@ -195,7 +194,7 @@ class TenantAdmin(ReadOnlyAdmin):
         variant=ActionVariant.SUCCESS,
         dialog=dialog("Approve this business?", "Its trial begins and it gets a mail.", "Approve"),
     )
-    def approve(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+    def approve(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         return _decide(request, object_id, "approved", approval.approve)
 
     @action(
@@ -205,7 +204,7 @@ class TenantAdmin(ReadOnlyAdmin):
         variant=ActionVariant.DANGER,
         dialog=dialog("Reject this business?", "It gets a mail with the reason.", "Reject", RejectForm),
     )
-    def reject(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+    def reject(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         return _decide(request, object_id, "rejected", approval.reject, reason=form.cleaned_data["reason"])
 
     @action(
@@ -220,7 +219,7 @@ class TenantAdmin(ReadOnlyAdmin):
             SuspendForm,
         ),
     )
-    def suspend(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+    def suspend(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         reason, note = form.cleaned_data["reason"], form.cleaned_data["note"]
         return _decide(request, object_id, "suspended", suspension.suspend, reason=reason, note=note)
 
@@ -231,7 +230,7 @@ class TenantAdmin(ReadOnlyAdmin):
         variant=ActionVariant.SUCCESS,
         dialog=dialog("End the suspension?", "What waited goes out. It gets a mail.", "Reinstate"),
     )
-    def reinstate(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+    def reinstate(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         return _decide(request, object_id, "reinstated", suspension.reinstate)
 
     @action(
@@ -246,9 +245,7 @@ class TenantAdmin(ReadOnlyAdmin):
             "Reinstate and approve",
         ),
     )
-    def reinstate_and_approve(
-        self, request: HttpRequest, form: BaseDialogForm, object_id: str
-    ) -> HttpResponse:
+    def reinstate_and_approve(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         return _decide(request, object_id, "reinstated and approved", suspension.reinstate)
 
     def change_view(
@@ -307,7 +304,7 @@ def _flag_rows(tenant: Tenant) -> list[tuple[str, str, str]]:
 
 
 def _decide(
-    request: HttpRequest, object_id: str, done: str, decide: Callable[..., Tenant], **arguments: Any
+    request: HttpRequest, object_id: str, outcome: str, decide: Callable[..., Tenant], **arguments: Any
 ) -> HttpResponse:
     """Decide, say what came of it, and lead on: to the next in the queue, or back to a tenant that was another's."""
     try:
@@ -315,8 +312,7 @@ def _decide(
     except Conflict as error:
         messages.error(request, f"Another person decided before you. {error.text}")
         return redirect_dialog(change_url(Tenant, object_id))
-    messages.success(request, f"{tenant.name} is {done}.")
-    waiting = Tenant.objects.filter(status=Tenant.Status.PENDING_APPROVAL).order_by("id").first()
-    if done in {"approved", "rejected"} and waiting is not None:
-        return redirect_dialog(change_url(Tenant, waiting.pk))
-    return redirect_dialog(change_url(Tenant, tenant.pk))
+    following = None
+    if outcome in {"approved", "rejected"}:
+        following = Tenant.objects.filter(status=Tenant.Status.PENDING_APPROVAL).order_by("id").first()
+    return done(request, f"{tenant.name} is {outcome}.", change_url(Tenant, (following or tenant).pk))

@@ -1,45 +1,83 @@
-"""Dialogs of the staff admin: an action asks for confirmation, runs one flow, and tells staff how it went."""
+"""Dialogs of the staff admin: an action asks for confirmation, runs one flow, and tells staff how it went.
+
+A dialog whose flow refuses opens again with what was typed, the reason beside its field, and the focus there.
+"""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar, cast
 
 from django.contrib import messages
 from django.db.models import Model
+from django.forms import BoundField
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 from unfold import decorators
 from unfold.forms import BaseDialogForm
 
-from gateway.api.errors import InvalidRequest, ServiceError
+from gateway.api.errors import ServiceError
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-Made = TypeVar("Made")
-
-
-def action(**options: Any) -> Callable[[Method], Method]:
-    """The theme's `action`, typed: `description`, `permissions`, `icon`, `variant`, `dialog`."""
-    return cast("Callable[[Method], Method]", decorators.action(**options))
+Method = TypeVar("Method", bound=Callable[..., HttpResponse])
+TEMPLATE = "unfold/helpers/dialog.html"
+"""The service's own form of the theme's dialog."""
 
 
-def dialog(title: str, description: str, submit: str, form: type[BaseDialogForm] | None = None) -> Any:
-    """The theme's dialog in front of an action."""
+class DialogForm(BaseDialogForm):  # type: ignore[misc]
+    """The form in a dialog."""
+
+    def shown_fields(self) -> list[BoundField]:
+        """The fields that a person fills in. The first faulty one, else the first of all, takes the focus."""
+        fields: list[BoundField] = self.visible_fields()
+        focused = next((field for field in fields if field.errors), fields[0] if fields else None)
+        if focused is not None:
+            focused.field.widget.attrs["autofocus"] = True
+        return fields
+
+    def refuse(self, error: ServiceError) -> None:
+        """Show why a flow refused, beside the fields that it names."""
+        named: dict[str, list[str]] = (error.details or {}).get("fields", {})
+        for name, problems in named.items():
+            self.add_error(name if name in self.fields else None, problems)
+        if not named:
+            self.add_error(None, error.text)
+
+
+def dialog(title: str, description: str, submit: str, form: type[DialogForm] = DialogForm) -> dict[str, Any]:
+    """What a dialog asks: title, explanation, text of the button that carries it out, and form."""
     return {"title": title, "description": description, "form_submit_text": submit, "form_class": form}
 
 
-def attempted(request: HttpRequest, flow: Callable[[], Made], *, done: Callable[[Made], str]) -> Made | None:
-    """The flow's result, announced by `done`. None when the flow refused: staff reads its reason instead."""
-    try:
-        result = flow()
-    except InvalidRequest as error:
-        fields = (error.details or {}).get("fields", {})
-        problems = [problem for found in fields.values() for problem in found]
-        messages.error(request, " ".join(problems) or error.text)
-        return None
-    except ServiceError as error:
-        messages.error(request, error.text)
-        return None
-    messages.success(request, done(result))
-    return result
+def action(*, dialog: dict[str, Any], **options: Any) -> Callable[[Method], Method]:
+    """An action with a dialog: `description`, `permissions`, `icon` and `variant` are the theme's.
+
+    The method gets the valid form and answers with `done`. A ServiceError that it raises is shown in the dialog.
+    """
+
+    def decorated(method: Method) -> Method:
+        @wraps(method)
+        def answered(
+            model_admin: Any, request: HttpRequest, form: DialogForm, object_id: str
+        ) -> HttpResponse:
+            try:
+                return method(model_admin, request, form, object_id)
+            except ServiceError as error:
+                form.refuse(error)
+                return render(
+                    request,
+                    TEMPLATE,
+                    {"dialog": dialog, "form": form, "form_submit_text": dialog["form_submit_text"]},
+                )
+
+        return cast("Method", decorators.action(dialog=dialog, **options)(answered))
+
+    return decorated
+
+
+def done(request: HttpRequest, said: str, url: str) -> HttpResponse:
+    """The answer to a dialog that was carried out: the whole page goes to an address, which says so."""
+    messages.success(request, said)
+    return redirect_dialog(url)
 
 
 def change_url(model: type[Model], key: Any) -> str:

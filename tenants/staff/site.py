@@ -1,12 +1,13 @@
 """The site of the staff admin: who may enter, which models it shows, and its content security policy."""
 
 from collections.abc import Iterable
+from functools import wraps
 from typing import Any
 
 from allauth.account.decorators import secure_admin_login
 from csp.decorators import csp_replace
 from django.conf import settings
-from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.templatetags.static import static
 from django.urls import path, reverse
@@ -60,7 +61,20 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
         return guarded
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        return csp_replace(ADMIN_CSP)(super().admin_view(view, cacheable))
+        return csp_replace(ADMIN_CSP)(_reloading(super().admin_view(view, cacheable)))
+
+
+def _reloading(view: Any) -> Any:
+    """A view whose redirects, such as that to the log-in, lead the whole page instead of a dialog on it."""
+
+    @wraps(view)
+    def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        response: HttpResponseBase = view(request, *args, **kwargs)
+        if response.status_code == 302 and request.headers.get("HX-Request"):
+            return HttpResponse(headers={"HX-Refresh": "true"})
+        return response
+
+    return answered
 
 
 def _lacks_second_factor(request: HttpRequest) -> bool:

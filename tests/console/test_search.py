@@ -1,19 +1,14 @@
 """The console's search: what a business pastes leads to its own things, and never to another's."""
 
 import html
-from datetime import date
 from typing import Any
 
 import pytest
 from django.test import Client
 
-from gateway import ids
-from messaging.models import Batch
-from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.credentials import api_keys
 from tenants.models import Tenant, User
 from tests.browsers import text
-from webhooks.models import Delivery, Endpoint, Event
+from tests.one_of_each import one_of_each
 
 pytestmark = pytest.mark.django_db
 
@@ -21,54 +16,19 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def things(tenant: Tenant) -> dict[str, Any]:
     """One of each kind; how it is asked for → the path of its page."""
-    account = BusinessAccount.objects.create(
-        tenant=tenant, environment="live", waba_id="2001", access_token="EAA"
-    )
-    PhoneNumber.objects.create(
-        tenant=tenant,
-        account=account,
-        environment="live",
-        phone_number_id="1001",
-        display_phone_number="+91 98000 00001",
-        digits="919800000001",
-    )
-    endpoint = Endpoint.objects.create(
-        tenant=tenant, url="https://hooks.traders.example/in", event_types=["*"], secret="whsec_YQ"
-    )
-    event = Event.objects.create(
-        id=ids.uuid7(),
-        tenant_id=tenant.id,
-        type="message.inbound",
-        dedupe_key="msg:1",
-        payload_expires_on=date(2030, 1, 1),
-    )
-    delivery = Delivery.objects.create(
-        id=ids.uuid7(),
-        tenant_id=tenant.id,
-        endpoint_id=endpoint.id,
-        event_id=event.id,
-        event_type=event.type,
-    )
-    batch = Batch.objects.create(
-        tenant=tenant,
-        environment="live",
-        phone_number_id="1001",
-        total=1,
-        rate_per_sec=80,
-        client_ref="diwali",
-    )
-    key = api_keys.create(name="server", environment="live", tenant=tenant)
+    made = one_of_each(tenant)
+    event, delivery, batch = made.event.public_id, made.delivery.public_id, made.batch.public_id
     return {
-        event.public_id: f"/console/events/{event.public_id}",
-        event.public_id.lower(): f"/console/events/{event.public_id}",
-        delivery.public_id: f"/console/deliveries/{delivery.public_id}",
-        batch.public_id: f"/console/batches/{batch.public_id}",
-        "diwali": f"/console/batches/{batch.public_id}",
+        event: f"/console/events/{event}",
+        event.lower(): f"/console/events/{event}",
+        delivery: f"/console/deliveries/{delivery}",
+        batch: f"/console/batches/{batch}",
+        "diwali": f"/console/batches/{batch}",
         "1001": "/console/numbers/1001",
         "+91 98000-00001": "/console/numbers/1001",
-        "hooks.traders": f"/console/webhooks/{endpoint.id}",
-        str(endpoint.id): f"/console/webhooks/{endpoint.id}",
-        key.key: f"/console/api-keys/{key.row.id}/rotate",
+        "hooks.traders": f"/console/webhooks/{made.endpoint.id}",
+        str(made.endpoint.id): f"/console/webhooks/{made.endpoint.id}",
+        made.key.key: f"/console/api-keys/{made.key.row.id}/rotate",
         "figures": "/console/figures",
     }
 

@@ -1,20 +1,14 @@
 """The staff's search over all apps, and a tenant's page that leads to everything it has."""
 
 import html
-from datetime import date
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from gateway import ids
-from messaging.models import Batch
-from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.credentials import api_keys
-from tenants.models import ApiKey, Tenant, User
+from tenants.models import Tenant, User
 from tests.browsers import text
-from webhooks.models import Delivery, Endpoint, Event
+from tests.one_of_each import OneOfEach, one_of_each
 
 pytestmark = pytest.mark.django_db
 
@@ -26,57 +20,13 @@ def browser_of(user: User) -> Client:
 
 
 @pytest.fixture
-def key(tenant: Tenant) -> ApiKey:
-    return api_keys.create(name="server", environment="live", tenant=tenant).row
-
-
-@pytest.fixture
-def rows(tenant: Tenant, other_tenant: Tenant, key: ApiKey) -> dict[str, Any]:
+def rows(tenant: Tenant, other_tenant: Tenant) -> OneOfEach:
     """One of each kind, and a second business that no search for the first may name."""
     Tenant.objects.filter(pk=tenant.pk).update(
         contact_email="asha@traders.example", website="https://traders.example", tax_id="AAAPL1234C"
     )
     User.objects.create_user("ravi@traders.example", tenant=tenant)
-    account = BusinessAccount.objects.create(
-        tenant=tenant, environment="live", waba_id="2001", name="Asha", access_token="EAA"
-    )
-    number = PhoneNumber.objects.create(
-        tenant=tenant,
-        account=account,
-        environment="live",
-        phone_number_id="1001",
-        display_phone_number="+91 98000 00001",
-        digits="919800000001",
-    )
-    endpoint = Endpoint.objects.create(
-        tenant=tenant, url="https://hooks.traders.example/in", event_types=["*"], secret="whsec_YQ"
-    )
-    event = Event.objects.create(
-        id=ids.uuid7(),
-        tenant_id=tenant.id,
-        type="message.inbound",
-        dedupe_key="msg:1",
-        payload_expires_on=date(2030, 1, 1),
-    )
-    delivery = Delivery.objects.create(
-        id=ids.uuid7(),
-        tenant_id=tenant.id,
-        endpoint_id=endpoint.id,
-        event_id=event.id,
-        event_type=event.type,
-    )
-    batch = Batch.objects.create(
-        tenant=tenant, environment="live", phone_number_id="1001", total=1, rate_per_sec=80
-    )
-    return {
-        "number": number,
-        "account": account,
-        "endpoint": endpoint,
-        "event": event,
-        "delivery": delivery,
-        "batch": batch,
-        "key": key,
-    }
+    return one_of_each(tenant)
 
 
 @pytest.mark.parametrize(
@@ -98,15 +48,15 @@ def rows(tenant: Tenant, other_tenant: Tenant, key: ApiKey) -> dict[str, Any]:
     ],
 )
 def test_staff_find_by_whatever_a_customer_tells_them(
-    staff: User, tenant: Tenant, rows: dict[str, Any], asked: str, found: str
+    staff: User, tenant: Tenant, rows: OneOfEach, asked: str, found: str
 ) -> None:
     words = asked.format(
-        event=rows["event"].public_id.lower(),
-        delivery=rows["delivery"].public_id,
-        batch=rows["batch"].public_id,
-        key=rows["key"].prefix + "0123456789",
+        event=rows.event.public_id.lower(),
+        delivery=rows.delivery.public_id,
+        batch=rows.batch.public_id,
+        key=rows.key.row.prefix + "0123456789",
         tenant_id=tenant.id,
-        endpoint_id=rows["endpoint"].id,
+        endpoint_id=rows.endpoint.id,
     )
     answer = browser_of(staff).get("/admin/find/", {"q": words}, follow=True)
     assert answer.status_code == 200
@@ -115,18 +65,16 @@ def test_staff_find_by_whatever_a_customer_tells_them(
     assert "Bina Stores" not in page
 
 
-def test_a_single_hit_opens_at_once_and_nothing_found_says_what_can_be(
-    staff: User, rows: dict[str, Any]
-) -> None:
+def test_a_single_hit_opens_at_once_and_nothing_found_says_what_can_be(staff: User, rows: OneOfEach) -> None:
     client = browser_of(staff)
-    answer = client.get("/admin/find/", {"q": rows["event"].public_id})
-    assert answer["Location"] == f"/admin/webhooks/event/{rows['event'].pk}/change/"
+    answer = client.get("/admin/find/", {"q": rows.event.public_id})
+    assert answer["Location"] == f"/admin/webhooks/event/{rows.event.pk}/change/"
     for nothing in ("zzzz", "evt_00000000000000000000000000", "%", "x" * 5000):
         page = client.get("/admin/find/", {"q": nothing}).content.decode()
         assert "Nothing has this id" in page
 
 
-def test_staff_find_only_what_they_may_see(tenant: Tenant, rows: dict[str, Any]) -> None:
+def test_staff_find_only_what_they_may_see(tenant: Tenant, rows: OneOfEach) -> None:
     narrow = User.objects.create_user("narrow@service.example", is_staff=True)
     narrow.user_permissions.add(Permission.objects.get(codename="view_tenant"))
     client = browser_of(narrow)
@@ -140,11 +88,11 @@ def test_the_search_is_closed_to_customers(browser: Client) -> None:
     assert Client().get("/admin/find/?q=asha")["Location"].startswith("/admin/login")
 
 
-def test_a_tenants_page_leads_everywhere(staff: User, tenant: Tenant, rows: dict[str, Any]) -> None:
+def test_a_tenants_page_leads_everywhere(staff: User, tenant: Tenant, rows: OneOfEach) -> None:
     client = browser_of(staff)
     page = text(client, f"/admin/tenants/tenant/{tenant.pk}/change/")
     for name, model in (("numbers", "phonenumber"), ("webhooks", "endpoint")):
-        row = rows["number" if model == "phonenumber" else "endpoint"]
+        row = rows.number if model == "phonenumber" else rows.endpoint
         assert f"/admin/{name}/{model}/{row.pk}/change/" in page
     for path in (
         f"/admin/webhooks/delivery/?q={tenant.pk}",

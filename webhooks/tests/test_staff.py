@@ -84,5 +84,7 @@ def test_who_may_only_look_may_not_act(tenant: Tenant, failed: Delivery, receive
 
 def test_a_flows_refusal_is_told(staff: User, failed: Delivery, api: Api) -> None:
     Endpoint.objects.update(status="pending", verified_at=None)
-    assert press(staff, Endpoint, "resume", failed.endpoint_id)["HX-Redirect"]
+    answer = press(staff, Endpoint, "resume", failed.endpoint_id)
+    assert "HX-Redirect" not in answer
+    assert "verify it first" in answer.content.decode()
     assert Endpoint.objects.get().status == "pending"

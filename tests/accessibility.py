@@ -1,0 +1,86 @@
+"""Accessibility checks of pages in Chromium: axe, the width of a phone, and journeys by the keyboard alone."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from django.conf import settings
+from django.test import Client
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tenants.models import User
+from tests.pages import ROOT
+
+AXE = ROOT / "tests" / "node" / "node_modules" / "axe-core" / "axe.min.js"
+VIOLATIONS = """async (rules) => (await axe.run(rules ? {runOnly: rules} : {})).violations.flatMap(
+    (found) => found.nodes.slice(0, 3).map((node) => `${found.id}: ${node.target[0]} ${node.html.slice(0, 120)}`))"""
+TOO_WIDE = "document.documentElement.scrollWidth - window.innerWidth"
+PHONE = 360
+"""Pixels."""
+MOST_STOPS = 150
+"""Presses of Tab before a journey by the keyboard is given up."""
+Seen = TypeVar("Seen")
+
+
+def in_chromium(journey: Callable[[Browser], Seen]) -> Seen:
+    """What a journey in a new browser returns. The browser's driver runs an event loop, so it gets a thread."""
+
+    def run() -> Seen:
+        path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            try:
+                return journey(browser)
+            finally:
+                browser.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run).result()
+
+
+def session_of(user: User) -> str:
+    """The cookie of a logged-in person."""
+    client = Client()
+    client.force_login(user)
+    return client.cookies[settings.SESSION_COOKIE_NAME].value
+
+
+@contextmanager
+def window(browser: Browser, url: str, session: str | None = None, width: int = PHONE) -> Iterator[Page]:
+    """A page of a window, of nobody or of a session. Scripts of the test run whatever the page's policy allows."""
+    context: BrowserContext = browser.new_context(
+        base_url=url, bypass_csp=True, reduced_motion="reduce", viewport={"width": width, "height": 740}
+    )
+    if session is not None:
+        context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": url}])
+    yield context.new_page()
+    context.close()
+
+
+def complaints(page: Page, path: str) -> list[str]:
+    """What is wrong with a page, in light and dark."""
+    page.emulate_media(color_scheme="light")
+    page.goto(path)
+    return complaints_here(page, path)
+
+
+def complaints_here(page: Page, name: str) -> list[str]:
+    """What is wrong with what a window shows now, in light and dark."""
+    page.emulate_media(color_scheme="light")
+    page.evaluate(AXE.read_text())
+    found = [f"{name} {problem}" for problem in page.evaluate(VIOLATIONS, None)]
+    if (pixels := page.evaluate(TOO_WIDE)) > 0:
+        found.append(f"{name} is {pixels} px too wide")
+    page.emulate_media(color_scheme="dark")
+    return found + [f"{name} dark {problem}" for problem in page.evaluate(VIOLATIONS, ["color-contrast"])]
+
+
+def tab_to(page: Page, expression: str) -> None:
+    """Press Tab until an expression over `it`, the element with the focus, holds."""
+    for _ in range(MOST_STOPS):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"(() => {{ const it = document.activeElement; return {expression} }})()"):
+            return
+    raise AssertionError(f"the keyboard does not reach {expression}")

@@ -1,0 +1,163 @@
+"""The staff's dialogs at a keyboard: each is opened, filled in, corrected and carried out without a pointer."""
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from pytest_django import Settings
+
+from billing.models import BankTransfer, Invoice
+from gateway.clock import now
+from phone_numbers.models import PhoneNumber
+from tenants.models import Tenant, User
+from tests import accessibility
+from tests.accessibility import in_chromium, session_of, tab_to, window
+from tests.api_contract.authorisation import ROWS, World
+from tests.console.test_authorisation import world as world
+from tests.one_of_each import OneOfEach, one_of_each
+from webhooks.models import Delivery, Endpoint, EventPayload
+
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+
+INVOICE = "GET /v1/billing/invoices/{invoice_id}"
+
+
+@pytest.fixture
+def rows(tenant: Tenant, settings: Settings) -> OneOfEach:
+    settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL = "http://127.0.0.1:9"
+    made = one_of_each(tenant)
+    Endpoint.objects.update(url="http://127.0.0.1:9/", status="active", verified_at=now())
+    EventPayload.objects.create(
+        expires_on=made.event.payload_expires_on, id=made.event.id, tenant_id=tenant.id, body=b"{}"
+    )
+    return made
+
+
+@pytest.fixture
+def waiting(tenant: Tenant) -> list[Tenant]:
+    """Two businesses in the queue."""
+    return [
+        Tenant.objects.create(name=name, status="pending_approval", contact_email=f"{name}@example.in")
+        for name in ("Chitra", "Deepak")
+    ]
+
+
+def open_dialog(page: Page, name: str) -> None:
+    """Open a dialog with Tab and Enter."""
+    tab_to(page, f"it.innerText.trim().endsWith({name!r})")
+    page.keyboard.press("Enter")
+    expect(page.locator("dialog[open] h2")).to_be_visible()
+
+
+def press(page: Page, name: str) -> None:
+    """Tab to a button of the open dialog, and press it."""
+    tab_to(page, f"it.innerText.trim() === {name!r} && it.closest('dialog')")
+    page.keyboard.press("Enter")
+
+
+def test_staff_decide_and_correct_by_the_keyboard(
+    staff: User, waiting: list[Tenant], world: World, rows: OneOfEach, live_server: Any
+) -> None:
+    ROWS[INVOICE].ids(world)  # type: ignore[misc]
+    invoice = Invoice.objects.get()
+    session = session_of(staff)
+
+    def journey(browser: Browser) -> None:
+        with window(browser, live_server.url, session, width=1280) as page:
+            rejects(page, waiting[0])
+            approves(page, waiting[1])
+            records_a_transfer(page, invoice)
+            sends_again(page, rows.delivery)
+            releases(page, rows.number)
+
+    in_chromium(journey)
+    assert [Tenant.objects.get(pk=tenant.pk).status for tenant in waiting] == ["rejected", "active"]
+    assert BankTransfer.objects.get().reference == "UTR 77"
+    assert Delivery.objects.filter(replay_of=rows.delivery.pk).exists()
+    assert not PhoneNumber.objects.filter(pk=rows.number.pk).exists()
+
+
+def rejects(page: Page, tenant: Tenant) -> None:
+    """Without a reason the dialog stays; Esc gives the focus back to the button that opened it."""
+    page.goto(f"/admin/tenants/tenant/{tenant.pk}/change/")
+    open_dialog(page, "Reject")
+    expect(page.get_by_label("Usual reasons")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog[open]")).to_have_count(0)
+    expect(page.get_by_role("link", name="Reject")).to_be_focused()
+    page.keyboard.press("Enter")
+    press(page, "Reject")
+    problem = page.get_by_text("Say why: the business reads it.")
+    expect(problem).to_be_visible()
+    expect(page.get_by_label("Reason (mailed")).to_be_focused()
+    assert page.get_by_label("Reason (mailed").get_attribute("aria-describedby") == problem.get_attribute(
+        "id"
+    )
+    assert accessibility.complaints_here(page, "the refused dialog") == []
+    page.keyboard.type("The shop is closed.")
+    press(page, "Reject")
+    expect(page.get_by_text("Chitra is rejected.")).to_be_visible()
+
+
+def approves(page: Page, tenant: Tenant) -> None:
+    """A dialog without fields begins at the button that does nothing."""
+    expect(page.get_by_text(tenant.contact_email or "").first).to_be_visible()
+    open_dialog(page, "Approve")
+    expect(page.get_by_role("button", name="Cancel")).to_be_focused()
+    press(page, "Approve")
+    expect(page.get_by_text("Deepak is approved.")).to_be_visible()
+
+
+def records_a_transfer(page: Page, invoice: Invoice) -> None:
+    """A sum that is too high is refused by the flow: what was typed is there, and the sum has the focus."""
+    page.goto(f"/admin/billing/invoice/{invoice.pk}/change/")
+    open_dialog(page, "Record a bank transfer")
+    page.keyboard.type("590.01")
+    page.keyboard.press("Tab")
+    page.keyboard.type("UTR 77")
+    press(page, "Record")
+    expect(page.get_by_text("Must be from ₹0.01 to ₹590.00, which is due.")).to_be_visible()
+    expect(page.get_by_label("Amount in rupees")).to_be_focused()
+    expect(page.get_by_label("Amount in rupees")).to_have_value("590.01")
+    expect(page.get_by_label("The bank's reference")).to_have_value("UTR 77")
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type("590.00")
+    press(page, "Record")
+    expect(page.get_by_text("A bank transfer of ₹590.00 is recorded.")).to_be_visible()
+
+
+def sends_again(page: Page, delivery: Delivery) -> None:
+    page.goto(f"/admin/webhooks/delivery/{delivery.pk}/change/")
+    open_dialog(page, "Send again")
+    press(page, "Send again")
+    expect(page.get_by_text("The new delivery is")).to_be_visible()
+
+
+def releases(page: Page, number: PhoneNumber) -> None:
+    page.goto(f"/admin/numbers/phonenumber/{number.pk}/change/")
+    open_dialog(page, "Release")
+    press(page, "Release")
+    expect(page.get_by_text(f"Number {number.phone_number_id} is released.")).to_be_visible()
+
+
+def test_a_dialog_says_when_the_server_fails_and_leads_to_the_log_in_when_the_session_ended(
+    staff: User, waiting: list[Tenant], live_server: Any
+) -> None:
+    session = session_of(staff)
+
+    def journey(browser: Browser) -> None:
+        with window(browser, live_server.url, session, width=1280) as page:
+            page.goto(f"/admin/tenants/tenant/{waiting[0].pk}/change/")
+            open_dialog(page, "Reject")
+            page.get_by_label("Reason (mailed").fill("The shop is closed.")
+            page.route("**/reject/", lambda route: route.fulfill(status=500, body="broken"))
+            press(page, "Reject")
+            expect(page.get_by_text("The server did not answer as it should.")).to_be_visible()
+            expect(page.get_by_label("Reason (mailed")).to_have_value("The shop is closed.")
+            page.unroute("**/reject/")
+            page.context.clear_cookies(name="sessionid")
+            press(page, "Reject")
+            expect(page.get_by_role("button", name="Log in", exact=True)).to_be_visible()
+            assert f"/admin/tenants/tenant/{waiting[0].pk}/change/" in page.url.replace("%2F", "/")
+
+    in_chromium(journey)
