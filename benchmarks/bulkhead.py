@@ -64,6 +64,7 @@ async def beside(
     *,
     seconds: int = SECONDS,
     send_rate: float = SENDS,
+    send_connections: int = 32,
     hanging_sends: int = HANGING_SENDS,
     dripping: int = DRIPPING,
 ) -> list[Load]:
@@ -101,7 +102,7 @@ async def beside(
             rate=HEALTH,
             method="GET",
         ),
-        raw_client.drive(f"{web}/v1/messages", sends, concurrency=32, rate=send_rate),
+        raw_client.drive(f"{web}/v1/messages", sends, concurrency=send_connections, rate=send_rate),
     )
     for task in attack:
         task.cancel()

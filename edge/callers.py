@@ -3,14 +3,18 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import structlog
+
 from edge.blocking import ThreadPool
 from edge.request import Request
 from gateway.api.authentication import Caller, bearer_token, check_tenant_caller
 from gateway.api.errors import ServiceError
 from gateway.api.limits import throttling
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import concerns_all
 from tenants.credentials import api_keys, key_cache
 from tenants.credentials.authentication import caller_for, recalled_caller_for, refusal
+
+log = structlog.get_logger(__name__)
 
 _threads = ThreadPool("callers", threads=4, waiting=1_000)
 
@@ -58,9 +62,11 @@ def _still_admitted(credentials: Sequence[Credential]) -> list[bool]:
     try:
         # Together: one by one, each would be two look-ups.
         key_cache.remember_many({api_keys.hash_of(credential.token) for credential in credentials})
-    except DATABASE_UNAVAILABLE:
-        # Nothing is known of them now, and nothing can be read with them.
-        return [True] * len(credentials)
+    except Exception as error:
+        if concerns_all(error):
+            # Nothing is known of them now, and nothing can be read with them.
+            return [True] * len(credentials)
+        log.exception("credentials_unreadable_together")
     return [_is_admitted(credential) for credential in credentials]
 
 
@@ -72,6 +78,8 @@ def _is_admitted(credential: Credential) -> bool:
         check_tenant_caller(caller, credential.chosen, method="GET")
     except ServiceError:
         return False
-    except DATABASE_UNAVAILABLE:
-        return True
+    except Exception as error:
+        if not concerns_all(error):
+            log.exception("credential_unreadable")
+        return concerns_all(error)
     return True

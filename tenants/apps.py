@@ -17,7 +17,7 @@ class TenantsConfig(AppConfig):
             entries,  # noqa: F401 - registers its pages and first steps
             search,  # noqa: F401 - registers its part of the search
         )
-        from tenants.credentials import key_cache  # noqa: F401 - adds its section to the health report
+        from tenants.credentials import key_cache_repair  # noqa: F401 - adds its section to the health report
         from tenants.staff import (
             finders,  # noqa: F401 - registers its part of the staff's search
             roles,

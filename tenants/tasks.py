@@ -6,7 +6,7 @@ from uuid import UUID
 from celery import shared_task
 
 from tenants import mail
-from tenants.credentials import api_keys, key_cache
+from tenants.credentials import api_keys, key_cache_repair
 from tenants.device_login import flow as device_login
 from tenants.signup import registration, website_check
 from tenants.team import invitations
@@ -15,7 +15,7 @@ from tenants.team import invitations
 @shared_task
 def reconcile_key_mirror(**_: Any) -> None:
     """Every minute: repair what differs between Valkey and the database."""
-    key_cache.reconcile()
+    key_cache_repair.reconcile()
 
 
 @shared_task

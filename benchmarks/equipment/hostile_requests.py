@@ -98,9 +98,8 @@ def _uploads(key: str, number: str) -> Iterator[Hostile]:
         b"\n" * (50 * MIB),
     )
     yield upload("a file of 50 MiB of blanks in base64", encoded + b"--b--\r\n")
-    file = (
-        part % (b"file", b'; filename="f"', b"Content-Type: video/mp4\r\n", b"x" * (100 * MIB)) + b"--b--\r\n"
-    )
+    document = part % (b"file", b'; filename="f"', b"Content-Type: application/pdf\r\n", b"x" * (100 * MIB))
+    file = document + b"--b--\r\n"
     yield upload("a file of 100 MiB for an unknown number", (part % (b"from", b"", b"", b"1")) + file)
     own = part % (b"from", b"", b"", number.encode())
     yield upload("a file of 100 MiB for an own number", own + file, {200})
@@ -175,6 +174,15 @@ def _agents(key: str) -> Iterator[Hostile]:
         recipients = b",".join([value] * count)
         parameters = b'{"name":"send_message","arguments":{"to":[%b]}}' % recipients
         yield _agent(key, what, "tools/call", parameters)
+    arguments = (
+        b'{"to":[%b],"idempotency_key":"k","confirm":true,"message":{"type":"text","text":{"body":"%b"}}}'
+        % (
+            b",".join(b'"9198%08d"' % number for number in range(1_000)),
+            b"x" * 48_000,
+        )
+    )
+    parameters = b'{"name":"send_message","arguments":%b}' % arguments
+    yield _agent(key, "48,000 characters for 1,000 recipients", "tools/call", parameters)
 
 
 def _agent(key: str, what: str, method: str, parameters: bytes) -> Hostile:

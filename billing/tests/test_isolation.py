@@ -6,7 +6,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Any
 
@@ -18,10 +19,10 @@ from billing import billing_run, snapshots, usage
 from billing.billing_run import run
 from billing.isolation import UNANSWERED_AT_MOST, SomeFailed, each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, Mandate, PaymentAttempt, ProviderEvent
-from billing.payments import refreshing
+from billing.payments import notices, refreshing
 from billing.payments.provider import ProviderUnreachable
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
-from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
+from billing.tests.test_payments import CHARGE, deliver, post, set_up_mandate
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator
 
@@ -96,6 +97,74 @@ def test_a_notice_that_cannot_be_applied_stops_no_other_and_no_debit(
     assert ProviderEvent.objects.filter(processed_at__isnull=True).count() == 2
     run(ist(2027, 2, 1, 11))
     assert not ProviderEvent.objects.filter(processed_at__isnull=True).exists(), "given up after a week"
+
+
+REFUSALS = {
+    "a value that a constraint refuses": "23514",
+    "a lock that is not free": "55P03",
+}
+
+
+def refuse(attempt: PaymentAttempt, sqlstate: str) -> None:
+    """Let Postgres refuse every change of one payment attempt."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN RAISE EXCEPTION 'poisoned' USING ERRCODE = '{sqlstate}'; END $$;"
+            "CREATE TRIGGER poison BEFORE UPDATE ON billing_paymentattempt "
+            f"FOR EACH ROW WHEN (OLD.id = '{attempt.id}') EXECUTE FUNCTION poison()"
+        )
+
+
+def allow() -> None:
+    """Undo `refuse`."""
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION IF EXISTS poison() CASCADE")
+
+
+@pytest.fixture
+def _no_poison() -> Iterator[None]:
+    yield
+    allow()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("_no_poison")
+@pytest.mark.parametrize("trouble", [*REFUSALS, "an order that the provider does not know"])
+def test_notices_of_one_tenant_that_cannot_be_applied_stop_no_other(
+    provider: RunningSimulator, three: list[Tenant], trouble: str
+) -> None:
+    """The notices of all tenants come in one run; what concerns one tenant's payment fails each time."""
+    for tenant in three:
+        set_up_mandate(provider, tenant)
+    run(FIRST_OF_DECEMBER)
+    run(CHARGE)
+    poisoned = PaymentAttempt.objects.get(invoice__tenant=three[1])
+    order = poisoned.provider_order_id
+    if trouble in REFUSALS:
+        refuse(poisoned, REFUSALS[trouble])
+        ends: Any = pytest.raises(SomeFailed)
+    else:
+        PaymentAttempt.objects.filter(pk=poisoned.pk).update(provider_order_id="order_unknown")
+        ends = nullcontext()
+    provider.control("POST", "clock/advance", {"hours": 26})
+    paid_on = ist(2026, 12, 2, 11)
+    for hook in provider.control("GET", "payments")["webhooks"]:
+        assert post(hook).status_code == 200
+    ProviderEvent.objects.update(received_at=paid_on)
+    with ends:
+        notices.apply_waiting(paid_on)
+    paid = {invoice.tenant_id: invoice.status for invoice in Invoice.objects.all()}
+    assert paid == {three[0].id: "paid", three[1].id: "processing", three[2].id: "paid"}
+    waiting = ProviderEvent.objects.filter(processed_at__isnull=True)
+    assert waiting.exists()
+    allow()
+    PaymentAttempt.objects.filter(pk=poisoned.pk).update(provider_order_id=order)
+    notices.apply_waiting(paid_on)
+    assert set(Invoice.objects.values_list("status", flat=True)) == {"paid"}, (
+        "the next run applies what waited"
+    )
+    assert not waiting.exists()
 
 
 def test_a_mandate_that_cannot_be_debited_stops_no_other(

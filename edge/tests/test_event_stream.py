@@ -11,10 +11,11 @@ from uuid import UUID
 import psycopg
 import pytest
 import redis
+from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from pytest_django import Settings
 
-from edge import event_stream, stream_hub, stream_listener, stream_places
+from edge import callers, event_stream, stream_hub, stream_listener, stream_places
 from edge.tests.doors import DjangoDoor, EdgeDoor
 from gateway import ids
 from tenants.credentials import api_keys, key_cache
@@ -100,6 +101,17 @@ def publish_one(tenant: Tenant, kind: str = "message.inbound", **values: Any) ->
     with transaction.atomic():
         (event_id,) = publish(tenant_id=tenant.id, events=[new(kind, **values)])
     return ids.encode(ids.EVENT, event_id)
+
+
+def test_a_key_that_cannot_be_read_closes_no_other_stream(tenant: Tenant, empty_valkey: redis.Redis) -> None:
+    """Keys of open streams are read together; one holds a time that Python does not know."""
+    keys = [api_keys.create(name=str(n), environment="live", tenant=tenant) for n in range(3)]
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE tenants_apikey SET expires_at = 'infinity' WHERE id = %s", [keys[1].row.id])
+    credentials = [callers.Credential(key.key, None) for key in keys]
+    empty_valkey.flushdb()
+    key_cache.forget_process_cache()
+    assert async_to_sync(callers.still_admitted)(credentials) == [True, False, True]
 
 
 def test_an_event_arrives_exactly_as_webhooks_deliver_it(

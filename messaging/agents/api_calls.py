@@ -10,8 +10,8 @@ from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, resolve, reverse
 
-from gateway.api.errors import as_service_error, error_reply
-from gateway.api.limits.body_size import CHUNKED
+from gateway.api.errors import PayloadTooLarge, ServiceError, as_service_error, error_reply
+from gateway.api.limits.body_size import CHUNKED, limit_of
 
 _NOT_FOUND = {"error": {"code": "not_found", "message": "There is no such object."}}
 _OF_THE_OUTER_CALL = ("CONTENT_LENGTH", "HTTP_IDEMPOTENCY_KEY", "HTTP_TRANSFER_ENCODING", CHUNKED)
@@ -85,14 +85,22 @@ class ApiCalls:
         # Admitted already: one HTTP request is one call of the caller's rate.
         request.rate_limit_headers = getattr(self._outer, "rate_limit_headers", {})  # type: ignore[attr-defined]
         request.resolver_match = found
+        limit = limit_of(found.func)
+        if len(content) > limit:
+            # A short message to many recipients becomes a long batch.
+            raise _refused(PayloadTooLarge(f"The body would hold more than {limit} bytes."), request)
         try:
             response = found.func(request, *found.args, **found.kwargs)
             if hasattr(response, "render"):
                 response = response.render()
         except Exception as exception:  # noqa: BLE001 - a crash of one tool is an answer; the unforeseen is logged
-            reply = error_reply(as_service_error(exception), request.request_id)  # type: ignore[attr-defined]
-            raise Refused(reply.status, orjson.loads(reply.body)) from None
+            raise _refused(as_service_error(exception), request) from None
         answer = orjson.loads(response.content) if response.content else None
         if response.status_code >= 400:
             raise Refused(response.status_code, answer)
         return answer
+
+
+def _refused(error: ServiceError, request: HttpRequest) -> Refused:
+    reply = error_reply(error, request.request_id)  # type: ignore[attr-defined]
+    return Refused(reply.status, orjson.loads(reply.body))

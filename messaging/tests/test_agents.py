@@ -16,6 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from pytest_django import Settings
 
+from gateway.api.limits import in_flight
 from gateway.clock import isoformat, now
 from gateway.guides import serving
 from messaging.agents.protocol import SHOWN_PROBLEMS
@@ -235,6 +236,29 @@ def test_a_call_of_too_many_values_is_refused_before_it_is_read(key: api_keys.Ne
     headers = {"Authorization": f"Bearer {key.key}", "Accept": "application/json, text/event-stream"}
     answer = DjangoClient().post("/mcp", body, content_type="application/json", headers=headers)
     assert "20,000 values" in assert_error(answer, 400, "invalid_request")["message"]
+
+
+def test_a_body_that_many_recipients_make_too_large_is_refused(
+    agent: Agent, number: PhoneNumber, settings: Settings
+) -> None:
+    """60 KiB for 1,000 recipients would be a batch of 60 MB, twice what the API takes."""
+    settings.MAX_BATCH_BODY_BYTES = 10_000
+    message = {"type": "text", "text": {"body": "x" * 100}}
+    many = [f"+9198{number:08}" for number in range(100)]
+    arguments = {"to": many, "idempotency_key": "k", "message": message, "confirm": True}
+    assert agent.refused("send_message", **arguments)["code"] == "payload_too_large"
+    assert not Batch.objects.exists()
+
+
+def test_a_tool_that_waits_for_the_upstream_has_its_place_among_all_calls(
+    agent: Agent, tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bulkhead = in_flight.Bulkhead(per_number=1, per_tenant=1, crowded=1, in_all=1)
+    monkeypatch.setattr(in_flight, "upstream", bulkhead)
+    arguments = {"to": [TO], "message": TEXT, "idempotency_key": "k"}
+    with bulkhead.held(tenant.id):
+        assert agent.refused("send_message", **arguments)["code"] == "too_many_in_flight"
+    assert agent.call("send_message", **arguments)["answer"]["messages"]
 
 
 def test_a_crash_is_an_answer_without_its_reason(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

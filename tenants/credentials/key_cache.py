@@ -3,11 +3,11 @@
 `key:<sha256>` and `tenant:<id>` hold facts with the moment they were read. A reader trusts an entry for
 `FRESH_SECONDS`, then reads the database again; in front of it is a process cache of `PROCESS_SECONDS`. So a
 revocation, expiry, suspension or approval reaches every process within the sum of both, also when Valkey missed
-the write; a reconcile task repairs what differs and counts it (decision "Authentication").
+the write; `key_cache_repair.py` repairs what differs (decision "Authentication").
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from threading import Lock
@@ -16,11 +16,9 @@ from uuid import UUID
 
 import orjson
 import structlog
-from rest_framework import serializers
 
 from gateway.api.authentication import TenantFacts
-from gateway.clock import isoformat, now
-from gateway.monitoring import health
+from gateway.clock import now
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import ApiKey, Tenant
 
@@ -31,7 +29,6 @@ PROCESS_SECONDS = 4.0
 PROCESS_ENTRIES = 10_000
 KEPT_SECONDS = 300
 """An entry nobody refreshes for this long leaves Valkey."""
-RECONCILE_STATE = "kv_reconcile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class KeyFacts:
 Facts = TypeVar("Facts", KeyFacts, TenantFacts)
 
 
-class _Mirror(Generic[Facts]):
+class Mirror(Generic[Facts]):
     """One kind of entry: process cache, then Valkey, then the database."""
 
     def __init__(
@@ -130,13 +127,15 @@ def _uuid(value: str | None) -> UUID | None:
 
 
 def _build_key(fields: dict[str, Any]) -> KeyFacts:
-    expires = fields["expires_at"]
+    expires = datetime.fromisoformat(fields["expires_at"]) if fields["expires_at"] else None
+    if expires is not None and expires.tzinfo is None:
+        raise ValueError(expires)
     return KeyFacts(
         UUID(fields["id"]),
         _uuid(fields["tenant_id"]),
         _uuid(fields["app_id"]),
         fields["environment"],
-        datetime.fromisoformat(expires) if expires else None,
+        expires,
         fields["revoked"],
     )
 
@@ -157,7 +156,8 @@ def tenant_facts(tenant: Tenant) -> TenantFacts:
     return TenantFacts(tenant.id, tenant.status, tenant.sandbox, tenant.app_id)
 
 
-def _read_key(key_hash: str) -> KeyFacts | None:
+def read_key(key_hash: str) -> KeyFacts | None:
+    """The facts of a key as the database holds them."""
     key = ApiKey.objects.filter(key_hash=key_hash).first()
     return key_facts(key) if key else None
 
@@ -167,113 +167,47 @@ def _read_tenant(tenant_id: str) -> TenantFacts | None:
     return tenant_facts(tenant) if tenant else None
 
 
-_keys = _Mirror[KeyFacts]("key:", _read_key, _build_key)
-_tenants = _Mirror[TenantFacts]("tenant:", _read_tenant, _build_tenant)
+KEYS = Mirror[KeyFacts]("key:", read_key, _build_key)
+TENANTS = Mirror[TenantFacts]("tenant:", _read_tenant, _build_tenant)
 
 
 def key_by_hash(key_hash: str) -> KeyFacts | None:
     """The facts of the key with this SHA-256 (hex), however it is found; None when there is none."""
-    return _keys.get(key_hash)
+    return KEYS.get(key_hash)
 
 
 def tenant_by_id(tenant_id: UUID) -> TenantFacts | None:
     """The facts of a tenant; None when there is none."""
-    return _tenants.get(str(tenant_id))
+    return TENANTS.get(str(tenant_id))
 
 
 def remember_many(key_hashes: Collection[str]) -> None:
     """Read these keys and their tenants from the database, two statements in all, into this process's memory."""
     keys = list(ApiKey.objects.filter(key_hash__in=key_hashes))
     for key in keys:
-        _keys.remember(key.key_hash, key_facts(key))
+        KEYS.remember(key.key_hash, key_facts(key))
     for tenant in Tenant.objects.filter(pk__in={key.tenant_id for key in keys if key.tenant_id}):
-        _tenants.remember(str(tenant.id), tenant_facts(tenant))
+        TENANTS.remember(str(tenant.id), tenant_facts(tenant))
 
 
 def recall(key_hash: str) -> tuple[KeyFacts, TenantFacts] | None:
     """A tenant's key and its tenant as this process remembers them; None when either takes a look-up."""
-    key = _keys.recall(key_hash)
-    tenant = _tenants.recall(str(key.tenant_id)) if key is not None and key.tenant_id is not None else None
+    key = KEYS.recall(key_hash)
+    tenant = TENANTS.recall(str(key.tenant_id)) if key is not None and key.tenant_id is not None else None
     return (key, tenant) if key is not None and tenant is not None else None
 
 
 def write_key(key: ApiKey) -> None:
     """Mirror a key after the commit that changed it."""
-    _keys.put(key.key_hash, key_facts(key))
+    KEYS.put(key.key_hash, key_facts(key))
 
 
 def write_tenant(tenant: Tenant) -> None:
     """Mirror a tenant after the commit that changed it."""
-    _tenants.put(str(tenant.id), tenant_facts(tenant))
+    TENANTS.put(str(tenant.id), tenant_facts(tenant))
 
 
 def forget_process_cache() -> None:
     """Empty this process's cache (tests)."""
-    _keys.cache.clear()
-    _tenants.cache.clear()
-
-
-def reconcile() -> int:
-    """Compare what Valkey holds with the database and rewrite what differs; returns how many were rewritten.
-
-    Only live keys and the tenants behind them count; an absent entry is written as well, so a flushed Valkey is
-    warm again. The state is kept for `/v1/admin/health`. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE`.
-    """
-    live = ApiKey.objects.filter(revoked_at__isnull=True).exclude(expires_at__lt=now())
-    rewritten = _rewrite(_keys, ((key.key_hash, key_facts(key)) for key in live.iterator(chunk_size=1000)))
-    rewritten += _rewrite(
-        _tenants, ((str(row.id), tenant_facts(row)) for row in Tenant.objects.iterator(chunk_size=1000))
-    )
-    rewritten += _drop_dead_keys()
-    valkey().hset(RECONCILE_STATE, mapping={"last_run_at": isoformat(now()), "keys_rewritten": rewritten})
-    return rewritten
-
-
-def _rewrite(mirror: _Mirror[Facts], expected: Iterable[tuple[str, Facts]]) -> int:
-    rewritten = 0
-    for name, facts in expected:
-        entry = valkey().get(mirror.prefix + name)
-        if entry is None or mirror.parse(entry, max_age=None) != facts:
-            mirror.put(name, facts)
-            rewritten += 1
-        else:
-            valkey().expire(mirror.prefix + name, KEPT_SECONDS)
-    return rewritten
-
-
-def _drop_dead_keys() -> int:
-    """Entries that still look usable although the database says otherwise."""
-    rewritten = 0
-    for name in valkey().scan_iter(match="key:*", count=1000):
-        key_hash = name.decode().removeprefix("key:")
-        entry = valkey().get(name)
-        facts = _keys.parse(entry, max_age=None) if entry else None
-        if facts is None or not facts.usable:
-            continue
-        actual = _read_key(key_hash)
-        if actual != facts:
-            if actual is None:
-                valkey().delete(name)
-            else:
-                _keys.put(key_hash, actual)
-            rewritten += 1
-    return rewritten
-
-
-class MirrorHealthOut(serializers.Serializer[Any]):
-    last_run_at = serializers.DateTimeField(allow_null=True)
-    keys_rewritten = serializers.IntegerField()
-
-
-@health.register(kv_reconcile=MirrorHealthOut())
-def _health() -> dict[str, Any]:
-    try:
-        state = valkey().hgetall(RECONCILE_STATE)
-    except VALKEY_UNAVAILABLE:
-        state = {}
-    return {
-        "kv_reconcile": {
-            "last_run_at": state[b"last_run_at"].decode() if state else None,
-            "keys_rewritten": int(state[b"keys_rewritten"]) if state else 0,
-        }
-    }
+    KEYS.cache.clear()
+    TENANTS.cache.clear()

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from gateway.clock import now
 from gateway.monitoring import health
-from tenants.credentials import api_keys, key_cache
+from tenants.credentials import api_keys, key_cache, key_cache_repair
 from tenants.models import ApiKey, Tenant
 from tenants.standing import suspension
 from tests.fixtures import Api, assert_error
@@ -97,20 +97,63 @@ def test_a_key_expires_while_every_cache_still_holds_it(
 def test_reconcile_rewrites_what_differs_and_reports_it(
     tenant: Tenant, key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
-    key_cache.reconcile()
-    assert key_cache.reconcile() == 0, "nothing differs after a run"
+    key_cache_repair.reconcile()
+    assert key_cache_repair.reconcile() == 0, "nothing differs after a run"
     revoked = api_keys.create(name="old", environment="live", tenant=tenant)
     key_cache.write_key(revoked.row)
     ApiKey.objects.filter(pk=revoked.row.id).update(revoked_at=now())
     empty_valkey.delete(f"key:{key.row.key_hash}")
     Tenant.objects.filter(pk=tenant.id).update(status="suspended")
-    assert key_cache.reconcile() == 3
+    assert key_cache_repair.reconcile() == 3
     report: dict[str, Any] = health.report()["kv_reconcile"]
     assert report["keys_rewritten"] == 3
     assert report["last_run_at"].endswith("Z")
     facts = key_cache.key_by_hash(revoked.row.key_hash)
     assert facts is not None
     assert facts.revoked
+
+
+NAIVE = b"2020-01-01T00:00:00"
+
+
+@pytest.mark.parametrize("trouble", ["row", "another type", "name", "naive time", "cached row"])
+def test_what_cannot_be_read_stops_no_other(
+    tenant: Tenant, empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """One row holds a time that Python does not know, or one entry of Valkey is spoilt: all others are reconciled."""
+    monkeypatch.setattr(key_cache_repair, "CHUNK", 2)
+    made = [api_keys.create(name=str(n), environment="live", tenant=tenant).row for n in range(5)]
+    entries = [f"key:{row.key_hash}" for row in made]
+    key_cache_repair.reconcile()
+    spoilt = entries[2]
+    if trouble in {"row", "cached row"}:
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE tenants_apikey SET expires_at = 'infinity' WHERE id = %s", [made[2].id])
+    if trouble == "row":
+        empty_valkey.delete(spoilt)
+    elif trouble == "another type":
+        empty_valkey.delete(spoilt)
+        empty_valkey.rpush(spoilt, "x")
+    elif trouble == "name":
+        empty_valkey.set(b"key:\xff\x00", bytes(empty_valkey.get(spoilt) or b""))  # type: ignore[arg-type]
+    elif trouble == "naive time":
+        entry = bytes(empty_valkey.get(spoilt) or b"")  # type: ignore[arg-type]
+        for name in (spoilt, "key:of-no-row"):
+            empty_valkey.set(name, entry.replace(b'"expires_at":null', b'"expires_at":"%b"' % NAIVE))
+    revoked = [made[0], made[4]]
+    ApiKey.objects.filter(pk__in=[row.id for row in revoked]).update(revoked_at=now())
+    empty_valkey.delete(entries[1], entries[3])
+
+    key_cache_repair.reconcile()
+
+    assert all(empty_valkey.get(entries[n]) for n in (1, 3)), "the absent ones are written"
+    for row in revoked:
+        facts = key_cache.KEYS.parse(bytes(empty_valkey.get(f"key:{row.key_hash}") or b""), max_age=None)  # type: ignore[arg-type]
+        assert facts is not None
+        assert facts.revoked
+    if trouble in {"another type", "naive time"}:
+        assert key_cache.KEYS.parse(bytes(empty_valkey.get(spoilt) or b""), max_age=None)  # type: ignore[arg-type]
+    assert empty_valkey.get(b"key:\xff\x00") is None
 
 
 def test_nothing_is_mirrored_before_its_commit(

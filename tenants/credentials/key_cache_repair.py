@@ -1,0 +1,149 @@
+"""Repair of the key mirror: Valkey's entries are compared with the database every minute; what differs is rewritten.
+
+A row or an entry that cannot be read stops no other.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+from uuid import UUID
+
+import redis
+import structlog
+from django.db import Error
+from django.db.models import QuerySet
+from rest_framework import serializers
+
+from gateway.clock import isoformat, now
+from gateway.database.outage import concerns_all
+from gateway.monitoring import health
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+from tenants.credentials.key_cache import (
+    KEPT_SECONDS,
+    KEYS,
+    TENANTS,
+    Facts,
+    Mirror,
+    key_facts,
+    read_key,
+    tenant_facts,
+)
+from tenants.models import ApiKey, Tenant
+
+log = structlog.get_logger(__name__)
+
+STATE = "kv_reconcile"
+CHUNK = 1000
+
+Row = TypeVar("Row", ApiKey, Tenant)
+
+
+def reconcile() -> int:
+    """Compare what Valkey holds with the database and rewrite what differs; returns how many were rewritten.
+
+    Only live keys and the tenants behind them count; an absent entry is written as well, so a flushed Valkey is
+    warm again. The state is kept for `/v1/admin/health`. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE`.
+    """
+    live = ApiKey.objects.filter(revoked_at__isnull=True).exclude(expires_at__lt=now())
+    rewritten = _rewrite(KEYS, ((key.key_hash, key_facts(key)) for key in _readable(live)))
+    rewritten += _rewrite(
+        TENANTS, ((str(row.id), tenant_facts(row)) for row in _readable(Tenant.objects.all()))
+    )
+    rewritten += _drop_dead_keys()
+    valkey().hset(STATE, mapping={"last_run_at": isoformat(now()), "keys_rewritten": rewritten})
+    return rewritten
+
+
+def _readable(rows: QuerySet[Row]) -> Iterator[Row]:
+    """Rows in chunks. Of a chunk that cannot be read each row is read alone: a value that Python cannot hold costs its
+    own row."""
+    names = list(rows.values_list("pk", flat=True))
+    for start in range(0, len(names), CHUNK):
+        chunk = names[start : start + CHUNK]
+        try:
+            yield from list(rows.filter(pk__in=chunk))
+        except Error as error:
+            if concerns_all(error):
+                raise
+            for name in chunk:
+                yield from _readable_alone(rows, name)
+
+
+def _readable_alone(rows: QuerySet[Row], name: UUID) -> list[Row]:
+    try:
+        return list(rows.filter(pk=name))
+    except Error as error:
+        if concerns_all(error):
+            raise
+        log.exception("mirror_row_unreadable", table=rows.model._meta.db_table, row=str(name))
+        return []
+
+
+def _rewrite(mirror: Mirror[Facts], expected: Iterable[tuple[str, Facts]]) -> int:
+    rewritten = 0
+    for name, facts in expected:
+        entry = _entry(mirror.prefix + name)
+        if entry is None or mirror.parse(entry, max_age=None) != facts:
+            mirror.put(name, facts)
+            rewritten += 1
+        else:
+            valkey().expire(mirror.prefix + name, KEPT_SECONDS)
+    return rewritten
+
+
+def _entry(name: str | bytes) -> bytes | None:
+    """An entry as Valkey holds it. One of another type than a string has no content that could be read."""
+    try:
+        entry: bytes | None = valkey().get(name)
+    except redis.exceptions.ResponseError as error:
+        if not str(error).startswith("WRONGTYPE"):
+            raise
+        return b""
+    return entry
+
+
+def _drop_dead_keys() -> int:
+    """Entries that still look usable although the database says otherwise."""
+    rewritten = 0
+    for name in valkey().scan_iter(match="key:*", count=1000):
+        try:
+            rewritten += _drop_if_dead(name)
+        except Error as error:
+            if concerns_all(error):
+                raise
+            log.exception("mirror_row_unreadable", table=ApiKey._meta.db_table)
+    return rewritten
+
+
+def _drop_if_dead(name: bytes) -> bool:
+    entry = _entry(name)
+    facts = KEYS.parse(entry, max_age=None) if entry else None
+    if facts is None or not facts.usable:
+        return False
+    key_hash = name.decode("ascii", "replace").removeprefix("key:")
+    actual = read_key(key_hash) if key_hash.isalnum() else None
+    if actual == facts:
+        return False
+    if actual is None:
+        valkey().delete(name)
+    else:
+        KEYS.put(key_hash, actual)
+    return True
+
+
+class MirrorHealthOut(serializers.Serializer[Any]):
+    last_run_at = serializers.DateTimeField(allow_null=True)
+    keys_rewritten = serializers.IntegerField()
+
+
+@health.register(kv_reconcile=MirrorHealthOut())
+def _health() -> dict[str, Any]:
+    try:
+        state = valkey().hgetall(STATE)
+    except VALKEY_UNAVAILABLE:
+        state = {}
+    return {
+        "kv_reconcile": {
+            "last_run_at": state[b"last_run_at"].decode() if state else None,
+            "keys_rewritten": int(state[b"keys_rewritten"]) if state else 0,
+        }
+    }
