@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides run reset logs test lint types contract checks pytest browser proxy format openapi sdks clients lock bench fuzz faults mutants chart shell
+.PHONY: help install guides run reset logs test lint types contract checks pytest browser proxy format openapi sdks clients lock bench fuzz faults soak mutants chart shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -65,8 +65,9 @@ bench: $(BIN)/.for-development ## Measure (NAME=delivery for one benchmark, with
 fuzz: $(BIN)/.for-development ## Run the long form of the contract tests
 	FUZZ_EXAMPLES=100 $(BIN)/pytest tests/e2e/test_contract.py
 
-faults: $(BIN)/.for-development ## Run the long form of the fault tests, and the flows on Postgres 15 and Redis 7 behind PgBouncer
+faults: $(BIN)/.for-development ## Run the long form of the fault tests, a short soak, and the flows on Postgres 15 and Redis 7 behind PgBouncer
 	FAULTS=long $(BIN)/pytest -m faults
+	$(BIN)/python -m tests.soak --events 3000 --sends 600 --faults 12
 	@$(call program,/usr/lib/postgresql/15/bin/postgres,postgresql-15)
 	@$(call program,/usr/sbin/pgbouncer,pgbouncer)
 	@$(call program,redis-server,redis-server)
@@ -76,6 +77,10 @@ FLOWS := $(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.p
 	$(addprefix webhooks/tests/test_,publish.py replay.py figures.py) messaging/tests/sending/test_send.py \
 	$(addprefix messaging/tests/test_,incoming.py batch_runner.py ledger.py) \
 	tenants/tests/test_key_cache.py edge/tests/test_doors.py
+
+soak: $(BIN)/.for-development ## Send events and messages through all faults in random order, and reconcile (EVENTS=1000000 SENDS=200000 SEED=7 FAULTS=500)
+	$(BIN)/python -m tests.soak $(if $(EVENTS),--events $(EVENTS)) $(if $(SENDS),--sends $(SENDS)) \
+		$(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
 
 mutants: $(BIN)/.for-development ## Put mistakes into copies of the code and see that a test notices each (FILES=messaging/ PART=1/4)
 	$(BIN)/python -m tests.mutants $(or $(FILES),"") $(or $(PART),1/1)

@@ -1,0 +1,109 @@
+"""Shared memory of the soak's processes: the pace, the faults at both ends, and a few bytes for each event and message.
+
+A run of a million events must not grow by what it notes, so each outcome is a number at the place of its event or
+message. One process writes each array; the controller reads them all.
+"""
+
+import ctypes
+import mmap
+from enum import IntEnum
+from pathlib import Path
+
+TENANTS = 4
+TENANT_RUN = 20
+"""So many events in a row belong to one tenant, the next to another."""
+BATCHED = 2
+"""One of so many messages goes out in a batch, the others as single sends."""
+
+
+class Receiving(IntEnum):
+    """How the receiver of a tenant behaves."""
+
+    WELL = 0
+    HANGS = 1
+    DRIPS = 2
+    CLOSES_EARLY = 3
+    REDIRECTS = 4
+    ANSWERS_500 = 5
+    ANSWERS_100_MB = 6
+    ANSWERS_A_GZIP_BOMB = 7
+    IS_SLOW = 8
+
+
+class Upstream(IntEnum):
+    """How the upstream behaves towards one of three messages."""
+
+    WELL = 0
+    HANGS = 1
+    CLOSES = 2
+    ANSWERS_500 = 3
+    ANSWERS_HTML = 4
+    ANSWERS_429 = 5
+    IS_SLOW = 6
+
+
+class Ledger(ctypes.Structure):
+    """The cells of one run; `open_ledger` maps them into a process."""
+
+    events: int
+    sends: int
+    allowed: float
+    """The part (0 to 1) of events and messages that may have been begun by now."""
+    events_done: int
+    sends_done: int
+    upstream: int
+    receiving: "ctypes.Array[ctypes.c_uint8]"
+    accepted: "ctypes.Array[ctypes.c_uint8]"
+    """1 for each event whose notification was answered 200."""
+    arrived: "ctypes.Array[ctypes.c_uint8]"
+    event_ids: "ctypes.Array[ctypes.c_uint64]"
+    told: "ctypes.Array[ctypes.c_uint16]"
+    """For each message the last status that its client was answered; `NO_ANSWER` when the connection broke."""
+    taken: "ctypes.Array[ctypes.c_uint8]"
+    """How often the upstream took each message, or may have: all but 429 counts."""
+    outbound: "ctypes.Array[ctypes.c_uint8]"
+    """1 for each message whose `message.outbound` arrived."""
+    outbound_ids: "ctypes.Array[ctypes.c_uint64]"
+    again: int
+    """Deliveries of an event that had arrived before."""
+    doubled: int
+    """Deliveries with another event id than the first of the same event or message."""
+    strays: int
+    """Deliveries to another tenant's receiver."""
+
+    @property
+    def singles(self) -> int:
+        """The messages below this number are single sends, the others items of batches."""
+        return self.sends - self.sends // BATCHED
+
+
+NO_ANSWER = 1
+
+
+def open_ledger(file: Path, *, events: int, sends: int) -> Ledger:
+    """The ledger in a file, which every process that opens it shares; an empty one if there is no file yet."""
+
+    class Sized(Ledger):
+        _fields_ = [
+            *((name, ctypes.c_uint64) for name in ("events", "sends", "events_done", "sends_done")),
+            *((name, ctypes.c_uint64) for name in ("again", "doubled", "strays")),
+            *((name, ctypes.c_uint64 * events) for name in ("event_ids",)),
+            *((name, ctypes.c_uint64 * sends) for name in ("outbound_ids",)),
+            ("allowed", ctypes.c_double),
+            ("upstream", ctypes.c_uint8),
+            ("receiving", ctypes.c_uint8 * TENANTS),
+            *((name, ctypes.c_uint8 * events) for name in ("accepted", "arrived")),
+            *((name, ctypes.c_uint8 * sends) for name in ("taken", "outbound")),
+            ("told", ctypes.c_uint16 * sends),
+        ]
+
+    with file.open("a+b") as opened:
+        opened.truncate(ctypes.sizeof(Sized))
+        ledger = Sized.from_buffer(mmap.mmap(opened.fileno(), 0))
+    ledger.events, ledger.sends = events, sends
+    return ledger
+
+
+def tenant_of(event: int) -> int:
+    """The tenant that an event belongs to."""
+    return event // TENANT_RUN % TENANTS

@@ -1,0 +1,168 @@
+"""The whole service of a soak on one machine: two of everything that may be doubled, restarted as `make run` does.
+
+The processes are forked from this one, so one that was killed is back within a second. This process must therefore
+make no thread and no random id (`gateway/local_run/forked.py`): the load runs in another.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.equipment.harness import children_by_parent, free_port, memory_of
+from gateway import embedded_addresses
+from gateway.local_run import embedded_servers, forked, local_ports, processes
+from gateway.local_run.process_group import ProcessGroup
+from gateway.local_run.processes import Child, Process
+
+TWICE = ("edge", "deliveries", "batches", "beat")
+LOOK_SECONDS = 0.05
+READY_SECONDS = 120.0
+
+
+class Stack:
+    """The processes by name (`edge0`, `edge1`, …, `postgres`); a context manager."""
+
+    def __init__(self) -> None:
+        self.data_dir = Path(tempfile.mkdtemp(prefix="gateway-soak-"))
+        self.group = ProcessGroup()
+        self.children: dict[str, Child] = {}
+        self.processes: dict[str, Process] = {}
+        self.ports: dict[str, int] = {}
+        self.keeps_files = False
+        """Whether the logs stay, for who looks for the cause of a finding."""
+        self._away: set[str] = set()
+
+    def __enter__(self) -> Self:
+        self._add(
+            "postgres",
+            partial(embedded_servers.start_postgres, self.data_dir),
+            embedded_servers.stop_postgres,
+        )
+        self._add(
+            "valkey", partial(embedded_servers.start_valkey, self.data_dir), embedded_servers.stop_valkey
+        )
+        try:
+            for name in ("postgres", "valkey"):
+                self.children[name].start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, process in self.processes.items():
+            if name not in {"postgres", "valkey"} and process.poll() is None:
+                process.kill()
+        for name in ("valkey", "postgres"):
+            self.children[name].stop()
+        self.group.close()
+        if not self.keeps_files:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+            shutil.rmtree(embedded_addresses.socket_dir(self.data_dir), ignore_errors=True)
+
+    def start(self) -> None:
+        """Migrate and start everything; returns when web and edge answer."""
+        forked.preload()
+        migrate = self._fork("migrate", [sys.executable, "-m", "django", "migrate", "--verbosity=0"])
+        if migrate.wait():
+            raise processes.StartError(processes.log_tail(self.data_dir, "migrate"))
+        self.ports = {name: free_port() for name in ("web", "edge0", "edge1")}
+        commands = {
+            "web": processes.web_command(port=self.ports["web"]),
+            "edge": [],
+            "deliveries": processes.worker_command("deliveries"),
+            "batches": processes.worker_command("batches"),
+            "worker": processes.worker_command("default"),
+            "beat": [],
+        }
+        for kind, command in commands.items():
+            for name in [f"{kind}{place}" for place in range(2)] if kind in TWICE else [kind]:
+                own = {
+                    "edge": lambda name=name: processes.edge_command(port=self.ports[name]),
+                    "beat": lambda name=name: processes.beat_command(self.data_dir / f"{name}-schedule"),
+                }.get(kind, lambda command=command: command)()
+                if "worker" in command:
+                    own = [*own, f"--hostname={name}@soak"]
+                self._add(name, partial(self._fork, name, own), partial(processes.stop, seconds=12))
+                self.children[name].start()
+        for name, port in self.ports.items():
+            local_ports.wait_for_answer(
+                port, "/v1/health", seconds=READY_SECONDS, check_alive=self.children[name].check_alive
+            )
+
+    def run(self, module: str, *arguments: object) -> Process:
+        """Start a module of this package beside the service; its log has the module's name."""
+        name = module.rpartition(".")[2]
+        self.processes[name] = self._fork(name, [sys.executable, "-m", module, *map(str, arguments)])
+        return self.processes[name]
+
+    def named(self, kind: str) -> list[str]:
+        """The names of the processes of a kind."""
+        return [name for name in self.children if name.rstrip("0123456789") == kind]
+
+    def tend(self) -> None:
+        """Restart what has ended. Call it a few times a second."""
+        for name, child in self.children.items():
+            if name not in self._away:
+                child.tend()
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.tend()
+            time.sleep(LOOK_SECONDS)
+
+    def kill(self, name: str) -> None:
+        """kill -9; it is restarted."""
+        self.processes[name].kill()
+
+    def kill_child(self, name: str, choose: Callable[[list[int]], int]) -> None:
+        """kill -9 of one child of a process, which restarts it."""
+        if living := children_by_parent().get(self.processes[name].pid):
+            os.kill(choose(sorted(living)), signal.SIGKILL)
+
+    def freeze(self, name: str, seconds: float) -> None:
+        """Stop a process where it is and let it go on later, as a stalled machine does."""
+        frozen = self.processes[name]
+        frozen.send_signal(signal.SIGSTOP)
+        self.pause(seconds)
+        frozen.send_signal(signal.SIGCONT)
+
+    def take_away(self, name: str, seconds: float) -> None:
+        """Stop a server in order, for a while."""
+        self._away.add(name)
+        self.children[name].stop()
+        self.pause(seconds)
+        self.children[name].start()
+        self._away.remove(name)
+
+    def megabytes(self) -> dict[str, float]:
+        """Memory by kind of process, shared pages in proportion; one of a kind, the largest."""
+        parents = children_by_parent()
+        found: dict[str, float] = {}
+        for name in self.children:
+            process = self.processes[name]
+            if process.poll() is None:
+                kind = name.rstrip("0123456789")
+                found[kind] = max(found.get(kind, 0.0), memory_of(process.pid, parents))
+        return found
+
+    def _fork(self, name: str, command: list[str], *, process_group: int | None = None) -> forked.Forked:
+        return forked.start(
+            name, command, data_dir=self.data_dir, process_group=process_group or self.group.id
+        )
+
+    def _add(self, name: str, start: Callable[..., Process], stop: Callable[[Any], None]) -> None:
+        def noted() -> Process:
+            self.processes[name] = process = start(process_group=self.group.id)
+            return process
+
+        self.children[name] = Child(name, data_dir=self.data_dir, start=noted, stop=stop)

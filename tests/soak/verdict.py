@@ -1,0 +1,101 @@
+"""Reconciliation of a soak: what was accepted against what arrived, and what was told against what was taken."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.soak.ledger import NO_ANSWER, Ledger
+
+ACCEPTED = 200
+NOT_SENT = {409, 429, 503}
+"""What tells a client that its message was not sent."""
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Item:
+    """An item of a batch as its row tells it."""
+
+    status: str
+    http_status: int | None
+    is_unknown: bool
+    """Whether its outcome is said to be unknown."""
+
+
+def lost(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, list[int]]:
+    """What should have arrived and has not: worth waiting for."""
+    return _found(
+        {
+            "events accepted that never arrived": [
+                number
+                for number, accepted in enumerate(ledger.accepted)
+                if accepted and not ledger.arrived[number]
+            ],
+            "messages answered 200 whose event never arrived": [
+                number for number in _singles(ledger, {ACCEPTED}) if not ledger.outbound[number]
+            ],
+            "items whose event never arrived": [number for number in items if not ledger.outbound[number]],
+            "items that are not finished": [
+                number for number, item in items.items() if item.status not in {"accepted", "failed"}
+            ],
+        }
+    )
+
+
+def broken(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, list[int]]:
+    """Every promise that was not kept: the finding and the numbers of its events or messages."""
+    taken: Sequence[int] = ledger.taken
+    return lost(ledger, items) | _found(
+        {
+            "events never accepted": [number for number, ok in enumerate(ledger.accepted) if not ok],
+            "messages sent twice": [number for number, times in enumerate(taken) if times > 1],
+            "messages answered 200 that were not sent": [
+                number for number in _singles(ledger, {ACCEPTED}) if not taken[number]
+            ],
+            "messages refused that were sent": [
+                number for number in _singles(ledger, NOT_SENT) if taken[number]
+            ],
+            "messages without any answer": [
+                number for number in range(ledger.singles) if not ledger.told[number]
+            ],
+            "items accepted that were not sent": [
+                number for number, item in items.items() if item.status == "accepted" and not taken[number]
+            ],
+            "items refused as throttled that were sent": [
+                number for number, item in items.items() if item.http_status == 429 and taken[number]
+            ],
+            "items failed without a reason": [
+                number
+                for number, item in items.items()
+                if item.status == "failed" and item.http_status is None and not item.is_unknown
+            ],
+            "messages of batches without an item": [
+                number for number in range(ledger.singles, ledger.sends) if number not in items
+            ],
+            "deliveries under a second event id": [0] * ledger.doubled,
+            "deliveries at another tenant's receiver": [0] * ledger.strays,
+        }
+    )
+
+
+def outcomes(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, int]:
+    """How the messages ended, for the report."""
+    told = list(ledger.told[: ledger.singles])
+    found = {
+        "single sends answered 200": told.count(ACCEPTED),
+        "answered 500 or 502": told.count(500) + told.count(502),
+        "answered 409, 429 or 503": sum(map(told.count, NOT_SENT)),
+        "without a key and without an answer": told.count(NO_ANSWER),
+        "items accepted": sum(item.status == "accepted" for item in items.values()),
+        "items whose outcome is unknown": sum(item.is_unknown for item in items.values()),
+    }
+    return found | {
+        "items refused": len(items) - found["items accepted"] - found["items whose outcome is unknown"]
+    }
+
+
+def _singles(ledger: Ledger, statuses: set[int]) -> list[int]:
+    return [number for number in range(ledger.singles) if ledger.told[number] in statuses]
+
+
+def _found(findings: dict[str, list[int]]) -> dict[str, list[int]]:
+    return {name: numbers for name, numbers in findings.items() if numbers}
