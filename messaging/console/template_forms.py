@@ -149,6 +149,26 @@ class DraftForm(forms.Form):
         )
 
 
+class EditForm(DraftForm):
+    """Other content for a template. Account, name and language stay; an approved one's category too."""
+
+    def __init__(self, *args: Any, template: MessageTemplate, draft: Draft, **kwargs: Any) -> None:
+        initial = {name: getattr(draft, name) for name in self.base_fields if hasattr(draft, name)}
+        initial["body_examples"] = "\n".join(draft.body_examples)
+        super().__init__(*args, initial=initial, **kwargs)
+        self._kept = {
+            "account": template.account.waba_id,
+            "name": template.name,
+            "language": template.language,
+        }
+        for name in self._kept:
+            del self.fields[name]
+        self.fields["category"].disabled = template.status == "APPROVED"
+
+    def clean(self) -> dict[str, Any]:
+        return {**super().clean(), **self._kept}
+
+
 class ButtonForm(forms.Form):
     """One button; without a kind there is none."""
 

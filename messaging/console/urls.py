@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from messaging.console import batch_pages, csv_pages, message_pages, send_pages, template_pages
+from messaging.console import batch_pages, csv_pages, draft_pages, message_pages, send_pages, template_pages
 
 urlpatterns = [
     path("console/send", send_pages.send, name="console_send"),
@@ -24,9 +24,15 @@ urlpatterns = [
     path("console/batches/<str:batch_id>/cancel", batch_pages.cancel, name="console_batch_cancel"),
     path("console/batches/<str:batch_id>/retry", batch_pages.retry, name="console_batch_retry"),
     path("console/templates", template_pages.template_list, name="console_templates"),
-    path("console/templates/new", template_pages.new, name="console_template_new"),
-    path("console/templates/new/preview", template_pages.preview, name="console_template_preview"),
+    path("console/templates/new", draft_pages.new, name="console_template_new"),
+    path("console/templates/new/preview", draft_pages.preview, name="console_template_preview"),
     path("console/templates/sync", template_pages.sync_templates, name="console_templates_sync"),
     path("console/templates/<str:template_id>", template_pages.template, name="console_template"),
+    path("console/templates/<str:template_id>/edit", draft_pages.edit, name="console_template_edit"),
+    path(
+        "console/templates/<str:template_id>/edit/preview",
+        draft_pages.preview,
+        name="console_template_edit_preview",
+    ),
     path("console/templates/<str:template_id>/delete", template_pages.delete, name="console_template_delete"),
 ]

@@ -56,6 +56,11 @@ class Draft:
             "components": [*self._header(), self._body(), *self._footer(), *self._buttons()],
         }
 
+    def change(self, *, with_category: bool) -> dict[str, Any]:
+        """The body of an edit: the upstream keeps name and language, and an approved template's category."""
+        kept = {"name", "language"} if with_category else {"name", "language", "category"}
+        return {name: value for name, value in self.document().items() if name not in kept}
+
     def _authentication(self) -> list[dict[str, Any]]:
         footer = (
             [{"type": "FOOTER", "code_expiration_minutes": self.code_minutes}] if self.code_minutes else []

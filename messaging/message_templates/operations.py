@@ -34,6 +34,8 @@ from phone_numbers.tokens import accepted_for
 log = structlog.get_logger(__name__)
 
 EDITABLE = frozenset(TEMPLATE_FIELDS) - {"id", "name", "language", "status"}
+EDITABLE_STATUSES = frozenset({"APPROVED", "REJECTED", "PAUSED"})
+"""The statuses in which the upstream takes an edit (upstream fact 1.3)."""
 LIBRARY_PARAMETERS = (
     "search",
     "topic",

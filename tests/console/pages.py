@@ -166,6 +166,8 @@ PAGES: dict[str, Page] = {
     "console_template_new": Page("integration", changes=True),
     "console_template_preview": _does("integration"),
     "console_template": Page("integration", of=TEMPLATE),
+    "console_template_edit": Page("integration", changes=True, of=TEMPLATE),
+    "console_template_edit_preview": _does("integration", TEMPLATE),
     "console_template_delete": Page("integration", changes=True, of=TEMPLATE),
     "console_billing": Page("billing"),
     "console_billing_autopay": _does("billing"),

@@ -1,6 +1,7 @@
-"""The console's template pages: a new template from its preview to the upstream, its page, and its deletion."""
+"""The console's template pages: a new template from its preview to the upstream, its page, its edit and deletion."""
 
 import html
+import time
 from typing import Any
 
 import orjson
@@ -8,6 +9,8 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from gateway.clock import now
+from messaging.message_templates import mirror
 from messaging.models import MessageTemplate
 from messaging.tests.message_templates.bodies import PNG
 from phone_numbers.models import PhoneNumber
@@ -150,6 +153,127 @@ def test_another_language_begins_with_the_same_name(browser: Client, number: Pho
     browser.post("/console/templates/new", form(number))
     template_id = MessageTemplate.objects.get().template_id
     assert 'value="order_update"' in text(browser, f"/console/templates/new?like={template_id}")
+
+
+def filled_in(client: Client, path: str) -> dict[str, Any]:
+    """The fields of the page's form as a browser would send them."""
+    page = client.get(path)
+    assert page.status_code == 200, page.headers
+    form, buttons = page.context["form"], page.context["buttons"]
+    fields = {field.html_name: field.value() for field in form}
+    fields |= {field.html_name: field.value() for each in buttons for field in each}
+    fields |= {field.html_name: field.value() for field in buttons.management_form}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"body": "Hi {{name}}, hello.", "body_examples": "Asha", "header_format": ""},
+        {"category": "AUTHENTICATION", "code_minutes": "10"},
+        {"category": "MARKETING", "button-0-kind": "COPY_CODE", "button-0-value": "SAVE10"},
+        {"button-0-kind": "PHONE_NUMBER", "button-0-value": "+91 98000 00001"},
+    ],
+)
+def test_a_template_that_is_edited_unchanged_stays_as_it_is(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator, more: dict[str, str]
+) -> None:
+    browser.post("/console/templates/new", form(number, **more))
+    template_id = approved(browser, number, simulator)
+    [before] = submitted(simulator, number)
+    path = f"/console/templates/{template_id}/edit"
+    answer = browser.post(path, {**filled_in(browser, path), "do": "submit"})
+    assert answer.status_code == 302, html.unescape(answer.content.decode())
+    [after] = submitted(simulator, number)
+    for member in ("name", "language", "category", "components", "parameter_format"):
+        assert after[member] == before[member]
+
+
+def approved(client: Client, number: PhoneNumber, simulator: RunningSimulator) -> str:
+    """Wait for the review, and read the template; returns its id."""
+    deadline = time.monotonic() + 10
+    while submitted(simulator, number)[0]["status"] != "APPROVED" and time.monotonic() < deadline:
+        time.sleep(0.02)
+    client.post("/console/templates/sync")
+    row = MessageTemplate.objects.get()
+    assert row.status == "APPROVED"
+    return row.template_id
+
+
+def test_a_template_is_edited_with_its_preview_and_reviewed_again(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    browser.post("/console/templates/new", form(number))
+    template_id = approved(browser, number, simulator)
+    path = f"/console/templates/{template_id}/edit"
+    assert path in text(browser, f"/console/templates/{template_id}")
+    changed = {**filled_in(browser, path), "body": "Dear {{1}}, order {{2}} is on its way.", "do": "submit"}
+    page = browser.post(f"{path}/preview", changed).content.decode()
+    assert "Dear Asha, order A-17 is on its way." in page
+    assert f"/v1/templates/{template_id}" in page
+    assert "UTILITY" not in page, "an approved template keeps its category"
+    answer = browser.post(path, {**changed, "category": "MARKETING", "name": "another"}, follow=True)
+    assert "In review" in answer.content.decode()
+    assert "Dear {{1}}" in answer.content.decode()
+    [made] = submitted(simulator, number)
+    assert (made["name"], made["category"]) == ("order_update", "UTILITY")
+    assert made["components"][1]["text"].startswith("Dear {{1}}")
+
+
+def test_a_second_edit_within_a_day_is_refused_in_the_platforms_words(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    browser.post("/console/templates/new", form(number))
+    path = f"/console/templates/{approved(browser, number, simulator)}/edit"
+    changed = {**filled_in(browser, path), "do": "submit"}
+    browser.post(path, changed)
+    approved(browser, number, simulator)
+    answer = browser.post(path, changed)
+    assert answer.status_code == 400
+    assert "once in 24 hours" in html.unescape(answer.content.decode())
+
+
+@pytest.mark.parametrize(
+    ("status", "component", "words"),
+    [
+        ("PENDING", {"type": "BODY", "text": "Hi"}, "only approved, rejected and paused"),
+        ("DISABLED", {"type": "BODY", "text": "Hi"}, "only approved, rejected and paused"),
+        ("APPROVED", {"type": "CAROUSEL", "cards": []}, "Edit it with the API"),
+        (
+            "APPROVED",
+            {"type": "BUTTONS", "buttons": [{"type": "FLOW", "text": "Go"}]},
+            "Edit it with the API",
+        ),
+        ("APPROVED", {"type": "BODY", "text": "Hi", "new_member": 1}, "Edit it with the API"),
+        ("APPROVED", {"type": "HEADER", "format": "LOCATION"}, "Edit it with the API"),
+    ],
+)
+def test_what_the_form_cannot_edit_is_left_alone_and_says_so(
+    browser: Client, number: PhoneNumber, status: str, component: dict[str, Any], words: str
+) -> None:
+    mirror.store_one(
+        number.account,
+        {"id": "41", "name": "a", "language": "en", "status": status, "components": [component]},
+        since=now(),
+    )
+    for answer in (
+        browser.get("/console/templates/41/edit", follow=True),
+        browser.post("/console/templates/41/edit", {"do": "submit"}, follow=True),
+    ):
+        assert words in html.unescape(answer.content.decode())
+
+
+def test_a_media_header_needs_its_sample_again(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    sample = SimpleUploadedFile("a.png", PNG, "image/png")
+    browser.post("/console/templates/new", form(number, header_format="IMAGE", header_sample=sample))
+    path = f"/console/templates/{approved(browser, number, simulator)}/edit"
+    changed = {**filled_in(browser, path), "do": "submit"}
+    assert "Choose a file" in browser.post(path, changed).content.decode()
+    again = SimpleUploadedFile("b.png", PNG, "image/png")
+    assert browser.post(path, {**changed, "header_sample": again}).status_code == 302
 
 
 def test_a_template_is_deleted(browser: Client, number: PhoneNumber, simulator: RunningSimulator) -> None:

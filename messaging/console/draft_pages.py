@@ -1,0 +1,172 @@
+"""Console pages on which a message template is written: a new one, another content for one, and their preview."""
+
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from gateway.api.errors import ServiceError
+from gateway.api.limits import in_flight
+from gateway.api.limits.body_size import limited_by
+from gateway.roles import Area
+from gateway.upstream.calls import UpstreamUnreachable
+from messaging.console.refusals import UNREACHABLE, words_of
+from messaging.console.template_forms import ButtonForms, DraftForm, EditForm, initial_of
+from messaging.message_templates import draft, operations, parameters
+from messaging.message_templates.draft_reading import CannotBeDrafted, draft_of
+from messaging.message_templates.operations import AccountChoice
+from messaging.models import MessageTemplate
+from messaging.uploads import Upload
+from phone_numbers.graph_calls import Refused
+from tenants.console.frame import Visit, console_page, or_404, require_active
+
+
+@limited_by("MAX_SAMPLE_REQUEST_BYTES")
+@require_http_methods(["GET", "HEAD", "POST"])
+@console_page(Area.INTEGRATION)
+def new(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The form for a new template; it is shown as customers will read it, and submitted."""
+    like = request.GET.get("like")
+    form = DraftForm(
+        request.POST or None,
+        request.FILES or None,
+        visit=visit,
+        initial=initial_of(_template(visit, like)) if like else None,
+    )
+    return _written(request, visit, form, ButtonForms(request.POST or None, prefix="button"))
+
+
+@limited_by("MAX_SAMPLE_REQUEST_BYTES")
+@require_http_methods(["GET", "HEAD", "POST"])
+@console_page(Area.INTEGRATION)
+def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
+    """The same form with the content of a template, which is reviewed again once it is submitted."""
+    template = _template(visit, template_id)
+    if request.method == "POST":
+        require_active(visit)
+    if template.status not in operations.EDITABLE_STATUSES:
+        messages.error(request, "The platform edits only approved, rejected and paused templates.")
+        return redirect("console_template", template_id)
+    try:
+        form, buttons = _edited(request, visit, template)
+    except CannotBeDrafted:
+        messages.error(request, "This template has parts that the form does not know. Edit it with the API.")
+        return redirect("console_template", template_id)
+    return _written(request, visit, form, buttons, template)
+
+
+@limited_by("MAX_SAMPLE_REQUEST_BYTES")
+@require_POST
+@console_page(Area.INTEGRATION)
+def preview(request: HttpRequest, visit: Visit, template_id: str | None = None) -> HttpResponse:
+    """The preview alone: the page asks for it while the form is filled in."""
+    require_active(visit)
+    template = _template(visit, template_id) if template_id else None
+    try:
+        form, buttons = _edited(request, visit, template) if template else _drafted(request, visit)
+    except CannotBeDrafted:
+        return HttpResponse(status=204)
+    shown = _preview_of(form, buttons) if form.is_valid() and buttons.is_valid() else {}
+    return render(request, "console/messaging/template_preview.html", {**shown, "template": template})
+
+
+def _drafted(request: HttpRequest, visit: Visit) -> tuple[DraftForm, Any]:
+    return DraftForm(request.POST, visit=visit), ButtonForms(request.POST, prefix="button")
+
+
+def _edited(request: HttpRequest, visit: Visit, template: MessageTemplate) -> tuple[EditForm, Any]:
+    """The forms of a template that is edited. Raises CannotBeDrafted."""
+    was = draft_of(orjson.loads(template.document))
+    given = request.POST or None
+    form = EditForm(given, request.FILES or None, visit=visit, template=template, draft=was)
+    return form, ButtonForms(given, prefix="button", initial=[asdict(button) for button in was.buttons])
+
+
+def _written(
+    request: HttpRequest, visit: Visit, form: DraftForm, buttons: Any, template: MessageTemplate | None = None
+) -> HttpResponse:
+    """The page with the forms. Submitted, it leads to the template; a refusal is said in the form."""
+    context: dict[str, Any] = {
+        "tenant": visit.tenant,
+        "template": template,
+        "form": form,
+        "buttons": buttons,
+        "open_buttons": buttons.is_bound or any(each.initial for each in buttons),
+    }
+    if request.method == "POST":
+        require_active(visit)
+        if form.is_valid() and buttons.is_valid():
+            is_submitted = request.POST.get("do") == "submit"
+            if is_submitted and (made := _submitted(request, visit, form, buttons, template)):
+                return redirect("console_template", made)
+            context |= _preview_of(form, buttons)
+    failed = form.errors or any(buttons.errors if buttons.is_bound else [])
+    return render(request, "console/messaging/template_new.html", context, status=400 if failed else 200)
+
+
+def _template(visit: Visit, template_id: str) -> MessageTemplate:
+    with or_404():
+        return operations.find(
+            tenant_id=visit.tenant.id, environment=visit.environment, template_id=template_id
+        )
+
+
+def _submitted(
+    request: HttpRequest, visit: Visit, form: DraftForm, buttons: Any, template: MessageTemplate | None
+) -> str | None:
+    """Submit a new template or a change of one; returns its id. None when it was refused, which the form then says."""
+    choice = AccountChoice(visit.tenant.id, visit.environment, waba_id=form.cleaned_data["account"])
+    if form.cleaned_data["header_format"] in draft.MEDIA_HEADERS and not form.cleaned_data["header_sample"]:
+        form.add_error("header_sample", "Choose a file: the platform's reviewers look at it.")
+        return None
+    try:
+        with in_flight.upstream.held(visit.tenant.id):
+            account = choice.account()
+            written = form.draft(_buttons(buttons), handle=_uploaded(account, form))
+            if template is None:
+                body = written.document()
+                made = str(operations.create(account, body=orjson.dumps(body), members=body).json()["id"])
+            else:
+                body = written.change(with_category=template.status != "APPROVED")
+                operations.edit(template, body=orjson.dumps(body), members=body)
+                made = template.template_id
+    except Refused as error:
+        form.add_error(None, words_of(error))
+    except ServiceError as error:
+        form.add_error(None, error.text)
+    except UpstreamUnreachable:
+        form.add_error(None, f"{UNREACHABLE} It may have worked: read the templates before you repeat it.")
+    else:
+        messages.success(request, "Submitted. The platform reviews it, usually within minutes.")
+        return made
+    return None
+
+
+def _uploaded(account: Any, form: DraftForm) -> str:
+    """The handle of the header's sample; empty when there is none to upload."""
+    sample = form.cleaned_data["header_sample"]
+    if form.cleaned_data["header_format"] not in draft.MEDIA_HEADERS or sample is None:
+        return ""
+    mime_type = sample.content_type or "application/octet-stream"
+    upload = Upload(sample.file, sample.size, sample.name or "sample", mime_type)
+    return str(operations.upload_sample(account, upload).json()["h"])
+
+
+def _preview_of(form: DraftForm, buttons: Any) -> dict[str, Any]:
+    written = form.draft(_buttons(buttons))
+    document = written.document()
+    if document["category"] == draft.AUTHENTICATION:
+        parts = [("body", "123456 is your verification code."), ("button", "Copy code")]
+    else:
+        parts = parameters.as_read(document, draft.examples(document))
+    is_edit = isinstance(form, EditForm)
+    shown = written.change(with_category=not form.fields["category"].disabled) if is_edit else document
+    return {"parts": parts, "request": orjson.dumps(shown, option=orjson.OPT_INDENT_2).decode()}
+
+
+def _buttons(forms: Any) -> list[draft.Button]:
+    return [button for form in forms if (button := form.button())]
