@@ -1,9 +1,11 @@
 """Choices that several forms of the messaging pages offer."""
 
+from messaging.message_templates.models import MessageTemplate, MessageTemplateQuerySet
 from phone_numbers.models import PhoneNumber
 from tenants.console.frame import Visit
 
 MOST_CHOICES = 200
+MOST_TEMPLATES = 500
 
 
 def sending_numbers(visit: Visit) -> list[tuple[str, str]]:
@@ -16,3 +18,15 @@ def sending_numbers(visit: Visit) -> list[tuple[str, str]]:
         (number, " ".join(filter(None, (shown or number, name))))
         for number, shown, name in names[:MOST_CHOICES]
     ]
+
+
+def approved_templates(visit: Visit) -> MessageTemplateQuerySet:
+    """The templates that can be sent."""
+    rows = MessageTemplate.objects.for_tenant(visit.tenant.id)
+    return rows.filter(environment=visit.environment, status="APPROVED")
+
+
+def template_choices(visit: Visit) -> list[tuple[str, str]]:
+    """The templates that can be sent, by name."""
+    rows = approved_templates(visit).order_by("name", "language", "id").values_list("id", "name", "language")
+    return [(str(id_), f"{name} ({language})") for id_, name, language in rows[:MOST_TEMPLATES]]

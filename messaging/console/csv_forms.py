@@ -7,16 +7,14 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from messaging.batches.body import MAX_MESSAGES
-from messaging.console.choices import sending_numbers
+from messaging.console.choices import approved_templates, sending_numbers, template_choices
 from messaging.csv_batches import rows
 from messaging.csv_batches.file import Table
 from messaging.csv_batches.rows import TO, Filled
-from messaging.message_templates.models import MessageTemplate, MessageTemplateQuerySet
+from messaging.message_templates.models import MessageTemplate
 from messaging.message_templates.parameters import Parameter
 from phone_numbers.models import PhoneNumber
 from tenants.console.frame import Visit
-
-MOST_TEMPLATES = 500
 
 
 class UploadForm(forms.Form):
@@ -39,11 +37,8 @@ class TemplateForm(forms.Form):
     def __init__(self, *args: Any, visit: Visit, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._visit = visit
-        approved = self._approved().order_by("name", "language", "id").values_list("id", "name", "language")
         self.fields["from_"].choices = sending_numbers(visit)  # type: ignore[attr-defined]
-        self.fields["template"].choices = [  # type: ignore[attr-defined]
-            (str(id_), f"{name} ({language})") for id_, name, language in approved[:MOST_TEMPLATES]
-        ]
+        self.fields["template"].choices = template_choices(visit)  # type: ignore[attr-defined]
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
@@ -57,11 +52,7 @@ class TemplateForm(forms.Form):
 
     def chosen_template(self) -> MessageTemplate:
         """The chosen template."""
-        return self._approved().get(pk=self.cleaned_data["template"])
-
-    def _approved(self) -> MessageTemplateQuerySet:
-        rows = MessageTemplate.objects.for_tenant(self._visit.tenant.id)
-        return rows.filter(environment=self._visit.environment, status="APPROVED")
+        return approved_templates(self._visit).get(pk=self.cleaned_data["template"])
 
 
 class ColumnsForm(forms.Form):

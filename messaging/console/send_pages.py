@@ -12,9 +12,7 @@ from gateway.api.errors import ServiceError, error_reply
 from gateway.api.limits import in_flight
 from gateway.api.reply import Reply
 from gateway.roles import Area
-from messaging.console.choices import MOST_CHOICES, sending_numbers
 from messaging.console.forms import SendForm
-from messaging.models import MessageTemplate
 from messaging.sending import flow
 from messaging.sending.flow import SendRequest
 from messaging.sending.runtimes import BlockingRuntime, run_blocking
@@ -28,14 +26,22 @@ EVENTS_SHOWN = 20
 @console_page(Area.INTEGRATION)
 def send(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The form; sent, also the answer. A form is sent once: reloading the answer shows it again."""
-    numbers = sending_numbers(visit)
-    form = SendForm(request.POST or None, numbers=numbers, templates=_templates(visit))
-    context: dict[str, Any] = {"tenant": visit.tenant, "form": form, "numbers": numbers, "form_id": uuid4()}
+    initial = {"template": request.GET.get("template", "")}
+    form = SendForm(request.POST or None, visit=visit, initial=initial)
+    context: dict[str, Any] = {"tenant": visit.tenant, "form": form, "form_id": uuid4()}
     if request.method == "POST":
         require_open(visit)
         if form.is_valid():
             context |= _sent(request, visit, form)
     return render(request, "console/messaging/send.html", context, status=400 if form.errors else 200)
+
+
+@require_safe
+@console_page(Area.INTEGRATION)
+def variables(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The fields of a template's variables alone: the page asks for them when a template is chosen."""
+    form = SendForm(visit=visit, initial={"template": request.GET.get("template", "")})
+    return render(request, "console/messaging/send_variables.html", {"form": form})
 
 
 @require_safe
@@ -80,14 +86,6 @@ def _answer(reply: Reply) -> Any:
         return orjson.loads(reply.body)
     except orjson.JSONDecodeError:
         return {}
-
-
-def _templates(visit: Visit) -> list[tuple[str, str]]:
-    rows = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(
-        environment=visit.environment, status="APPROVED"
-    )
-    names = rows.order_by("name", "language").values_list("name", "language").distinct()
-    return [(f"{name}|{language}", f"{name} ({language})") for name, language in names[:MOST_CHOICES]]
 
 
 def _events(visit: Visit, wamid: str) -> list[dict[str, Any]]:

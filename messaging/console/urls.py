@@ -6,6 +6,7 @@ from messaging.console import batch_pages, csv_pages, draft_pages, message_pages
 
 urlpatterns = [
     path("console/send", send_pages.send, name="console_send"),
+    path("console/send/variables", send_pages.variables, name="console_send_variables"),
     path("console/send/events", send_pages.events, name="console_send_events"),
     path("console/messages", message_pages.message_list, name="console_messages"),
     path("console/messages/<path:message_id>", message_pages.message, name="console_message"),

@@ -2,17 +2,20 @@
 
 import html
 import time
+from typing import Any
 
 import orjson
 import pytest
 from django.test import Client
 
+from gateway.clock import now
 from messaging.batches import lifecycle
 from messaging.message_templates import operations
-from messaging.models import Batch, BatchItem
+from messaging.models import Batch, BatchItem, MessageTemplate
 from messaging.tests.incoming import notification, post
+from messaging.tests.message_templates.bodies import order_update
 from messaging.tests.sending.test_send import sent_bodies
-from phone_numbers.models import PhoneNumber
+from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.sandbox import world
 from tenants.models import Tenant
 from tests.browsers import text
@@ -74,10 +77,96 @@ def test_a_template_is_synced_listed_and_sent(
         page = html.unescape(browser.post("/console/templates/sync", follow=True).content.decode())
     assert "Your order is ready." in page
     assert 'ok">Approved' in page
-    answer = browser.post("/console/send", form(number, text="", template="order|en_US"))
+    answer = browser.post(
+        "/console/send", form(number, text="", template=str(MessageTemplate.objects.get().pk))
+    )
     assert answer.status_code == 200
     [sent] = [orjson.loads(body) for body in sent_bodies(simulator, number)]
     assert sent["template"] == {"name": "order", "language": {"code": "en_US"}}
+
+
+def template_of(number: PhoneNumber, document: dict[str, Any], **fields: Any) -> MessageTemplate:
+    return MessageTemplate.objects.create(
+        **{
+            "tenant": number.tenant,
+            "account": number.account,
+            "environment": number.environment,
+            "template_id": f"41{MessageTemplate.objects.count()}",
+            "name": document["name"],
+            "language": document["language"],
+            "status": "APPROVED",
+            "category": "UTILITY",
+            "document": orjson.dumps(document).decode(),
+            "changed_at": now(),
+            **fields,
+        }
+    )
+
+
+def test_a_template_is_sent_with_its_variables(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    document = order_update()
+    made = operations.create(number.account, body=orjson.dumps(document), members=document)
+    MessageTemplate.objects.update(status="APPROVED", document=orjson.dumps(document).decode())
+    row = MessageTemplate.objects.get()
+    deadline = time.monotonic() + 10
+    template = f"accounts/{number.account.waba_id}"
+    while simulator.control("GET", template)["templates"][0]["status"] != "APPROVED":
+        assert time.monotonic() < deadline, made.body
+    page = text(browser, f"/console/send?template={row.pk}")
+    for words in ("Hi {{1}}, your order {{2}} is on its way.", "Body {{1}}", "Button 1: end of the link"):
+        assert words in page
+        assert words in text(browser, f"/console/send/variables?template={row.pk}")
+    chosen = form(number, text="", template=str(row.pk))
+    answer = browser.post("/console/send", chosen)
+    assert answer.status_code == 400, "without a script the first answer shows the fields"
+    assert "Body {{1}}" in html.unescape(answer.content.decode())
+    assert sent_bodies(simulator, number) == []
+    answer = browser.post("/console/send", {**chosen, "body_1": "Asha", "body_2": "A-17", "button_0": "A-17"})
+    assert answer.status_code == 200
+    [sent] = [orjson.loads(body) for body in sent_bodies(simulator, number)]
+    given = [[each["text"] for each in part["parameters"]] for part in sent["template"]["components"]]
+    assert given == [["Asha", "A-17"], ["A-17"]]
+
+
+def test_a_template_that_cannot_be_filled_in_says_so(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    carousel = {"name": "a", "language": "en", "components": [{"type": "CAROUSEL", "cards": []}]}
+    row = template_of(number, carousel)
+    assert "can only be sent with the API" in text(browser, f"/console/send/variables?template={row.pk}")
+    answer = browser.post("/console/send", form(number, template=str(row.pk)))
+    assert answer.status_code == 400
+    assert "can only be sent with the API" in html.unescape(answer.content.decode())
+    assert sent_bodies(simulator, number) == []
+
+
+def test_a_template_of_another_account_tenant_or_environment_is_not_sent(
+    browser: Client,
+    stranger: Client,
+    number: PhoneNumber,
+    other_tenant: Tenant,
+    simulator: RunningSimulator,
+) -> None:
+    document = {"name": "a", "language": "en", "components": [{"type": "BODY", "text": "Hello there."}]}
+    own = template_of(number, document)
+    other = BusinessAccount.objects.create(
+        tenant=number.tenant, environment="live", waba_id="777", access_token="EAA"
+    )
+    wrong = {
+        "belongs to another business account": template_of(number, document, account=other),
+        "Select a valid choice": template_of(number, document, tenant=other_tenant),
+        "is not one of the available": template_of(number, document, environment="test"),
+    }
+    for words, row in wrong.items():
+        answer = browser.post("/console/send", form(number, template=str(row.pk)))
+        assert answer.status_code == 400
+        assert words in html.unescape(answer.content.decode())
+    assert "Hello there." not in text(stranger, f"/console/send/variables?template={own.pk}")
+    assert "Hello there." in text(browser, f"/console/send/variables?template={own.pk}")
+    assert browser.get("/console/send/variables?template=nonsense").status_code == 200
+    assert sent_bodies(simulator, number) == []
 
 
 @pytest.mark.parametrize(

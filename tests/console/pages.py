@@ -148,6 +148,7 @@ PAGES: dict[str, Page] = {
         "integration", changes=True, of=NUMBER, body={"phone_number_id": "{phone_number_id}"}
     ),
     "console_send": Page("integration", changes=True),
+    "console_send_variables": Page("integration"),
     "console_send_events": Page("integration"),
     "console_messages": Page("integration"),
     "console_message": Page("integration", of=MESSAGE),

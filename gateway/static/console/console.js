@@ -110,6 +110,14 @@ if (livePart) {
   addEventListener("pagehide", () => stream?.close());
   follow();
 }
+// Of several languages the one that was opened last is open on the next page too.
+const remembered = document.querySelectorAll("details[data-remembered]");
+for (const part of remembered) {
+  part.open = part.dataset.remembered === localStorage.getItem("language");
+  part.addEventListener("toggle", () => {
+    if (part.open) localStorage.setItem("language", part.dataset.remembered);
+  });
+}
 // Passkeys: their buttons only where the browser knows them, and a sentence when none was used.
 for (const button of document.querySelectorAll("button[data-passkey]")) {
   button.hidden = !window.PublicKeyCredential;
