@@ -521,6 +521,7 @@ UNFOLD = {
     "ENVIRONMENT": "tenants.staff.site.environment_badge",
     "DASHBOARD_CALLBACK": "tenants.staff.dashboard.dashboard",
     "STYLES": ["tenants.staff.site.stylesheet"],
+    "SCRIPTS": ["tenants.staff.site.script"],
     "SIDEBAR": {"show_search": True, "navigation": "tenants.staff.navigation.navigation"},
 }
 

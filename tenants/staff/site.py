@@ -87,6 +87,11 @@ def stylesheet(request: HttpRequest) -> str:
     return static("console/staff.css")
 
 
+def script(request: HttpRequest) -> str:
+    """What the admin's pages do besides their theme."""
+    return static("console/staff.js")
+
+
 def environment_badge(request: HttpRequest) -> list[str]:
     """The badge in the admin's corner."""
     return ["Production", "danger"] if settings.PRODUCTION else ["Development", "info"]

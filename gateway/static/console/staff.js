@@ -1,0 +1,13 @@
+/* Names that the theme leaves out: to a screen reader an icon is letters, and a button with an icon alone is nothing. */
+const describe = () => {
+  for (const icon of document.querySelectorAll(".material-symbols-outlined")) icon.ariaHidden = "true";
+  document.getElementById("searchbar-submit")?.setAttribute("aria-label", "Search");
+  for (const shown of document.querySelectorAll(".select2-selection__rendered")) {
+    const field = shown.id.slice("select2-".length, -"-container".length);
+    const name = document.querySelector(`label[for="${field}"]`)?.innerText.replace("*", "").trim() ?? field;
+    for (const part of [shown, shown.closest(".select2-selection")]) part.ariaLabel = name;
+  }
+};
+// The theme makes its selects when the page is ready, some after this script.
+addEventListener("load", () => setTimeout(describe));
+addEventListener("htmx:afterSwap", describe);

@@ -1,0 +1,96 @@
+"""Every page of the staff admin, in Chromium: axe finds nothing in light and dark, and each fits a phone."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.test import Client
+from django.urls import reverse
+from playwright.sync_api import Browser
+from pytest_django import Settings
+
+from billing.models import Invoice, Mandate, PaymentAttempt, ProviderEvent, Refund
+from gateway.clock import now
+from messaging.models import KeptNotification
+from tenants.models import EmailDomainRule, SignUp, Tenant, User
+from tests.accessibility import complaints, in_chromium, session_of, window
+from tests.api_contract.authorisation import ROWS, World
+from tests.console.test_authorisation import world as world
+from tests.one_of_each import one_of_each
+
+CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
+OVERVIEWS = (
+    "/admin/find/",
+    "/admin/find/?q=Asha",
+    "/admin/find/?q=zzzz",
+    "/admin/billing/invoice/accounting/",
+)
+
+
+@pytest.mark.e2e
+@pytest.mark.django_db(transaction=True)
+def test_staff_pages_are_accessible_and_fit_a_phone(
+    world: World, staff: User, live_server: Any, settings: Settings
+) -> None:
+    settings.BILLING_ENABLED = True
+    a_row_of_every_table(world)
+    paths = list(staff_paths(staff))
+
+    def journey(browser: Browser) -> list[str]:
+        with window(browser, live_server.url, session_of_staff) as page:
+            return [found for path in paths for found in complaints(page, path)]
+
+    session_of_staff = session_of(staff)
+    found = in_chromium(journey)
+    assert not found, "\n".join(found)
+
+
+def a_row_of_every_table(world: World) -> None:
+    """Rows in every table that the staff admin shows, and a business in the queue with a flag."""
+    one_of_each(world.tenant)
+    waiting = Tenant.objects.create(
+        name="Chitra Foods",
+        status="pending_approval",
+        contact_email="chitra@foods.example",
+        website="https://foods.example",
+        tax_id="29AAACI1681G1ZL",
+        tax_id_type="gstin",
+        flags=[{"code": "duplicate_tax_id", "severity": "high", "detail": "Asha Traders has it"}],
+    )
+    SignUp.objects.create(tenant=waiting, email="chitra@foods.example", company=waiting.name, state_code="29")
+    ROWS[CREDIT_NOTE].ids(world)  # type: ignore[misc]
+    mandate = Mandate.objects.create(tenant=world.tenant, method="upi", max_amount_paise=1_500_000)
+    attempt = PaymentAttempt.objects.create(
+        invoice=Invoice.objects.get(),
+        mandate=mandate,
+        kind="autopay",
+        status="captured",
+        amount_paise=59_000,
+        receipt="a",
+        error={"code": "refused"},
+        created_at=now(),
+        next_check_at=now(),
+    )
+    Refund.objects.create(
+        attempt=attempt, amount_paise=100, receipt="r", created_at=now(), next_check_at=now()
+    )
+    ProviderEvent.objects.create(provider="razorpay", event_id="1", type="payment.captured", body=b"{}")
+    KeptNotification.objects.create(reason="unroutable", waba_id="200", body_sha256="0" * 64, body=b"{}")
+    EmailDomainRule.objects.create(domain="traders.example", verdict="allow")
+
+
+def staff_paths(staff: User) -> Iterator[str]:
+    """The overviews, and of each table: the list, an empty search, the newest row and the form of a new one."""
+    yield from ("/admin/", *OVERVIEWS)
+    browser = Client()
+    browser.force_login(staff)
+    for model in admin.site._registry:
+        name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
+        yield reverse(f"{name}_changelist")
+        row = model._default_manager.order_by("-pk").first()
+        assert row is not None, f"no row of {model.__name__}"
+        yield reverse(f"{name}_change", args=[row.pk])
+        if browser.get(reverse(f"{name}_add")).status_code == 200:
+            yield reverse(f"{name}_add")
+    yield reverse("admin:tenants_tenant_changelist") + "?q=zzzz"
