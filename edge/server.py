@@ -22,6 +22,7 @@ def config(*, host: str, port: int) -> uvicorn.Config:
         lifespan="on",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

@@ -11,8 +11,8 @@ from collections import Counter
 
 import structlog
 
-from gateway.threads.debounce import Debounced
-from gateway.valkey import token_bucket
+from gateway.valkey import bookings, token_bucket
+from gateway.valkey.bookings import Booking
 from gateway.valkey.connection import VALKEY_UNAVAILABLE
 
 log = structlog.get_logger(__name__)
@@ -33,8 +33,6 @@ HALVED_SECONDS = 60.0
 CLIMB_SECONDS = 5.0
 CLIMB_STEP = 0.1
 SLOWEST = 1 / 16
-COUNTED_WITHIN_SECONDS = 0.02
-"""Single sends are counted together: fewer calls to Valkey, and a slow one holds no send up."""
 SAME_INCIDENT_SECONDS = 1.0
 """Throttled answers this close together are one incident: those messages were under way at the same time."""
 
@@ -46,32 +44,31 @@ def rate_of(*, throughput_level: str | None, coexistence: bool) -> int:
 
 _uncounted: Counter[tuple[str, float]] = Counter()
 _collecting = threading.Lock()
-_counting = threading.Lock()
 
 
 def count_send(*, phone_number_id: str, rate: float) -> None:
     """Count a single send against its number's pace, a moment later; it never waits for its turn or for Valkey."""
     with _collecting:
         _uncounted[phone_number_id, rate] += 1
-    _count.ask()
+    bookings.soon()
 
 
-def count_collected() -> None:
-    """Count in Valkey what this process has sent since the last time; without Valkey it goes uncounted."""
-    with _counting:
-        with _collecting:
-            collected = list(_uncounted.items())
-            _uncounted.clear()
-        try:
-            for (phone_number_id, rate), sends in collected:
-                token_bucket.reserve(
-                    _key(phone_number_id), rate=rate, tokens=sends, at_most_ahead=LONGEST_DEBT_SECONDS
-                )
-        except VALKEY_UNAVAILABLE as error:
-            log.warning("pace_unavailable", error=type(error).__name__)
+def _bookings() -> list[Booking]:
+    """What this process has sent since the last time; without Valkey it goes uncounted."""
+    with _collecting:
+        collected = list(_uncounted.items())
+        _uncounted.clear()
+    return [
+        Booking(
+            token_bucket.reserving(
+                _key(phone_number_id), rate=rate, tokens=sends, at_most_ahead=LONGEST_DEBT_SECONDS
+            )
+        )
+        for (phone_number_id, rate), sends in collected
+    ]
 
 
-_count = Debounced(count_collected, seconds=COUNTED_WITHIN_SECONDS)
+bookings.register(_bookings)
 
 
 class Pacer:

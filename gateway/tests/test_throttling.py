@@ -1,6 +1,7 @@
 """The rate limit as processes apply it: exact when a bucket runs low, seldom asking while there is plenty."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,8 +10,8 @@ import pytest
 import redis
 
 from gateway.api.limits import throttling
-from gateway.api.limits.throttling import MOST_OWED, OWED_SECONDS, RateAllowance
-from gateway.valkey import token_bucket
+from gateway.api.limits.throttling import KNOWN_SECONDS, MOST_OWED, RateAllowance
+from gateway.valkey import bookings, token_bucket
 from gateway.valkey.token_bucket import BucketAnswer
 
 pytestmark = pytest.mark.usefixtures("empty_valkey")
@@ -58,7 +59,7 @@ def test_threads_of_a_process_get_no_more_than_the_burst() -> None:
 def test_an_answer_that_comes_late_is_no_news(monkeypatch: pytest.MonkeyPatch, later: Later) -> None:
     process = RateAllowance()
     take(process, 60)
-    later(OWED_SECONDS)
+    later(KNOWN_SECONDS)
     with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
         answered, arrives = threading.Event(), threading.Event()
 
@@ -98,9 +99,9 @@ def test_what_is_owed_is_taken_at_the_next_asking(later: Later) -> None:
     for _ in range(5):
         take(process)
     assert take(other).remaining == 398, "one was taken, four are owed"
-    later(OWED_SECONDS)
+    later(KNOWN_SECONDS)
     assert take(process).remaining == 393, "old news is asked for again"
-    later(OWED_SECONDS)
+    later(KNOWN_SECONDS)
     assert take(other).remaining == 392
 
 
@@ -110,7 +111,65 @@ def test_a_debt_that_the_bucket_cannot_pay_does_not_outlast_it(later: Later) -> 
     for _ in range(1 + MOST_OWED):
         take(process, 40)
     while take(other, 40).allowed:
-        later(OWED_SECONDS)
+        later(KNOWN_SECONDS)
     verdict = take(process, 40)
     assert not verdict.allowed
     assert verdict.retry_after <= 1 / SLOW
+
+
+def test_what_is_owed_is_booked_without_a_call_that_asks(
+    empty_valkey: redis.Redis, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, other = RateAllowance(), RateAllowance()
+    monkeypatch.setattr(bookings, "_sources", [process.bookings])
+    for key in "bc":
+        for _ in range(6):
+            process.take(key, rate=SLOW, burst=400)
+    empty_valkey.config_resetstat()
+    bookings.write()
+    bookings.write()
+    assert empty_valkey.info("commandstats")["cmdstat_eval"]["calls"] == 2, "each bucket's debt once"
+    assert take(other).remaining == 393
+    assert take(process).remaining == 393, (
+        "its own 394 as they were booked: the other's call is not known here"
+    )
+    later(KNOWN_SECONDS)
+    assert take(process).remaining == 391, "asked again"
+
+
+def test_a_booking_tells_of_what_other_processes_took(later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
+    process, other = RateAllowance(), RateAllowance()
+    monkeypatch.setattr(bookings, "_sources", [process.bookings])
+    take(process, 100)
+    take(process, 100)
+    while take(other, 100).allowed:
+        pass
+    bookings.write()
+    assert not take(process, 100).allowed
+
+
+def test_bookings_that_valkey_does_not_take_are_dropped(
+    later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = RateAllowance()
+    monkeypatch.setattr(bookings, "_sources", [process.bookings])
+    take(process)
+    take(process)
+
+    def away() -> None:
+        raise redis.exceptions.ConnectionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bookings, "valkey", away)
+        bookings.write()
+    assert process.bookings() == []
+    assert take(process).allowed
+
+
+def test_calls_that_do_not_ask_have_their_bookings_written_soon(empty_valkey: redis.Redis) -> None:
+    throttling.allowance.take("soon", rate=SLOW, burst=400)
+    before = float(empty_valkey.get("soon") or 0)
+    assert throttling.allowance.recall("soon", burst=400) is not None
+    deadline = time.monotonic() + 10
+    while float(empty_valkey.get("soon") or 0) == before:
+        assert time.monotonic() < deadline, "never booked"

@@ -3,8 +3,9 @@
 Used by the API's own rate limit and by the pacing of messages to a number's throughput.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gateway.valkey.connection import valkey
 
@@ -51,15 +52,27 @@ class BucketAnswer:
     reset_after: float
 
 
+ScriptCall = tuple[str | int, ...]
+"""The arguments of an EVAL."""
+
+
 def take(key: str, *, rate: float, burst: int, owed: int = 0) -> BucketAnswer:
     """Take a token from a bucket that refills at `rate` a second and holds `burst`.
 
     `owed` are tokens that were used and not yet taken: they go first, as far as the bucket has them. Waits are in
     seconds. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached: the caller decides.
     """
-    allowed, remaining, retry_us, reset_us = valkey().eval(
-        _SCRIPT, 1, key, str(1_000_000 / rate), str(burst), str(owed)
-    )
+    return answer_of(valkey().eval(*taking(key, rate=rate, burst=burst, owed=owed)))
+
+
+def taking(key: str, *, rate: float, burst: int, owed: int = 0) -> ScriptCall:
+    """The call of `take`, for a pipeline; `answer_of` reads what comes back."""
+    return _SCRIPT, 1, key, str(1_000_000 / rate), str(burst), str(owed)
+
+
+def answer_of(values: Sequence[int]) -> BucketAnswer:
+    """What the script of `taking` answered."""
+    allowed, remaining, retry_us, reset_us = values
     return BucketAnswer(bool(allowed), max(0, remaining), max(0, retry_us) / 1e6, reset_us / 1e6)
 
 
@@ -69,5 +82,10 @@ def reserve(key: str, *, rate: float, tokens: int, at_most_ahead: float) -> floa
     Nobody is refused, but the bucket's debt never grows beyond `at_most_ahead` seconds. Raises
     `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached: the caller decides.
     """
-    wait_us = valkey().eval(_RESERVE, 1, key, str(1_000_000 * tokens / rate), str(at_most_ahead * 1_000_000))
+    wait_us: Any = valkey().eval(*reserving(key, rate=rate, tokens=tokens, at_most_ahead=at_most_ahead))
     return float(wait_us) / 1e6
+
+
+def reserving(key: str, *, rate: float, tokens: int, at_most_ahead: float) -> ScriptCall:
+    """The call of `reserve`, for a pipeline."""
+    return _RESERVE, 1, key, str(1_000_000 * tokens / rate), str(at_most_ahead * 1_000_000)

@@ -2,8 +2,9 @@
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -14,16 +15,18 @@ from rest_framework.throttling import BaseThrottle
 
 from gateway.api.authentication import Caller
 from gateway.api.errors import RateLimited
-from gateway.valkey import token_bucket
+from gateway.valkey import bookings, token_bucket
+from gateway.valkey.bookings import Booking
 from gateway.valkey.connection import VALKEY_UNAVAILABLE
 from gateway.valkey.token_bucket import BucketAnswer
 
 log = structlog.get_logger(__name__)
 
 MOST_OWED = 10
-"""Calls that a process allows without asking Valkey, at most; each asking would cost a tenth of a send."""
-OWED_SECONDS = 0.05
-"""How old an answer of Valkey may be for that."""
+"""Calls of a bucket that a process has allowed and not yet booked, at most."""
+KNOWN_SECONDS = 5.0
+"""How old Valkey's answer may be for a call that does not ask. Its age costs no accuracy: what one process allows too
+much is bounded by `MOST_OWED`."""
 MOST_KNOWN = 10_000
 
 
@@ -31,22 +34,27 @@ MOST_KNOWN = 10_000
 class _Known:
     """Valkey's last answer about a bucket, and what this process has allowed from it since."""
 
+    rate: float
+    burst: int
     remaining: int
-    reset_after: float
     asked_at: float
+    reset_after: float = 0.0
     owed: int = 0
 
 
 class RateAllowance:
     """A process's view of the buckets, for any number of threads.
 
-    While more than half of a bucket is left, a few calls are allowed without asking and booked at the next question. So
-    no caller is refused wrongly, and all processes together exceed the limit by at most their unbooked calls.
+    While more than half of a bucket is left, calls are allowed without asking and booked soon after (`owing` is called
+    for that), or by the next question. So no caller is refused wrongly, and all processes together exceed the limit by
+    at most their unbooked calls.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, owing: Callable[[], None] | None = None) -> None:
+        self._owing = owing
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
+        self._indebted: set[str] = set()
 
     def recall(self, key: str, *, burst: int) -> BucketAnswer | None:
         """A call allowed without asking Valkey, to be booked later; None when Valkey must be asked."""
@@ -55,10 +63,14 @@ class RateAllowance:
             if known is None:
                 return None
             left = known.remaining - known.owed - 1
-            if left < burst / 2 or known.owed >= MOST_OWED or known.asked_at + OWED_SECONDS <= monotonic():
+            if left < burst / 2 or known.owed >= MOST_OWED or known.asked_at + KNOWN_SECONDS <= monotonic():
                 return None
             known.owed += 1
-            return BucketAnswer(True, left, 0.0, known.reset_after)
+            self._indebted.add(key)
+            answer = BucketAnswer(True, left, 0.0, known.reset_after)
+        if self._owing is not None:
+            self._owing()
+        return answer
 
     def take(self, key: str, *, rate: float, burst: int) -> BucketAnswer:
         """As `token_bucket.take`."""
@@ -67,32 +79,64 @@ class RateAllowance:
             return recalled
         moment = monotonic()
         with self._lock:
-            known = self._known.get(key)
-            owed = 0
-            if known is not None:
-                owed, left = known.owed, known.remaining - known.owed - 1
-                known.remaining, known.owed, known.asked_at = left, 0, moment
-        verdict = token_bucket.take(key, rate=rate, burst=burst, owed=owed)
+            owed = self._settle(key, moment, taken=1)
+        answer = token_bucket.take(key, rate=rate, burst=burst, owed=owed)
+        self._learn(key, answer, moment, rate=rate, burst=burst)
+        return answer
+
+    def bookings(self) -> list[Booking]:
+        """What is owed, as calls that take it; from now on it counts as taken."""
+        moment = monotonic()
+        booked: list[Booking] = []
         with self._lock:
-            if known is None:
-                if len(self._known) >= MOST_KNOWN:
-                    self._known.clear()
-                known = self._known.setdefault(key, _Known(verdict.remaining, 0.0, moment))
-            if moment >= known.asked_at:
-                known.remaining, known.asked_at = verdict.remaining, moment
-            else:
-                # A later question may have been answered sooner: this answer is outdated.
-                known.remaining = min(known.remaining, verdict.remaining)
-            known.reset_after = verdict.reset_after
-        return verdict
+            for key in list(self._indebted):
+                known = self._known[key]
+                # The script takes one more than it is told is owed.
+                owed = self._settle(key, moment) - 1
+                call = token_bucket.taking(key, rate=known.rate, burst=known.burst, owed=owed)
+                booked.append(
+                    Booking(call, partial(self._booked, key, moment, rate=known.rate, burst=known.burst))
+                )
+        return booked
 
     def forget(self) -> None:
         """Forget every bucket, for tests."""
         with self._lock:
             self._known.clear()
+            self._indebted.clear()
+
+    def _settle(self, key: str, moment: float, *, taken: int = 0) -> int:
+        """What a bucket is owed; the question that goes out now takes it, and `taken` more."""
+        self._indebted.discard(key)
+        known = self._known.get(key)
+        if known is None:
+            return 0
+        owed, known.owed = known.owed, 0
+        known.remaining, known.asked_at = known.remaining - owed - taken, moment
+        return owed
+
+    def _booked(self, key: str, moment: float, values: Sequence[int], *, rate: float, burst: int) -> None:
+        self._learn(key, token_bucket.answer_of(values), moment, rate=rate, burst=burst)
+
+    def _learn(self, key: str, answer: BucketAnswer, moment: float, *, rate: float, burst: int) -> None:
+        """Keep an answer to a question of that moment."""
+        with self._lock:
+            known = self._known.get(key)
+            if known is None:
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                    self._indebted.clear()
+                known = self._known[key] = _Known(rate, burst, answer.remaining, moment)
+            if moment >= known.asked_at:
+                known.remaining, known.asked_at = answer.remaining, moment
+            else:
+                # A later question may have been answered sooner: this answer is outdated.
+                known.remaining = min(known.remaining, answer.remaining)
+            known.reset_after = answer.reset_after
 
 
-allowance = RateAllowance()
+allowance = RateAllowance(owing=bookings.soon)
+bookings.register(allowance.bookings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import redis
 
-from gateway.valkey import token_bucket
+from gateway.valkey import bookings, token_bucket
 from messaging import pacing
 from messaging.pacing import Pacer
 
@@ -55,11 +55,11 @@ def test_two_pacers_of_one_number_share_its_rate_and_of_two_numbers_do_not(clock
 def test_single_sends_delay_a_batch_by_at_most_a_second(clock: Clock) -> None:
     for _ in range(40):
         pacing.count_send(phone_number_id="1", rate=80)
-    pacing.count_collected()
+    bookings.write()
     assert Pacer(phone_number_id="1", rate=80).turns()[0] - clock.now == pytest.approx(0.5, abs=0.1)
     for _ in range(400):
         pacing.count_send(phone_number_id="1", rate=80)
-    pacing.count_collected()
+    bookings.write()
     assert Pacer(phone_number_id="1", rate=80).turns()[0] - clock.now == pytest.approx(1.0, abs=0.15)
 
 
@@ -91,7 +91,7 @@ def test_without_valkey_the_pace_is_kept_alone_and_valkey_is_left_alone(
     pacer.turns()
     assert len(asked) == 2
     pacing.count_send(phone_number_id="1", rate=80)
-    pacing.count_collected()
+    bookings.write()
 
 
 def test_throttling_halves_for_a_minute_and_climbs_back_by_steps(clock: Clock) -> None:

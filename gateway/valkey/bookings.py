@@ -1,0 +1,64 @@
+"""Bookings: what calls took from token buckets without asking first, written to Valkey by a background thread.
+
+A call that asks Valkey waits for it, and at the edge changes threads twice. All bookings of a process travel in one
+pipeline. Best effort, as the buckets are: what Valkey does not take is not counted.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import structlog
+
+from gateway.threads.debounce import Debounced
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.token_bucket import ScriptCall
+
+log = structlog.get_logger(__name__)
+
+BOOKED_WITHIN_SECONDS = 0.05
+
+
+class Booking(NamedTuple):
+    """A call of a bucket's script, and what is told its answer."""
+
+    call: ScriptCall
+    answered: Callable[[Any], None] | None = None
+
+
+Source = Callable[[], Sequence[Booking]]
+
+_sources: list[Source] = []
+_writing = threading.Lock()
+
+
+def register(source: Source) -> None:
+    """Add a function that hands over, and forgets, what it has to book."""
+    _sources.append(source)
+
+
+def soon() -> None:
+    """Have everything booked within `BOOKED_WITHIN_SECONDS`; never waits."""
+    _debounced.ask()
+
+
+def write() -> None:
+    """Book everything now."""
+    with _writing:
+        bookings = [booking for source in _sources for booking in source()]
+        if not bookings:
+            return
+        try:
+            with valkey().pipeline(transaction=False) as pipeline:
+                for booking in bookings:
+                    pipeline.eval(*booking.call)
+                answers = pipeline.execute()
+        except VALKEY_UNAVAILABLE as error:
+            log.warning("bookings_missed", error=type(error).__name__, bookings=len(bookings))
+            return
+        for booking, answer in zip(bookings, answers, strict=True):
+            if booking.answered is not None:
+                booking.answered(answer)
+
+
+_debounced = Debounced(write, seconds=BOOKED_WITHIN_SECONDS)
