@@ -15,12 +15,12 @@ from edge import event_stream, health, messages, notifications
 from edge.request import AsgiScope, ClientGone, Receive, Request, Send
 from edge.stream_reply import StreamReply
 from gateway import ids
-from gateway.api import finished, timing
+from gateway.api import finished, request_span, timing
 from gateway.api.errors import MethodNotAllowed, NotFound, as_service_error, error_reply
 from gateway.api.finished import FinishedCall
 from gateway.api.middleware import check_version, service_headers
 from gateway.api.reply import Reply
-from gateway.monitoring import answers
+from gateway.monitoring import answers, tracing
 
 log = structlog.get_logger("gateway.request")
 
@@ -48,7 +48,15 @@ async def application(scope: AsgiScope, receive: Receive, send: Send) -> None:
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(request_id=request.request_id)
     try:
-        reply = await _answer(request)
+        with tracing.serving(request.method, request.path, request.header(b"traceparent")) as span:
+            reply = await _answer(request)
+            request_span.note(
+                span,
+                request_id=request.request_id,
+                caller=request.caller,
+                status=reply.status if isinstance(reply, Reply) else 200,
+                route=_route_of(request),
+            )
     except ClientGone:
         return
     finally:
@@ -130,8 +138,12 @@ async def _send_head(
     return own_ms, meta_ms
 
 
+def _route_of(request: Request) -> str | None:
+    return request.path if request.path in ROUTES else None
+
+
 def _tell(request: Request, status: int, body: bytes, own_ms: float, meta_ms: float) -> None:
-    route = request.path if request.path in ROUTES else None
+    route = _route_of(request)
     if request.caller is not None:
         finished.tell(
             FinishedCall(

@@ -17,12 +17,14 @@ class GatewayConfig(AppConfig):
         )
         from gateway.api import paths  # noqa: F401 - registers the path converters
         from gateway.database import pool
-        from gateway.monitoring import answers, sentry
+        from gateway.monitoring import answers, sentry, tracing
 
         sentry.start()
+        tracing.prepare()
         web_start.register(pool.begin)
         web_start.register(server_checks.report_at_start)
         web_start.register(answers.start_flushing)
+        web_start.register(tracing.begin)
         post_migrate.connect(_maintain_partitions, dispatch_uid="partitions")
 
 

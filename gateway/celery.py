@@ -3,12 +3,27 @@
 import os
 from typing import Any
 
-from celery import Celery
-from celery.signals import setup_logging, worker_ready
+from celery import Celery, Task
+from celery.signals import setup_logging, worker_init, worker_ready
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
-app = Celery("gateway")
+
+LOOPS = frozenset({"webhooks.tasks.deliver_due", "messaging.tasks.run_batches"})
+"""Tasks that run for minutes, for whatever is due meanwhile."""
+
+
+class TracedTask(Task):  # type: ignore[type-arg] # generic in its stubs alone
+    """A task whose run is a trace of its own; work inside LOOPS has traces that begin elsewhere."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from gateway.monitoring import tracing
+
+        with tracing.OFF if self.name in LOOPS else tracing.span(self.name, "consumer"):
+            return super().__call__(*args, **kwargs)
+
+
+app = Celery("gateway", task_cls=TracedTask)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
@@ -21,6 +36,13 @@ def _configure_logs(**_: Any) -> None:
     from gateway.monitoring.logs import configure
 
     configure(settings.LOGGING)
+
+
+@worker_init.connect
+def _begin_traces(**_: Any) -> None:
+    from gateway.monitoring import tracing
+
+    tracing.begin()
 
 
 @worker_ready.connect

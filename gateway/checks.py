@@ -4,6 +4,7 @@ Ids are stable: `gateway.E001` and so on stand in `docs/operations.md`.
 """
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from cryptography.fernet import Fernet
 from django.conf import settings
@@ -36,6 +37,11 @@ def check_values(**_: Any) -> list[CheckMessage]:
             problems.append(
                 Error("WEBHOOK_PROXY_URL must be http://[user:password@]host:port.", id="gateway.E005")
             )
+    collector = settings.OTEL_EXPORTER_OTLP_ENDPOINT
+    if collector and not (collector.startswith(("http://", "https://")) and urlsplit(collector).hostname):
+        problems.append(
+            Error("OTEL_EXPORTER_OTLP_ENDPOINT must be http://host:port or https://….", id="gateway.E006")
+        )
     if settings.ENVIRONMENT not in {"development", "production"}:
         problems.append(Error("ENVIRONMENT must be development or production.", id="gateway.E004"))
     return problems

@@ -529,5 +529,12 @@ UNFOLD = {
 LOG_LEVEL: str = env.str("LOG_LEVEL", "INFO")
 SENTRY_DSN: str = env.str("SENTRY_DSN", "")
 """Where errors are reported to; empty reports nowhere."""
+OTEL_EXPORTER_OTLP_ENDPOINT: str = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/")
+"""The collector that traces are exported to (OTLP over HTTP); empty: there are none. See `monitoring/tracing.py`.
+
+OpenTelemetry's SDK reads the other `OTEL_*` variables itself, such as the sampler's."""
+OTEL_EXPORTER_OTLP_HEADERS: str = env.str("OTEL_EXPORTER_OTLP_HEADERS", "")
+"""What the collector asks for, as `name=value,name=value`."""
+OTEL_SERVICE_NAME: str = env.str("OTEL_SERVICE_NAME", SERVICE_NAME)
 LOGGING_CONFIG = "gateway.monitoring.logs.configure"
 LOGGING = {"level": LOG_LEVEL}

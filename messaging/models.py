@@ -119,6 +119,8 @@ class Batch(models.Model):
     created_at = models.DateTimeField(default=now, editable=False)
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
+    traceparent = models.CharField(max_length=55, null=True)
+    """The span of the request that made it, in the form of W3C Trace Context; null while traces are off."""
 
     objects = BatchQuerySet.as_manager()
 

@@ -150,6 +150,8 @@ class Event(models.Model):
     status = models.CharField(max_length=20, null=True)
     error_code = models.IntegerField(null=True)
     """What the event reports of its message, so that a list of events needs no bodies."""
+    traceparent = models.CharField(max_length=55, null=True)
+    """The span that the event was made in, in the form of W3C Trace Context; null while traces are off."""
 
     objects = TenantRows["Event"].as_manager()
 

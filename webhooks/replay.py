@@ -36,6 +36,7 @@ from webhooks.events.customer_key import CUSTOMER_KEY
 from webhooks.events.wanted import WANTED
 from webhooks.models import Delivery, Endpoint, ReplayChunk
 from webhooks.requests import signed_request
+from webhooks.requests.delivery_span import delivery_span, note_answer
 
 log = structlog.get_logger(__name__)
 
@@ -90,21 +91,31 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
     at = now()
     target = signed_request.target_of(endpoint, at=at)
     body = signed_request.body_of(event, target)
-    answer = post_once(
-        endpoint.url,
-        body,
-        signed_request.delivery_headers(
-            target,
-            delivery_id=replay.id,
-            message_id=event.id,
-            event_type=replay.event_type,
-            attempt=1,
-            timestamp=int(at.timestamp()),
-            body=body,
-        ),
-        allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
-        total_timeout=target.timeout,
-    )
+    with delivery_span(
+        event,
+        delivery_id=replay.id,
+        endpoint_id=endpoint.id,
+        tenant_id=replay.tenant_id,
+        event_type=replay.event_type,
+        attempt=1,
+    ) as span:
+        answer = post_once(
+            endpoint.url,
+            body,
+            signed_request.delivery_headers(
+                target,
+                delivery_id=replay.id,
+                message_id=event.id,
+                event_type=replay.event_type,
+                attempt=1,
+                timestamp=int(at.timestamp()),
+                body=body,
+                traceparent=span.traceparent,
+            ),
+            allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
+            total_timeout=target.timeout,
+        )
+        note_answer(span, answer)
     return Outcome(
         replay.id,
         endpoint.id,

@@ -13,12 +13,12 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from gateway import ids
-from gateway.api import finished, timing
+from gateway.api import finished, request_span, timing
 from gateway.api.authentication import Caller
 from gateway.api.errors import InvalidRequest, NotFound, ServiceError, error_response
 from gateway.api.finished import FinishedCall
 from gateway.api.limits import body_size
-from gateway.monitoring import answers
+from gateway.monitoring import answers, tracing
 
 log = structlog.get_logger("gateway.request")
 
@@ -36,12 +36,23 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
         request.request_id = request_id  # type: ignore[attr-defined]
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id)
-        try:
-            _refuse_early(request)
-            response = get_response(request)
-        except ServiceError as error:
-            response = error_response(error, request)
-            response["Content-Length"] = str(len(response.content))
+        with tracing.serving(str(request.method), request.path, request.headers.get(tracing.HEADER)) as span:
+            try:
+                _refuse_early(request)
+                response = get_response(request)
+            except ServiceError as error:
+                response = error_response(error, request)
+                response["Content-Length"] = str(len(response.content))
+            # A page's user is looked up lazily, and nothing here reads it.
+            user = getattr(request, "user", None)
+            caller = user if type(user) is Caller else None
+            request_span.note(
+                span,
+                request_id=request_id,
+                caller=caller,
+                status=response.status_code,
+                route=_route_of(request),
+            )
         own_ms, meta_ms = timing.split((perf_counter() - started) * 1000)
         headers = service_headers(request_id, own_ms=own_ms, meta_ms=meta_ms)
         for name, value in (*headers.items(), *getattr(request, "rate_limit_headers", {}).items()):
@@ -56,9 +67,7 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
             wb_ms=own_ms,
             meta_ms=meta_ms,
         )
-        # A page's user is looked up lazily, and nothing here reads it.
-        caller = getattr(request, "user", None)
-        if type(caller) is Caller:
+        if caller is not None:
             finished.tell(
                 FinishedCall(
                     request_id=request_uuid,

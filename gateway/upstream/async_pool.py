@@ -15,7 +15,14 @@ from yarl import URL
 
 from gateway.api import timing
 from gateway.http1 import tls_context
-from gateway.upstream.calls import CONNECT_SECONDS, IDLE_SECONDS, GraphAnswer, GraphCall, unreachable
+from gateway.upstream.calls import (
+    CONNECT_SECONDS,
+    IDLE_SECONDS,
+    GraphAnswer,
+    GraphCall,
+    span_of,
+    unreachable,
+)
 
 
 class AsyncPool:
@@ -42,6 +49,12 @@ class AsyncPool:
 
     async def send(self, call: GraphCall) -> GraphAnswer:
         """Make a call and read the whole answer. Raises UpstreamUnreachable."""
+        with span_of(call) as span:
+            answer = await self._send(call)
+            span.answered(answer.status)
+            return answer
+
+    async def _send(self, call: GraphCall) -> GraphAnswer:
         seconds = settings.UPSTREAM_TIMEOUT_MS / 1000
         started = perf_counter()
         try:

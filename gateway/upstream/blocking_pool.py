@@ -25,6 +25,7 @@ from gateway.upstream.calls import (
     GraphAnswer,
     GraphCall,
     StreamedBody,
+    span_of,
     unreachable,
 )
 
@@ -74,6 +75,16 @@ class BlockingPool:
         self, call: GraphCall, *, most_body_bytes: int, is_streamed: bool
     ) -> tuple["_Connection", float]:
         """Send a call and read its answer, or its head alone; the milliseconds that this took."""
+        with span_of(call) as span:
+            connection, ms = self._exchange_once(
+                call, most_body_bytes=most_body_bytes, is_streamed=is_streamed
+            )
+            span.answered(connection.status)
+            return connection, ms
+
+    def _exchange_once(
+        self, call: GraphCall, *, most_body_bytes: int, is_streamed: bool
+    ) -> tuple["_Connection", float]:
         leave_database()
         url = urlsplit(call.url)
         is_tls = url.scheme == "https"

@@ -7,11 +7,12 @@ bytes and milliseconds: nothing here parses or re-serialises what it does not ne
 
 import hashlib
 import hmac
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import orjson
 import structlog
@@ -19,11 +20,14 @@ from django.conf import settings
 
 from gateway.api import timing
 from gateway.api.authentication import Environment
+from gateway.monitoring import tracing
 
 log = structlog.get_logger(__name__)
 
 CONNECT_SECONDS = 5.0
 """For a new connection, at most; UPSTREAM_TIMEOUT_MS is for the whole call."""
+_EDGE = re.compile(r"[a-z_]{1,40}")
+"""The last part of a path that names what is asked for, such as `messages`."""
 IDLE_SECONDS = 10.0
 """A connection idle for longer is not used again: the upstream may have closed it."""
 
@@ -133,6 +137,20 @@ def prepare(
             f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in query.items()
         )
     return GraphCall(method, url, headers, body)
+
+
+def span_of(call: GraphCall) -> tracing.Span:
+    """The span of a call, which is not told to the upstream (decision "Traces"). Ids in the path are left out."""
+    if not tracing.is_on():
+        return tracing.OFF
+    url = urlsplit(call.url)
+    edge = url.path.rpartition("/")[2]
+    name = f"{call.method} {edge if _EDGE.fullmatch(edge) else '{id}'}"
+    return tracing.span(
+        name,
+        "client",
+        attributes={"http.request.method": call.method, "server.address": url.hostname or ""},
+    )
 
 
 def unreachable(error: Exception, started: float, *, is_unsent: bool = False) -> UpstreamUnreachable:

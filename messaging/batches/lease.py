@@ -43,6 +43,7 @@ class Held:
     retries: int
     given_up: bool
     """It waited too long, or its number left the tenant: its unsent items are skipped."""
+    traceparent: str | None
 
     @property
     def public_id(self) -> str:
@@ -103,7 +104,8 @@ FROM (
     FOR NO KEY UPDATE OF c SKIP LOCKED
 ) AS free
 WHERE b.id = free.id
-RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token, b.retries, free.given_up
+RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token, b.retries, free.given_up,
+    b.traceparent
 """
 
 _RENEW = """

@@ -12,6 +12,7 @@ from django.db import IntegrityError, connection, transaction
 
 from gateway import ids
 from gateway.api.errors import Conflict, NotFound
+from gateway.monitoring import tracing
 from gateway.task_queue import enqueue
 from messaging.batches import body as batch_body
 from messaging.batches import lease
@@ -40,6 +41,7 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes) -> tuple[Batch, boo
         client_ref=client_ref,
         total=len(body.messages),
         rate_per_sec=rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
+        traceparent=tracing.current(),
     )
     try:
         with transaction.atomic():

@@ -6,6 +6,7 @@ lease runs out, another runner goes on, and what was claimed without a result is
 """
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ import structlog
 from django.db import close_old_connections, connection
 
 from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.monitoring import tracing
 from gateway.upstream.async_pool import AsyncPool
 from messaging.batches import lease
 from messaging.batches.lease import Held
@@ -112,10 +114,11 @@ class Runner:
                 executor.shutdown(wait=False)
 
     async def in_database(self, lane: int, call: Callable[..., Value], *values: Any) -> Value:
-        """Call a function that uses the database. Calls of one lane take turns; a lane is a thread."""
+        """Call a function that uses the database, in the caller's context. Calls of one lane take turns in a thread."""
         assert self.loop is not None  # noqa: S101 - only tasks of the running loop call this
+        in_context = contextvars.copy_context().run
         return await self.loop.run_in_executor(
-            self.database[lane % DATABASE_THREADS], _with_fresh_connection, call, *values
+            self.database[lane % DATABASE_THREADS], in_context, _with_fresh_connection, call, *values
         )
 
     async def _claim(self) -> list[Held]:
@@ -130,9 +133,14 @@ class Runner:
 
     def _start(self, batches: list[Held], channel: AsyncPool) -> None:
         for held in batches:
-            task = asyncio.create_task(BatchRun(self, channel, held).run())
+            task = asyncio.create_task(self._run(held, channel))
             self.running.add(task)
             task.add_done_callback(self._ended)
+
+    async def _run(self, held: Held, channel: AsyncPool) -> None:
+        attributes = {"gateway.tenant.id": str(held.tenant_id), "gateway.batch.id": held.public_id}
+        with tracing.span("run batch", "consumer", parent=held.traceparent, attributes=attributes):
+            await BatchRun(self, channel, held).run()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.running.discard(task)

@@ -5,10 +5,11 @@ others to the flow of `incoming.py`, which has the same result.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.database.loop_group_commit import LoopGroupCommit
 from gateway.database.statements import Statements
+from gateway.monitoring import tracing
 from gateway.upstream.notifications.normalise import Change, normalise
 from messaging.media import known as known_media
 from messaging.notifications import side_effects
@@ -31,6 +32,8 @@ class _Notification:
     body: bytes
     changes: tuple[Change, ...]
     environments: tuple[str, ...]
+    traceparent: str | None = field(default_factory=tracing.current)
+    """Its own request's span: it is published with others'."""
 
 
 class Intake:
@@ -104,4 +107,5 @@ def _publication(notification: _Notification, owners: Sequence[Owner]) -> Public
             for draft in change.drafts
         ],
         notification.body,
+        notification.traceparent,
     )

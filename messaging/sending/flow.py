@@ -19,6 +19,7 @@ from gateway.api.errors import InvalidRequest, MetaUnreachable, ServiceError, er
 from gateway.api.reply import Reply
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import Statements
+from gateway.monitoring import tracing
 from gateway.upstream import calls
 from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
 from gateway.upstream.errors import judge, reply_of, unreachable
@@ -103,6 +104,7 @@ async def send_message(runtime: Runtime, request: SendRequest) -> Reply:
                 digits=number.digits,
                 sent=outgoing,
                 idempotency_key=use.key if use else None,
+                traceparent=tracing.current(),
             )
         )
     except ServiceError:

@@ -44,6 +44,7 @@ class Begun(msgspec.Struct, array_like=True):
     digits: str
     sent: bytes
     idempotency_key: str | None
+    traceparent: str | None = None
 
 
 class Answered(msgspec.Struct, array_like=True):

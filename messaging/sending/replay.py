@@ -15,6 +15,7 @@ from django.db import close_old_connections, connection, transaction
 from gateway.api.reply import Reply
 from gateway.database.outage import concerns_all, is_outage
 from gateway.database.statements import run
+from gateway.monitoring import tracing
 from messaging.idempotency import KeyUse
 from messaging.sending import journal
 from messaging.sending.flow import recording
@@ -90,7 +91,7 @@ def _replay(slot: Slot) -> None:
         http_status=answered.http_status if answered else None,
         id=begun.event_id,
     )
-    with transaction.atomic():
+    with tracing.continued(begun.traceparent), transaction.atomic():
         fresh = run(recording(begun.tenant_id, event, *_key(begun, answered)))
     if fresh:
         wake_up.after_commit(fresh)

@@ -38,6 +38,7 @@ from webhooks.delivery.retry import Decision, decide
 from webhooks.delivery.room import RESERVE, Room
 from webhooks.events.hand_over import HandedOver
 from webhooks.lease import giving_back
+from webhooks.requests.delivery_span import delivery_span, note_answer
 from webhooks.requests.signed_request import body_of, delivery_headers, log_entry
 
 Result = TypeVar("Result")
@@ -403,20 +404,30 @@ class _Dispatcher:
             )
         body = body_of(delivery.envelope, delivery.target)
         timestamp = delivery.claimed_at.timestamp() + time.monotonic() - delivery.claimed_monotonic
-        answer = await self.outbound.post(
-            delivery.target.url,
-            body,
-            delivery_headers(
-                delivery.target,
-                delivery_id=delivery.id,
-                message_id=delivery.envelope.id,
-                event_type=delivery.event_type,
-                attempt=delivery.attempts + 1,
-                timestamp=int(timestamp),
-                body=body,
-            ),
-            total_timeout=delivery.target.timeout,
-        )
+        with delivery_span(
+            delivery.envelope,
+            delivery_id=delivery.id,
+            endpoint_id=delivery.endpoint_id,
+            tenant_id=delivery.tenant_id,
+            event_type=delivery.event_type,
+            attempt=delivery.attempts + 1,
+        ) as span:
+            answer = await self.outbound.post(
+                delivery.target.url,
+                body,
+                delivery_headers(
+                    delivery.target,
+                    delivery_id=delivery.id,
+                    message_id=delivery.envelope.id,
+                    event_type=delivery.event_type,
+                    attempt=delivery.attempts + 1,
+                    timestamp=int(timestamp),
+                    body=body,
+                    traceparent=span.traceparent,
+                ),
+                total_timeout=delivery.target.timeout,
+            )
+            note_answer(span, answer)
         if answer.ok and answer.ms < SLOW_MS:
             endpoint.cap = min(endpoint.cap + 1, self.capacity - self.capacity // RESERVE)
         else:

@@ -29,6 +29,8 @@ class Envelope:
     data: bytes = field(repr=False)
     raw: bytes = field(repr=False)
     raw_path: str | None
+    traceparent: str | None = None
+    """The span that its deliveries belong under; no part of the body."""
 
     @property
     def size(self) -> int:
@@ -47,7 +49,7 @@ class Envelope:
 
 _NO_RAW = b"null"
 
-_READ = (*STORED, "tenant_id", "raw_id", "payload_expires_on")
+_READ = (*STORED, "tenant_id", "raw_id", "payload_expires_on", "traceparent")
 # By primary key: an index probe for each event in the partitions of their ids.
 _EVENTS = f"""
 SELECT {", ".join(f"e.{name}" for name in _READ)}, t.retention_days
@@ -116,7 +118,7 @@ def _envelope(
 
 
 def assembled(event: Mapping[str, Any], data: bytes, raw: bytes | None) -> Envelope:
-    """The envelope of an event from its members (`STORED` and `tenant_id`) and its bodies.
+    """The envelope of an event from its members (`STORED`, `tenant_id` and `traceparent`) and its bodies.
 
     `raw` is None when no notification brought it.
     """
@@ -136,4 +138,5 @@ def assembled(event: Mapping[str, Any], data: bytes, raw: bytes | None) -> Envel
         data=data,
         raw=_NO_RAW if raw is None else raw,
         raw_path=event["raw_path"],
+        traceparent=event["traceparent"],
     )

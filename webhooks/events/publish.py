@@ -5,7 +5,7 @@ its cause does. An event that was published before (same tenant, same dedupe key
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from gateway import ids
 from gateway.database.outage import concerns_all
 from gateway.database.statements import Statements, run
 from gateway.database.transactions import leave_database
+from gateway.monitoring import tracing
 from gateway.threads.group_commit import GroupCommit
 from webhooks import stream_signal, wake_up
 from webhooks.events import envelope
@@ -37,6 +38,8 @@ class Publication:
     tenant_id: UUID
     events: Sequence[NewEvent]
     raw: bytes | None = None
+    traceparent: str | None = field(default_factory=tracing.current)
+    """The span that the events' deliveries belong under: the current one where the publication is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ _DRAFT_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in COLU
 _STATEMENT = f"""
 WITH draft AS (
     SELECT * FROM json_to_recordset(%(events)s::json) AS d (
-        tenant_id uuid, created_on date, raw_id uuid, start int, length int, message int, {_DRAFT_COLUMNS}
+        tenant_id uuid, created_on date, raw_id uuid, start int, length int, message int, traceparent text,
+        {_DRAFT_COLUMNS}
     )
 ), new_key AS (
     INSERT INTO event_keys (tenant_id, dedupe_key, created_at)
@@ -71,8 +75,8 @@ WITH draft AS (
     SELECT draft.*, draft.created_on + t.retention_days + 1 AS expires_on, t.status AS tenant_status
     FROM draft JOIN new_key USING (tenant_id, dedupe_key) JOIN tenants_tenant t ON t.id = draft.tenant_id
 ), new_event AS (
-    INSERT INTO events (tenant_id, raw_id, payload_expires_on, {_MEMBERS})
-    SELECT tenant_id, raw_id, expires_on, {_MEMBERS} FROM fresh
+    INSERT INTO events (tenant_id, raw_id, payload_expires_on, traceparent, {_MEMBERS})
+    SELECT tenant_id, raw_id, expires_on, traceparent, {_MEMBERS} FROM fresh
 ), new_payload AS (
     INSERT INTO event_payloads (expires_on, id, tenant_id, body)
     SELECT expires_on, id, tenant_id, substr(%(bodies)s::bytea, start, length) FROM fresh
@@ -170,6 +174,7 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
             "tenant_id": publication.tenant_id,
             "created_on": ids.created_at(raw_id or event_ids[0]).date(),
             "raw_id": raw_id,
+            "traceparent": publication.traceparent,
         }
         for event_id, event in zip(event_ids, publication.events, strict=True):
             key = publication.tenant_id, event.dedupe_key

@@ -34,6 +34,8 @@ _RESERVED = frozenset(
         "http2-settings",
         "keep-alive",
         "te",
+        "traceparent",
+        "tracestate",
         "trailer",
         "transfer-encoding",
         "upgrade",

@@ -80,7 +80,13 @@ def _in_upstream_form(event: dict[str, Any]) -> dict[str, Any]:
         raise InvalidRequest.of(event_type="Endpoints with `format: meta` get the upstream's events alone.")
     bodies = {name: orjson.dumps(event[name]) for name in ("data", "raw")}
     head = {name: value for name, value in event.items() if name not in {"data", "raw", "raw_path", "test"}}
-    stored = Envelope(id=event["id"], head=orjson.dumps(head), raw_path=event["raw_path"], **bodies)
+    stored = Envelope(
+        id=event["id"],
+        head=orjson.dumps(head),
+        data=bodies["data"],
+        raw=bodies["raw"],
+        raw_path=event["raw_path"],
+    )
     notification: dict[str, Any] = orjson.loads(cloud_api_form.notification(stored))
     return notification
 

@@ -13,6 +13,7 @@ from django.conf import settings
 from gateway import ids
 from gateway.api.errors import Conflict
 from gateway.encryption.cipher import decrypt
+from gateway.monitoring import tracing
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer
 from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint
@@ -158,8 +159,12 @@ def delivery_headers(
     attempt: int,
     timestamp: int,
     body: bytes,
+    traceparent: str | None,
 ) -> dict[str, str]:
-    """The headers of an attempt; `message_id` is the event's public id, the same at every attempt and replay."""
+    """The headers of an attempt; `message_id` is the event's public id, the same at every attempt and replay.
+
+    `traceparent` is the attempt's span, while traces are on; it is not part of what is signed.
+    """
     return {
         **headers(
             keys=to.keys,
@@ -172,6 +177,7 @@ def delivery_headers(
         ),
         "X-Service-Delivery": ids.encode(ids.DELIVERY, delivery_id),
         "X-Service-Attempt": str(attempt),
+        **({tracing.HEADER: traceparent} if traceparent else {}),
     }
 
 

@@ -1,0 +1,153 @@
+"""Export of traces: the SDK of OpenTelemetry, with a queue of its own in each process and OTLP over HTTP.
+
+Imported only where traces are on. Finished spans wait in a bounded queue for a thread that exports them: a collector
+that is slow or away costs spans, and never delays a request. The SDK reads the other `OTEL_*` variables itself.
+"""
+
+import atexit
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from django.conf import settings
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.re import parse_env_headers
+
+from gateway.monitoring import tracing
+from gateway.monitoring.tracing import Attributes, Kind, Value
+
+EXIT_SECONDS = 2.0
+"""How long the end of a process waits for the collector."""
+
+_KINDS: dict[Kind, SpanKind] = {
+    "server": SpanKind.SERVER,
+    "client": SpanKind.CLIENT,
+    "producer": SpanKind.PRODUCER,
+    "consumer": SpanKind.CONSUMER,
+    "internal": SpanKind.INTERNAL,
+}
+_propagator = TraceContextTextMapPropagator()
+_NOTHING = Context()
+
+
+class Tracer:
+    """The traces of one process."""
+
+    def __init__(self) -> None:
+        # Not the SDK's global one: libraries that trace by themselves would add what they like.
+        self._provider = TracerProvider(
+            resource=Resource.create(
+                {
+                    "service.name": settings.OTEL_SERVICE_NAME,
+                    "service.version": settings.SERVICE_SHA,
+                    "deployment.environment.name": settings.ENVIRONMENT,
+                }
+            ),
+            shutdown_on_exit=False,
+        )
+        self._processor = BatchSpanProcessor(
+            _Exporter(f"{settings.OTEL_EXPORTER_OTLP_ENDPOINT}/v1/traces", headers=_headers())
+        )
+        self._provider.add_span_processor(self._processor)
+        self._tracer = self._provider.get_tracer("gateway", settings.SERVICE_SHA)
+        atexit.register(self.close)
+
+    def span(
+        self,
+        name: str,
+        kind: Kind,
+        *,
+        parent: str | None,
+        attributes: Attributes | None,
+    ) -> tracing.Span:
+        """See `tracing.span`."""
+        above = otel_context.get_current() if parent is None else _context_of(parent)
+        recorded = self._tracer.start_span(name, context=above, kind=_KINDS[kind], attributes=attributes)
+        return _Current(recorded, above, kind, name)
+
+    def continued(self, traceparent: str) -> tracing.Span:
+        """See `tracing.continued`."""
+        above = _context_of(traceparent)
+        return _Current(trace.get_current_span(above), above, "internal", "")
+
+    def current(self) -> str | None:
+        """The current span as a traceparent."""
+        return _traceparent_of(trace.get_current_span())
+
+    def close(self) -> None:
+        """Export what is finished, within EXIT_SECONDS."""
+        atexit.unregister(self.close)
+        # The public method waits for half a minute.
+        self._processor._batch_processor.shutdown(timeout_millis=int(EXIT_SECONDS * 1000))
+
+
+class _Current(tracing.Span):
+    """A span that is the current one of its thread or task inside its `with` statement."""
+
+    def __init__(self, span: trace.Span, above: Context, kind: Kind, name: str) -> None:
+        self._span, self._above, self._kind, self._name = span, above, kind, name
+        self.traceparent = _traceparent_of(span)
+
+    def __enter__(self) -> Self:
+        self._token = otel_context.attach(trace.set_span_in_context(self._span, self._above))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
+    ) -> None:
+        otel_context.detach(self._token)
+        if kind is not None:
+            # Its name alone: an exception's text may quote what it was given.
+            self.failed(kind.__name__)
+        self._span.end()
+
+    def note(self, name: str, value: Value | None) -> None:
+        if value is not None:
+            self._span.set_attribute(name, value)
+
+    def answered(self, status: int, route: str | None = None) -> None:
+        self._span.set_attribute("http.response.status_code", status)
+        if route is not None:
+            self._span.set_attribute("http.route", route)
+            self._span.update_name(f"{self._name} {route}")
+        if status >= (500 if self._kind == "server" else 400):
+            self.failed(str(status))
+
+    def failed(self, reason: str) -> None:
+        self._span.set_attribute("error.type", reason)
+        self._span.set_status(StatusCode.ERROR)
+
+
+class _Exporter(OTLPSpanExporter):
+    """The exporter of OTLP, which counts what the collector did not take."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = super().export(spans)
+        if result is not SpanExportResult.SUCCESS:
+            tracing.LOST.add(len(spans))
+        return result
+
+
+def _headers() -> dict[str, str]:
+    """Headers for the collector. From the settings, since they may come from a file."""
+    return dict(parse_env_headers(settings.OTEL_EXPORTER_OTLP_HEADERS, liberal=True))
+
+
+def _context_of(traceparent: str) -> Context:
+    """The context below a traceparent; an empty one when it cannot be read."""
+    return _propagator.extract({tracing.HEADER: traceparent}, _NOTHING)
+
+
+def _traceparent_of(span: trace.Span) -> str | None:
+    found = span.get_span_context()
+    if not found.is_valid:
+        return None
+    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
