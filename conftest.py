@@ -50,7 +50,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
 _STARTED_HERE = ["DJANGO_SETTINGS_MODULE", *(name for name, value in _CALLERS.items() if value is None)]
 django.setup()
 
-pytest_plugins = ["tests.fixtures", "tests.browsers", "tests.receiver"]
+pytest_plugins = ["tests.fixtures", "tests.browsers", "tests.receiver", "tests.collector"]
 
 
 @pytest.hookimpl(trylast=True)

@@ -18,8 +18,9 @@ class TracedTask(Task):  # type: ignore[type-arg] # generic in its stubs alone
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from gateway.monitoring import tracing
+        from gateway.monitoring.spans import OFF
 
-        with tracing.OFF if self.name in LOOPS else tracing.span(self.name, "consumer"):
+        with OFF if self.name in LOOPS else tracing.span(self.name, "consumer"):
             return super().__call__(*args, **kwargs)
 
 

@@ -146,6 +146,8 @@ def test_good_settings_have_no_findings(settings: Any) -> None:
         ({"WEBHOOK_PROXY_URL": "https://proxy:3128"}, "gateway.E005"),
         ({"WEBHOOK_PROXY_URL": "http://proxy"}, "gateway.E005"),
         ({"WEBHOOK_PROXY_URL": "http://proxy:port"}, "gateway.E005"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "gateway.E006"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://"}, "gateway.E006"),
         ({"PRODUCTION": False}, "gateway.E010"),
         ({"SECRET_KEY": django_settings.DEVELOPMENT_SECRET_KEY}, "gateway.E011"),
         ({"ENCRYPTION_KEYS": [django_settings.DEVELOPMENT_ENCRYPTION_KEY]}, "gateway.E012"),

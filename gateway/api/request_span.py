@@ -1,13 +1,12 @@
 """Spans of requests: what both doors note in a trace of a request and its answer."""
 
 from gateway.api.authentication import Caller
-from gateway.monitoring import tracing
-from gateway.monitoring.tracing import Span
+from gateway.monitoring.spans import OFF, Span
 
 
 def note(span: Span, *, request_id: str, caller: Caller | None, status: int, route: str | None) -> None:
     """Note the answer and the caller's tenant. `route` is the pattern of the path, never the path itself."""
-    if span is tracing.OFF:
+    if span is OFF:
         return
     span.answered(status, route)
     span.note("gateway.request.id", request_id)

@@ -21,8 +21,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.re import parse_env_headers
 
-from gateway.monitoring import tracing
-from gateway.monitoring.tracing import Attributes, Kind, Value
+from gateway.monitoring.spans import LOST, Attributes, Kind, Span, Value
 
 EXIT_SECONDS = 2.0
 """How long the end of a process waits for the collector."""
@@ -67,13 +66,13 @@ class Tracer:
         *,
         parent: str | None,
         attributes: Attributes | None,
-    ) -> tracing.Span:
+    ) -> Span:
         """See `tracing.span`."""
         above = otel_context.get_current() if parent is None else _context_of(parent)
         recorded = self._tracer.start_span(name, context=above, kind=_KINDS[kind], attributes=attributes)
         return _Current(recorded, above, kind, name)
 
-    def continued(self, traceparent: str) -> tracing.Span:
+    def continued(self, traceparent: str) -> Span:
         """See `tracing.continued`."""
         above = _context_of(traceparent)
         return _Current(trace.get_current_span(above), above, "internal", "")
@@ -89,7 +88,7 @@ class Tracer:
         self._processor._batch_processor.shutdown(timeout_millis=int(EXIT_SECONDS * 1000))
 
 
-class _Current(tracing.Span):
+class _Current(Span):
     """A span that is the current one of its thread or task inside its `with` statement."""
 
     def __init__(self, span: trace.Span, above: Context, kind: Kind, name: str) -> None:
@@ -132,7 +131,7 @@ class _Exporter(OTLPSpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = super().export(spans)
         if result is not SpanExportResult.SUCCESS:
-            tracing.LOST.add(len(spans))
+            LOST.add(len(spans))
         return result
 
 
@@ -143,7 +142,7 @@ def _headers() -> dict[str, str]:
 
 def _context_of(traceparent: str) -> Context:
     """The context below a traceparent; an empty one when it cannot be read."""
-    return _propagator.extract({tracing.HEADER: traceparent}, _NOTHING)
+    return _propagator.extract({"traceparent": traceparent}, _NOTHING)
 
 
 def _traceparent_of(span: trace.Span) -> str | None:

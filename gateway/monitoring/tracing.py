@@ -7,52 +7,19 @@ A span never holds content, credentials, addresses or phone numbers; nor a wamid
 """
 
 import os
-from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from gateway.monitoring.metrics import Counter
+from gateway.monitoring.spans import OFF, Attributes, Kind, Span
 
 if TYPE_CHECKING:
     from gateway.monitoring.trace_export import Tracer
 
-Kind = Literal["server", "client", "producer", "consumer", "internal"]
-Value = str | int | float | bool
-Attributes = Mapping[str, Value]
-
-LOST = Counter("gateway_spans_lost_total", "Spans that the collector of traces did not take.")
 HEADER = "traceparent"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _UNTRACED = ("/v1/health", "/metrics", "/static/", "/docs/")
 
-
-class Span:
-    """A piece of work in a trace, for a `with` statement. This one is what there is while traces are off."""
-
-    traceparent: str | None = None
-    """The span as the next one's parent, in the form of W3C Trace Context."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return
-
-    def note(self, name: str, value: Value | None) -> None:
-        """Set an attribute; None sets none."""
-
-    def answered(self, status: int, route: str | None = None) -> None:
-        """Note the status of an HTTP answer, and the pattern of the path that was asked for."""
-
-    def failed(self, reason: str) -> None:
-        """Mark the work as failed, with a word that says why."""
-
-
-OFF: Final = Span()
 
 _tracer: "Tracer | None" = None
 _process: int | None = None

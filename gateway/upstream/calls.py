@@ -21,6 +21,7 @@ from django.conf import settings
 from gateway.api import timing
 from gateway.api.authentication import Environment
 from gateway.monitoring import tracing
+from gateway.monitoring.spans import OFF, Span
 
 log = structlog.get_logger(__name__)
 
@@ -139,10 +140,10 @@ def prepare(
     return GraphCall(method, url, headers, body)
 
 
-def span_of(call: GraphCall) -> tracing.Span:
+def span_of(call: GraphCall) -> Span:
     """The span of a call, which is not told to the upstream (decision "Traces"). Ids in the path are left out."""
     if not tracing.is_on():
-        return tracing.OFF
+        return OFF
     url = urlsplit(call.url)
     edge = url.path.rpartition("/")[2]
     name = f"{call.method} {edge if _EDGE.fullmatch(edge) else '{id}'}"

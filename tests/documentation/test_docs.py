@@ -37,8 +37,12 @@ NOT_SETTINGS = {
     "SIMULATOR_BASE_URL",
     "SIMULATOR_CONTROL_TOKEN",
     "SIMULATOR_STATE",
+    "OTEL_BSP_MAX_QUEUE_SIZE",
+    "OTEL_RESOURCE_ATTRIBUTES",
+    "OTEL_TRACES_SAMPLER",
+    "OTEL_TRACES_SAMPLER_ARG",
 }
-"""Variables of a reader's shell, and of the simulator."""
+"""Variables of a reader's shell, of the simulator, and of OpenTelemetry's SDK."""
 LOG_WORDS = {"level", "error", "event", "request", "status", "wb_ms", "meta_ms"}
 PROGRAMS = {"gateway.wsgi", "edge", "worker", "beat", "simulator"}
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from gateway import ids
 from gateway.monitoring import tracing
-from gateway.monitoring.tracing import Span
+from gateway.monitoring.spans import OFF, Span
 from gateway.outbound.client import Answer
 from webhooks.events.envelope import Envelope
 
@@ -14,7 +14,7 @@ def delivery_span(
 ) -> Span:
     """The span of one attempt. The endpoint's address is left out: customers put secrets into theirs."""
     if not tracing.is_on():
-        return tracing.OFF
+        return OFF
     return tracing.span(
         f"deliver {event_type}",
         "producer",
