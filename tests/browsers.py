@@ -8,11 +8,13 @@ from django.test import Client
 from tenants.models import Tenant, User
 
 
-def browser_of(tenant: Tenant) -> Client:
+def browser_of(tenant: Tenant, role: str = "owner") -> Client:
     """A logged-in person of a tenant."""
     client = Client()
     client.force_login(
-        User.objects.create_user(f"p@{tenant.id}.example", "a long enough password", tenant=tenant)
+        User.objects.create_user(
+            f"{role}@{tenant.id}.example", "a long enough password", tenant=tenant, role=role
+        )
     )
     return client
 

@@ -49,6 +49,26 @@ class CallPage:
     after: UUID | None
 
 
+_BY_KEY = """
+SELECT key_prefix, count(*) FROM (
+    SELECT key_prefix FROM api_requests WHERE tenant_id = %s AND environment = %s AND id >= %s
+    ORDER BY id DESC LIMIT %s
+) AS walked GROUP BY key_prefix
+"""
+
+
+def counts_by_key(*, tenant_id: UUID, environment: str) -> dict[str, int]:
+    """Calls of each key, by its prefix, among the newest `WALK` of the last `REQUEST_LOG_DAYS`."""
+    first = ids.first_at(_oldest(now()))
+
+    def ask(alias: str) -> list[Any]:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(_BY_KEY, [tenant_id, environment, first, WALK])
+            return list(cursor.fetchall())
+
+    return {prefix: count for prefix, count in replica.read(ask) if prefix}
+
+
 def search(
     *,
     tenant_id: UUID,

@@ -70,7 +70,8 @@ def preview(request: HttpRequest, visit: Visit, template_id: str | None = None) 
         form, buttons = _edited(request, visit, template) if template else _drafted(request, visit)
     except CannotBeDrafted:
         return HttpResponse(status=204)
-    shown = _preview_of(form, buttons) if form.is_valid() and buttons.is_valid() else {}
+    is_valid = form.is_valid() and buttons.is_valid()
+    shown = _shown(form.draft(_buttons(buttons)), template) if is_valid else {}
     return render(request, "console/messaging/template_preview.html", {**shown, "template": template})
 
 
@@ -103,7 +104,9 @@ def _written(
             is_submitted = request.POST.get("do") == "submit"
             if is_submitted and (made := _submitted(request, visit, form, buttons, template)):
                 return redirect("console_template", made)
-            context |= _preview_of(form, buttons)
+            context |= _shown(form.draft(_buttons(buttons)), template)
+    elif template is not None:
+        context |= _shown(draft_of(orjson.loads(template.document)), template)
     failed = form.errors or any(buttons.errors if buttons.is_bound else [])
     return render(request, "console/messaging/template_new.html", context, status=400 if failed else 200)
 
@@ -156,16 +159,15 @@ def _uploaded(account: Any, form: DraftForm) -> str:
     return str(operations.upload_sample(account, upload).json()["h"])
 
 
-def _preview_of(form: DraftForm, buttons: Any) -> dict[str, Any]:
-    written = form.draft(_buttons(buttons))
+def _shown(written: draft.Draft, template: MessageTemplate | None) -> dict[str, Any]:
+    """What customers will read, and the body that submits it."""
     document = written.document()
     if document["category"] == draft.AUTHENTICATION:
         parts = [("body", "123456 is your verification code."), ("button", "Copy code")]
     else:
         parts = parameters.as_read(document, draft.examples(document))
-    is_edit = isinstance(form, EditForm)
-    shown = written.change(with_category=not form.fields["category"].disabled) if is_edit else document
-    return {"parts": parts, "request": orjson.dumps(shown, option=orjson.OPT_INDENT_2).decode()}
+    body = written.change(with_category=template.status != "APPROVED") if template else document
+    return {"parts": parts, "request": orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()}
 
 
 def _buttons(forms: Any) -> list[draft.Button]:

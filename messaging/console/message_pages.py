@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import orjson
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -106,6 +107,7 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
         {
             "message": found,
             "row": row,
+            "to": _recipient(found),
             "explained": explained(found),
             "moments": sorted(_moments(visit, found), key=lambda each: each.at),
             "parts": [
@@ -133,9 +135,7 @@ def _moments(visit: Visit, found: Detail) -> Iterator[Moment]:
                 own.created_at,
                 "Accepted by the platform" if row.accepted_at else "Refused by the platform",
                 "ok" if row.accepted_at else "bad",
-                f"{row.service_ms} ms in the gateway, {row.upstream_ms} ms at the platform"
-                if row.upstream_ms is not None
-                else "",
+                _times(row.service_ms, row.upstream_ms),
                 reverse("console_event", args=[own.id]),
             )
     for report in found.statuses:
@@ -148,6 +148,20 @@ def _moments(visit: Visit, found: Detail) -> Iterator[Moment]:
             reverse("console_event", args=[report.event_id]),
         )
     yield from _attempts(visit, found)
+
+
+def _times(service_ms: int | None, upstream_ms: int | None) -> str:
+    """Where the time of a send went; a message of a batch has no call of its own in the gateway."""
+    parts = [(service_ms, "in the gateway"), (upstream_ms, "at the platform")]
+    return ", ".join(f"{ms} ms {where}" for ms, where in parts if ms is not None)
+
+
+def _recipient(found: Detail) -> str | None:
+    """Whom it went to; what the request says when the platform named nobody."""
+    if found.to is not None or found.request is None:
+        return found.to
+    request = orjson.loads(found.request)
+    return str(request.get("to") or request.get("recipient") or "") if isinstance(request, dict) else None
 
 
 def _attempts(visit: Visit, found: Detail) -> Iterator[Moment]:

@@ -19,6 +19,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import resolve, reverse
+from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from gateway import roles
@@ -71,12 +72,15 @@ class HomeWarning:
 
 
 Warnings = Callable[[Tenant, str], list[HomeWarning]]
+Panel = Callable[["Visit"], SafeString | None]
+"""A part of the home page as HTML; None when there is nothing to show."""
 AREA = "console_area"
 """The attribute of a page's view that holds its area."""
 
 _pages: list[Page] = []
 _steps: list[FirstStep] = []
 _warnings: list[tuple[Area, Warnings]] = []
+_panels: list[tuple[Area, Panel]] = []
 
 
 def register(*, pages: list[Page] | None = None, steps: list[FirstStep] | None = None) -> None:
@@ -92,6 +96,16 @@ def warns(area: Area) -> Callable[[Warnings], Warnings]:
 
     def registered(function: Warnings) -> Warnings:
         _warnings.append((area, function))
+        return function
+
+    return registered
+
+
+def shows(area: Area) -> Callable[[Panel], Panel]:
+    """Register a part of the home page for those who may read the area."""
+
+    def registered(function: Panel) -> Panel:
+        _panels.append((area, function))
         return function
 
     return registered
@@ -157,6 +171,20 @@ def _isolated(function: Warnings, visit: Visit) -> list[HomeWarning]:
         log.error("home_warnings_failed", app=function.__module__, error=type(error).__name__)
         text = "Something could not be checked just now. If this stays, write to our support."
         return [HomeWarning(text, "Try again", reverse("console"))]
+
+
+def panels_of(visit: Visit) -> list[SafeString]:
+    """The parts of the home page that the person's role opens. One that fails is left out."""
+    shown = []
+    for area, function in _panels:
+        if not visit.may_read(area):
+            continue
+        try:
+            with transaction.atomic():
+                shown.append(function(visit))
+        except Exception as error:  # noqa: BLE001 - the home page must open whatever one app's rows hold
+            log.error("home_panel_failed", app=function.__module__, error=type(error).__name__)
+    return [panel for panel in shown if panel]
 
 
 def visit_of(request: HttpRequest) -> Visit | None:

@@ -2,6 +2,7 @@
 
 from uuid import UUID, uuid4
 
+from django.conf import settings
 from django.contrib import messages
 from django.core.cache import cache
 from django.core.paginator import Paginator
@@ -12,6 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from gateway.api.errors import Conflict
 from gateway.clock import now
+from gateway.request_log import search as request_log
 from gateway.roles import Area
 from tenants.console.forms import ApiKeyForm, RevokeForm
 from tenants.console.frame import Visit, console_page, require_active
@@ -40,6 +42,7 @@ def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     page = Paginator(rows if show_ended else rows.exclude(ended), KEYS_PER_PAGE).get_page(
         request.GET.get("page")
     )
+    calls = request_log.counts_by_key(tenant_id=visit.tenant.id, environment=visit.environment)
     return render(
         request,
         "console/api_keys.html",
@@ -48,6 +51,8 @@ def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
             "form": form,
             "form_id": uuid4(),
             "page": page,
+            "rows": [(key, calls.get(key.prefix, 0)) for key in page],
+            "days": settings.REQUEST_LOG_DAYS,
             "show_ended": show_ended,
             "any_ended": show_ended or rows.filter(ended).exists(),
             "now": now(),

@@ -27,6 +27,7 @@ from tenants.console.frame import (
     TIME_ZONES,
     Visit,
     console_page,
+    panels_of,
     steps_of,
     visit_of,
     warnings_of,
@@ -90,7 +91,7 @@ def home(request: HttpRequest) -> HttpResponse:
 
 @console_page(Area.OWN)
 def _home(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The tenant's status, what needs the customer, and the first steps."""
+    """The tenant's status, what needs the customer, the first steps, and what the apps show of the last days."""
     return render(
         request,
         "console/home.html",
@@ -98,6 +99,7 @@ def _home(request: HttpRequest, visit: Visit) -> HttpResponse:
             "tenant": visit.tenant,
             "warnings": warnings_of(visit),
             "steps": steps_of(visit),
+            "panels": panels_of(visit),
         },
     )
 

@@ -264,6 +264,27 @@ def test_the_request_log_shows_the_tenants_own_calls(
     assert browser.get(f"/console/requests/{own}").status_code == 404
 
 
+def test_a_key_says_how_often_it_was_used_and_leads_to_its_calls(
+    browser: Client, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    key = api_keys.create(name="shop", environment="live", tenant=tenant)
+    for owner, environment in ((tenant, "live"), (tenant, "live"), (tenant, "test"), (other_tenant, "live")):
+        ApiRequest.objects.create(
+            id=ids.uuid7(),
+            tenant_id=owner.id,
+            environment=environment,
+            method="GET",
+            route="/v1/tenant",
+            status=200,
+            key_prefix=key.row.prefix,
+            own_ms=1,
+            upstream_ms=0,
+        )
+    page = browser.get("/console/api-keys").content.decode()
+    assert "2 calls in 7 days" in page
+    assert f"/console/requests?key_prefix={key.row.prefix}" in page
+
+
 def test_a_form_that_is_sent_twice_makes_one_key(browser: Client, tenant: Tenant) -> None:
     form = {"name": "shop", "environment": "test", "form_id": "f1"}
     assert b"wb_test_" in browser.post("/console/api-keys", form).content

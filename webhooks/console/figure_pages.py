@@ -1,21 +1,27 @@
 """Console page of figures: messages and webhook deliveries of the last days, as bars and as a table."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from gateway.clock import now
 from gateway.roles import Area
-from tenants.console.frame import Visit, console_page
+from tenants.console.frame import Visit, console_page, shows
 from webhooks.figures import reading
 from webhooks.figures.reading import Sums
 
 DAYS = (7, 30, 90)
 PLOT_HEIGHT = 120
+BAR_WIDTH = 5
+DAY_WIDTH = 3 * (BAR_WIDTH + 1) + 4
 
 
 class RangeForm(forms.Form):
@@ -28,7 +34,7 @@ class RangeForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """One day's figures, and the heights of its bars in the plot."""
+    """One day's figures."""
 
     start: datetime
     received: int
@@ -41,13 +47,29 @@ class Day:
     webhooks_failed: int
     p95_ms: int | None
 
-    def height(self, most: int) -> dict[str, int]:
-        """The bars' heights where `most` messages reach the top."""
-        return {
-            "sent": PLOT_HEIGHT * self.sent // most,
-            "delivered": PLOT_HEIGHT * self.delivered // most,
-            "failed": PLOT_HEIGHT * self.failed // most,
-        }
+
+class Bar(NamedTuple):
+    """A bar of the plot in its units."""
+
+    kind: str
+    x: int
+    y: int
+    height: int
+
+
+class Plot:
+    """A plot of days, oldest first: for each day a bar of messages sent, delivered and failed beside each other."""
+
+    def __init__(self, days: Sequence[Day]) -> None:
+        self.most = max(1, *(max(day.sent, day.delivered, day.failed) for day in days))
+        self.width, self.height = len(days) * DAY_WIDTH, PLOT_HEIGHT
+        self.bars = [bar for place, day in enumerate(days) for bar in self._bars(place * DAY_WIDTH, day)]
+
+    def _bars(self, left: int, day: Day) -> Iterator[Bar]:
+        counts = {"sent": day.sent, "delivered": day.delivered, "failed": day.failed}
+        for place, (kind, count) in enumerate(counts.items()):
+            height = -(-PLOT_HEIGHT * count // self.most)
+            yield Bar(kind, left + 2 + place * (BAR_WIDTH + 1), PLOT_HEIGHT - height, height)
 
 
 @require_safe
@@ -56,8 +78,34 @@ def figures(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Figures by day, in UTC, of the range that was chosen."""
     form = RangeForm(request.GET or None)
     days = form.cleaned_data["days"] if form.is_valid() else DAYS[0]
+    found = _read(visit, days)
+    by_day = _days(found.messages, found.webhooks, now(), days)
+    return render(
+        request,
+        "console/webhooks/figures.html",
+        {
+            "form": form if form.is_bound else RangeForm(initial={"days": days}),
+            "rows": by_day[::-1],
+            "plot": Plot(by_day),
+            "any": any(day.sent or day.received or day.webhooks_delivered for day in by_day),
+            "as_of": found.as_of,
+        },
+    )
+
+
+@shows(Area.INTEGRATION)
+def last_days(visit: Visit) -> SafeString | None:
+    """The plot of the last days on the home page."""
+    found = _read(visit, DAYS[0])
+    by_day = _days(found.messages, found.webhooks, now(), DAYS[0])
+    if not any(day.sent for day in by_day):
+        return None
+    return render_to_string("console/webhooks/last_days.html", {"plot": Plot(by_day), "days": DAYS[0]})
+
+
+def _read(visit: Visit, days: int) -> reading.Figures:
     end = now()
-    found = reading.read(
+    return reading.read(
         tenant_id=visit.tenant.id,
         environment=visit.environment,
         begin=end - timedelta(days=days - 1),
@@ -65,22 +113,6 @@ def figures(request: HttpRequest, visit: Visit) -> HttpResponse:
         interval="day",
         groups=(),
         equal={},
-    )
-    by_day = _days(found.messages, found.webhooks, end, days)
-    most = max(1, *(day.sent for day in by_day))
-    return render(
-        request,
-        "console/webhooks/figures.html",
-        {
-            "form": form if form.is_bound else RangeForm(initial={"days": days}),
-            "rows": by_day[::-1],
-            "bars": [(place * 10, day, day.height(most)) for place, day in enumerate(by_day)],
-            "width": len(by_day) * 10,
-            "height": PLOT_HEIGHT,
-            "most": most,
-            "any": any(day.sent or day.received or day.webhooks_delivered for day in by_day),
-            "as_of": found.as_of,
-        },
     )
 
 

@@ -11,7 +11,7 @@ from django.test import Client
 
 from gateway.clock import now
 from tenants.models import AuditEntry, Tenant
-from tests.browsers import text
+from tests.browsers import browser_of, text
 from tests.pages import blocks
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
@@ -296,6 +296,20 @@ def test_figures_count_days_and_show_the_tenants_own_alone(
     assert '<td class="amount">41</td>' in page
     assert '<td class="amount">52</td>' not in page
     assert '<td class="amount">63</td>' not in page
-    assert page.count("<tr><td>") == 7
-    assert text(browser, "/console/figures?days=30").count("<tr><td>") == 30
-    assert text(browser, "/console/figures?days=999").count("<tr><td>") == 7
+    assert page.count('<tr><td class="short">') == 7
+    assert text(browser, "/console/figures?days=30").count('<tr><td class="short">') == 30
+    assert text(browser, "/console/figures?days=999").count('<tr><td class="short">') == 7
+    home = text(browser, "/console")
+    assert "the highest bar is 41 a day" in home
+    assert home.count('height="120"') == 2, "the bars of 41 sent and 41 delivered reach the top"
+    assert "Messages of the last 7 days" not in text(browser_of(tenant, "billing"), "/console")
+
+
+def test_a_home_page_opens_without_a_part_that_fails(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(**_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("webhooks.figures.reading.read", broken)
+    assert "First steps" in text(browser, "/console")

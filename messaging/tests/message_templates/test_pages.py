@@ -208,6 +208,7 @@ def test_a_template_is_edited_with_its_preview_and_reviewed_again(
     template_id = approved(browser, number, simulator)
     path = f"/console/templates/{template_id}/edit"
     assert path in text(browser, f"/console/templates/{template_id}")
+    assert "Hi Asha, your order A-17 is on its way." in text(browser, path)
     changed = {**filled_in(browser, path), "body": "Dear {{1}}, order {{2}} is on its way.", "do": "submit"}
     page = browser.post(f"{path}/preview", changed).content.decode()
     assert "Dear Asha, order A-17 is on its way." in page
