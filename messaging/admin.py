@@ -10,7 +10,7 @@ from gateway import ids
 from messaging.message_templates import admin as template_admin  # noqa: F401 - registers its pages
 from messaging.models import Batch, KeptNotification
 from tenants.staff.navigation import NavigationLink, register_navigation
-from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display
+from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, StatusLabel, display
 
 register_navigation(
     "Messaging",
@@ -61,8 +61,8 @@ class BatchAdmin(HistoryAdmin):
     search_help_text = "A batch id (bat_…) or a tenant id"
 
     @display(description="Status", label=BATCH_LABELS)
-    def shown_status(self, batch: Batch) -> str:
-        return batch.status
+    def shown_status(self, batch: Batch) -> StatusLabel:
+        return StatusLabel(batch.status, batch.get_status_display())
 
 
 @admin.register(KeptNotification)

@@ -11,7 +11,7 @@ from phone_numbers.leaving import releasing
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.staff.dialogs import DialogForm, action, dialog, done
 from tenants.staff.navigation import NavigationLink, register_navigation
-from tenants.staff.read_only_admin import TenantRowsAdmin, display
+from tenants.staff.read_only_admin import StatusLabel, TenantRowsAdmin, display
 
 register_navigation(
     "Messaging",
@@ -139,5 +139,5 @@ class PhoneNumberAdmin(TenantRowsAdmin):
         return done(request, said, reverse("admin:numbers_phonenumber_changelist"))
 
     @display(description="State", label=STATE_LABELS)
-    def state(self, number: PhoneNumber) -> str:
-        return number.connection_state
+    def state(self, number: PhoneNumber) -> StatusLabel:
+        return StatusLabel(number.connection_state, number.get_connection_state_display())

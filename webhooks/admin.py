@@ -1,5 +1,6 @@
 """Staff admin of the event log: endpoints, events without bodies, and deliveries, all read-only."""
 
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
@@ -7,14 +8,23 @@ from django.contrib.admin import SimpleListFilter
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
+from django.utils.text import Truncator
 
 from gateway import ids
 from tenants import audit
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.navigation import NavigationLink, register_navigation
-from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, TenantRowsAdmin, display
+from tenants.staff.read_only_admin import (
+    HistoryAdmin,
+    PeriodFilter,
+    StatusLabel,
+    TenantRowsAdmin,
+    display,
+)
 from webhooks import replay
 from webhooks.delivery import receiver_answers
 from webhooks.endpoints import lifecycle
@@ -42,7 +52,7 @@ def row_link(model: type[Model], key: Any, text: str) -> str:
 @admin.register(Endpoint)
 class EndpointAdmin(TenantRowsAdmin):
     list_display = (
-        "url",
+        "short_url",
         "owner",
         "environment",
         "shown_status",
@@ -83,6 +93,10 @@ class EndpointAdmin(TenantRowsAdmin):
         "created_at",
     )
     readonly_fields = ("owner", "shown_url", "shown_status", "header_names")
+
+    @display(description="URL", ordering="url")
+    def short_url(self, endpoint: Endpoint) -> str:
+        return Truncator(endpoint.url).chars(60)
 
     @display(description="URL")
     def shown_url(self, endpoint: Endpoint) -> str:
@@ -144,8 +158,8 @@ class EndpointAdmin(TenantRowsAdmin):
         return done(request, said, change_url(Endpoint, object_id))
 
     @display(description="Status", label=ENDPOINT_LABELS)
-    def shown_status(self, endpoint: Endpoint) -> str:
-        return endpoint.status
+    def shown_status(self, endpoint: Endpoint) -> StatusLabel:
+        return StatusLabel(endpoint.status, endpoint.get_status_display())
 
 
 class TypeOfEvent(SimpleListFilter):
@@ -181,14 +195,20 @@ class EventAdmin(HistoryAdmin):
         "waba_id",
         "phone_number_id",
         "wamid",
+        "shown_deliveries",
         "dedupe_key",
         "raw_path",
         "payload_expires_on",
     )
-    readonly_fields = ("shown_id", "created", "tenant")
+    readonly_fields = ("shown_id", "created", "tenant", "shown_deliveries")
     id_searches = {ids.EVENT: "id"}
     uuid_searches = ("tenant_id",)
     search_help_text = "An event id (evt_…) or a tenant id"
+
+    @display(description="Deliveries")
+    def shown_deliveries(self, event: Event) -> str:
+        path = reverse("admin:webhooks_delivery_changelist")
+        return format_html('<a class="text-link" href="{}?q={}">Show them</a>', path, event.public_id)
 
 
 @admin.register(Delivery)
@@ -200,7 +220,7 @@ class DeliveryAdmin(HistoryAdmin):
         "tenant",
         "shown_status",
         "attempts",
-        "last_error",
+        "shown_error",
         "next_attempt_at",
     )
     list_filter = (PeriodFilter, "status", "environment", TypeOfDelivery)
@@ -216,7 +236,7 @@ class DeliveryAdmin(HistoryAdmin):
         "attempts",
         "next_attempt_at",
         "last_http_status",
-        "last_error",
+        "shown_error",
         "last_response_ms",
         "shown_attempts",
         "is_replay",
@@ -229,6 +249,7 @@ class DeliveryAdmin(HistoryAdmin):
         "shown_event",
         "shown_endpoint",
         "shown_status",
+        "shown_error",
         "shown_attempts",
         "shown_original",
     )
@@ -237,8 +258,8 @@ class DeliveryAdmin(HistoryAdmin):
     search_help_text = "A delivery id (dlv_…), an event id (evt_…) or a tenant id"
 
     @display(description="Status", label=DELIVERY_LABELS)
-    def shown_status(self, delivery: Delivery) -> str:
-        return delivery.status
+    def shown_status(self, delivery: Delivery) -> StatusLabel:
+        return StatusLabel(delivery.status, delivery.get_status_display())
 
     @display(description="Event")
     def shown_event(self, delivery: Delivery) -> str:
@@ -257,17 +278,21 @@ class DeliveryAdmin(HistoryAdmin):
             return ""
         return row_link(Delivery, delivery.replay_of, ids.encode(ids.DELIVERY, delivery.replay_of))
 
-    @display(description="Attempts")
+    @display(description="Last error")
+    def shown_error(self, delivery: Delivery) -> str:
+        return (delivery.last_error or "").replace("_", " ")
+
+    @display(description="Each attempt")
     def shown_attempts(self, delivery: Delivery) -> str:
         return format_html_join(
             "",
-            '<p class="font-mono">{}  {}  {} ms  {}</p>{}',
+            "<p>{} · {} in {} ms · {}</p>{}",
             (
                 (
-                    attempt["at"],
-                    attempt["http_status"] or "—",
+                    date_format(datetime.fromisoformat(attempt["at"]), r"j M Y, H:i:s \U\T\C"),
+                    f"HTTP {attempt['http_status']}" if attempt["http_status"] else "no answer",
                     attempt["ms"],
-                    attempt["error"] or "ok",
+                    (attempt["error"] or "accepted").replace("_", " "),
                     _answer(attempt),
                 )
                 for attempt in receiver_answers.attempts(delivery)

@@ -1,7 +1,7 @@
-"""The staff admin's first page: cards of what needs attention, and charts of the last day.
+"""The staff admin's first page: cards of what needs attention, charts and tables of the last day.
 
-Each app registers the cards and charts of what it owns. Cards are made of the figures of `/v1/admin/health`.
-Charts read big tables, so they are kept for a minute.
+Each app registers the cards, charts and tables of what it owns. Cards are made of the figures of `/v1/admin/health`.
+Charts and tables read much, so they are kept for a minute.
 """
 
 import json
@@ -18,7 +18,7 @@ from gateway.monitoring import health
 from tenants.models import Tenant
 
 KEPT_SECONDS = 60
-CACHE_KEY = "staff-charts"
+CACHE_KEY = "staff-overview"
 CHART_OPTIONS = json.dumps(
     {
         "maintainAspectRatio": False,
@@ -46,13 +46,33 @@ class Card(NamedTuple):
     worry: bool
 
 
+class Row(NamedTuple):
+    """A row of a table: its name, where it leads, and the text of each column."""
+
+    name: str
+    url: str
+    values: tuple[str, ...]
+
+
+class Table(NamedTuple):
+    """A table of figures below the charts."""
+
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: list[Row]
+
+
 Cards = Callable[[dict[str, Any]], list[Card]]
 """Makes cards of the health report."""
 Charts = Callable[[], dict[str, str] | None]
 """Chart data by name, as the JSON that the chart component takes; None while the tables are too busy."""
+Tables = Callable[[], Table | None]
+"""Makes a table; None while its data is too busy."""
 
 _cards: list[Cards] = []
 _charts: list[Charts] = []
+_tables: list[Tables] = []
 
 
 def register_cards(cards: Cards) -> Cards:
@@ -67,16 +87,22 @@ def register_charts(charts: Charts) -> Charts:
     return charts
 
 
+def register_table(table: Tables) -> Tables:
+    """Add an app's table."""
+    _tables.append(table)
+    return table
+
+
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Unfold's dashboard callback: the context of `templates/admin/index.html`."""
-    plots = cache.get(CACHE_KEY)
-    if plots is None:
-        plots = _merged_charts()
-        cache.set(CACHE_KEY, plots, KEPT_SECONDS)
+    kept = cache.get(CACHE_KEY)
+    if kept is None:
+        kept = {"plots": _merged_charts(), "tables": [table for made in _tables if (table := made())]}
+        cache.set(CACHE_KEY, kept, KEPT_SECONDS)
     report = health.report()
     cards = [_queue(), *(card for made in _cards for card in made(report)), _stray_rows()]
     attention = [{**card._asdict(), "worry": card.worry and card.value > 0} for card in cards]
-    return {**context, "attention": attention, "plots": plots, "chart_options": CHART_OPTIONS}
+    return {**context, **kept, "attention": attention, "chart_options": CHART_OPTIONS}
 
 
 def _merged_charts() -> dict[str, str]:

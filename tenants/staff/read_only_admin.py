@@ -13,6 +13,7 @@ from django.contrib.admin import SimpleListFilter
 from django.db.models import Model, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from unfold import decorators
 from unfold.admin import ModelAdmin
@@ -153,5 +154,5 @@ class HistoryAdmin(ReadOnlyAdmin):
         return str(row)
 
     @display(description="Created")
-    def created(self, row: Any) -> Any:
-        return row.created_at
+    def created(self, row: Any) -> str:
+        return date_format(row.created_at, "DATETIME_FORMAT")

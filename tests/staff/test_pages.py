@@ -1,11 +1,13 @@
 """The staff admin over all apps: every list and every row opens, none shows a secret or a message's text."""
 
+import re
 from datetime import date
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.contrib import admin
+from django.core.cache import cache
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -17,11 +19,18 @@ from gateway.encryption.cipher import EncryptedTextField
 from messaging.models import Batch, KeptNotification, MessageTemplate
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant, User
+from tenants.staff import dashboard
+from webhooks.figure_models import Figure
 from webhooks.models import Delivery, Endpoint, Event
 
 pytestmark = pytest.mark.django_db
 
 SECRETS = ["whsec_c2VjcmV0LXNlY3JldA", "EAAtokentokentoken", "908172", "a kept notification"]
+
+
+@pytest.fixture(autouse=True)
+def _no_kept_overview() -> None:
+    cache.delete(dashboard.CACHE_KEY)
 
 
 @pytest.fixture
@@ -137,6 +146,23 @@ def test_the_overview_plots_the_last_day(browser: Client, rows: list[Any]) -> No
     assert "Failures per hour" in text
     assert "&quot;data&quot;: [0" in text
     assert ", 1]" in text
+
+
+def test_the_overview_names_the_busiest_businesses(browser: Client, tenant: Tenant) -> None:
+    hour = int(now().timestamp()) // 3600
+    counted = {"environment": "live", "phone_number_id": "", "template": "", "tenant_id": tenant.id}
+    for age, direction, measure, value, count in (
+        (0, "outbound", "sent", "", 12_345),
+        (1, "outbound", "failed", "131026", 3),
+        (1, "outbound", "failed", "131047", 4),
+        (2, "webhook", "failed", "", 9),
+        (24, "inbound", "received", "", 777),
+    ):
+        Figure.objects.create(
+            hour=hour - age, direction=direction, measure=measure, value=value, count=count, **counted
+        )
+    cells = re.findall(r"whitespace-nowrap\">([\d,]+)<", browser.get("/admin/").content.decode())
+    assert cells == ["0", "12,345", "0", "7", "0", "9"], "of the last 24 hours, whatever the error"
 
 
 def test_the_side_bar_leads_to_every_page(browser: Client) -> None:

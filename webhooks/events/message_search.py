@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 
 from gateway import ids
 from gateway.api.errors import NotFound
@@ -24,6 +24,8 @@ MOST_WALKED = 10_000
 MOST_EVENTS = 200
 """Events shown with one message: a message to a group has a status for each participant."""
 MOST_DELIVERIES = 500
+MOST_TENANTS = 5_000
+"""Businesses whose messages a search over all of them looks through: the newest."""
 EARLIER = timedelta(minutes=10)
 """How much before a message's first published event another one of it may have been made."""
 
@@ -52,6 +54,15 @@ JOIN event_payloads p ON p.expires_on = e.expires_on AND p.id = e.id AND p.expir
 _FIND = f"""
 SELECT {", ".join(COLUMNS)} FROM messages
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND key = %(key)s
+"""  # noqa: S608 - only column names are formatted in
+# One look-up by the primary key for each business, newest first: there is no index over all of them.
+_FIND_EVERYWHERE = f"""
+SELECT {", ".join(f"m.{column}" for column in COLUMNS)}
+FROM (SELECT id FROM tenants_tenant ORDER BY id DESC LIMIT %(tenants)s) t
+CROSS JOIN LATERAL (
+    SELECT * FROM messages
+    WHERE tenant_id = t.id AND environment IN ('live', 'test') AND key = %(key)s ORDER BY month LIMIT 1
+) m LIMIT %(limit)s
 """  # noqa: S608 - only column names are formatted in
 _LAST_ID = UUID(int=2**128 - 1)
 
@@ -121,6 +132,18 @@ def find(*, tenant_id: UUID, environment: str, key: str) -> Message:
     if not rows or key.startswith("expunged:"):
         raise NotFound("There is no such message.")
     return min(rows, key=lambda row: (row.event_id is None, row.month))
+
+
+def find_everywhere(key: str) -> list[Message]:
+    """The messages of any tenant with this id; for staff. Empty when the database takes longer than three seconds."""
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            # A sequential scan of the messages looks cheap to the planner while its partitions are new.
+            cursor.execute("SET LOCAL statement_timeout = '3s'; SET LOCAL enable_seqscan = off")
+            cursor.execute(_FIND_EVERYWHERE, {"key": key, "tenants": MOST_TENANTS, "limit": 10})
+            return [Message.from_db(None, COLUMNS, row) for row in cursor.fetchall()]
+    except OperationalError:
+        return []
 
 
 def events_of(message: Message) -> list[Event]:

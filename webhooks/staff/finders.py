@@ -12,6 +12,7 @@ from tenants.models import ApiKey, Tenant
 from tenants.staff.dialogs import change_url
 from tenants.staff.finders import uuid_of
 from tenants.staff.lookup import Hit, Line, register_finder, register_lines
+from webhooks.events import message_search
 from webhooks.figures import reading
 from webhooks.models import Delivery, Endpoint, Event
 
@@ -25,11 +26,23 @@ def _events(text: str) -> Iterator[Hit]:
         yield Hit("Event", event.public_id, event.type, change_url(Event, event.pk))
 
 
+@register_finder("webhooks.view_event")
+def _messages(text: str) -> Iterator[Hit]:
+    if not text.startswith("wamid."):
+        return
+    found = message_search.find_everywhere(text)
+    tenants = Tenant.objects.in_bulk([message.tenant_id for message in found])
+    for message in found:
+        title = f"{message.type or 'message'}, {message.status}"
+        note = f"{tenants[message.tenant_id].name}, {message.environment}"
+        yield Hit("Message", title, note, change_url(Event, message.event_id or message.id))
+
+
 @register_finder("webhooks.view_delivery")
 def _deliveries(text: str) -> Iterator[Hit]:
     key = ids.decode(ids.DELIVERY, ids.typed(text))
     for delivery in Delivery.objects.filter(pk=key) if key else ():
-        note = f"{delivery.event_type}, {delivery.status}"
+        note = f"{delivery.event_type}, {delivery.get_status_display().lower()}"
         yield Hit("Delivery", delivery.public_id, note, change_url(Delivery, delivery.pk))
 
 
@@ -82,6 +95,6 @@ def _figures(tenant: Tenant) -> Iterator[Line]:
             text = (
                 f"{told['sent']:,} sent, {told['delivered']:,} delivered, {told['failed']:,} failed, "
                 f"{told['received']:,} received; webhooks {hooked['delivered']:,} delivered, "
-                f"{hooked['failed']:,} failed attempts"
+                f"{hooked['failed']:,} dead"
             )
             yield Line(f"Last {DAYS} days, {environment}", text)
