@@ -20,6 +20,7 @@ from messaging.models import Batch
 from messaging.notifications.intake import _Notification, _taking_in
 from messaging.sending import journal, replay
 from messaging.sending.journal import Answered, Begun
+from messaging.tasks import forget_media
 from messaging.tests.conftest import account, connected_number
 from messaging.tests.incoming import notification, number_of, signature_of, text_change
 from messaging.tests.sending.test_send import text
@@ -274,3 +275,79 @@ def test_a_send_that_its_process_did_not_record_keeps_its_trace(
         slot.close(remove=False)
     assert replay.replay()
     assert set(Event.objects.values_list("traceparent", flat=True)) == {CALLER, None}
+
+
+def test_a_tasks_run_is_a_trace_of_its_own(traced: Collector) -> None:
+    forget_media.apply()
+    (ran,) = traced.wait_for("messaging.tasks.forget_media")
+    assert (ran.parent_id, ran.kind, ran.is_error) == ("", "consumer", False)
+
+
+def test_spans_hold_no_content_no_credentials_and_no_addresses(
+    door: Door,
+    key: api_keys.NewKey,
+    tenant: Tenant,
+    api: Api,
+    graph: ScriptedGraph,
+    receiver: Receiver,
+    traced: Collector,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of what succeeds, fails and is refused, on the way out and in."""
+    monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
+    number = known_number(tenant)
+    hidden = {
+        "the message's text": "Paracetamol 500",
+        "the customer": "919812345678",
+        "the number": number.digits,
+        "the API key": key.key,
+        "the upstream's token": number.account.access_token,
+        "the endpoint's address": "s3cr3t-path",
+        "the endpoint's header": "s3cr3t-header",
+        "the message's id": "wamid.HBgMOTE5ODEyMzQ1Njc4",
+        "the upstream's error": "Recipient is unhappy",
+    }
+    url = "/".join([receiver.url, hidden["the endpoint's address"]])
+    made = api.post(
+        "/v1/webhooks", {"url": url, "headers": {"Authorization": hidden["the endpoint's header"]}}
+    )
+    assert made.status_code == 201, made.content
+    hidden["the endpoint's secret"] = made.json()["secret"]
+    path = f"/{number.phone_number_id}/messages"
+    body = text(number, text={"body": hidden["the message's text"]})
+    sent = {"Authorization": f"Bearer {key.key}"}
+
+    graph.answers("POST", path, {"messages": [{"id": hidden["the message's id"]}]})
+    assert door.ask("POST", "/v1/messages", orjson.dumps(body), **sent).status_code == 200
+    graph.script.clear()
+    graph.answers(
+        "POST", path, {"error": {"message": hidden["the upstream's error"], "code": 131026}}, status=400
+    )
+    assert door.ask("POST", "/v1/messages", orjson.dumps(body), **sent).status_code == 400
+    graph.script.clear()
+    graph.answers("POST", path, b"<html>Paracetamol 500", content_type="text/html")
+    assert door.ask("POST", "/v1/messages", orjson.dumps(body), **sent).status_code == 502
+    for asked in ("/v1/messages", f"/v1/numbers/{hidden['the customer']}", f"/{hidden['the customer']}"):
+        door.ask("GET", f"{asked}?customer={hidden['the customer']}", b"", **sent)
+    change = text_change(
+        number.phone_number_id, hidden["the message's id"], body=hidden["the message's text"]
+    )
+    notified = notification((number.account.waba_id, [change]))
+    signature = signature_of(notified, django_settings.META_APP_SECRET)
+    assert door.ask("POST", "/upstream/webhook", notified, X_Hub_Signature_256=signature).status_code == 200
+    receiver.answer = lambda request: web.Response(status=500, text=hidden["the customer"])
+    message = {"to": hidden["the customer"], "type": "text", "text": body["text"]}
+    api.post("/v1/messages/batch", {"from": number.phone_number_id, "messages": [message]})
+    runner.run()
+    dispatcher.run()
+    with pytest.raises(ValueError, match="Paracetamol"), tracing.span("broken"):
+        raise ValueError(body)
+
+    traced.wait_for("deliver message.inbound")
+    traced.wait_for(DELIVERING, 2)
+    traced.wait_for(UPSTREAM, 4)
+    (broken,) = traced.wait_for("broken")
+    assert broken.attributes == {"error.type": "ValueError"}
+    for span in traced.spans:
+        for what, value in hidden.items():
+            assert value not in span.text, f"{what} is in the span {span.name}"

@@ -1,0 +1,154 @@
+"""Traces of real processes: begun after their forks, never waiting for the collector, not at all while they are off."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from gateway import embedded_addresses
+from messaging.tests.conftest import connected_number
+from tenants.credentials.api_keys import NewKey
+from tenants.models import Tenant
+from tests.collector import Collector
+from tests.faults.conftest import valkey
+from tests.faults.service import Service, Valkey, database_url
+from tests.fixtures import Api
+from tests.receiver import Receiver
+from tests.simulated import RunningSimulator, _simulator_process, simulator
+
+__all__ = ["_simulator_process", "simulator", "valkey"]
+
+ROOT = Path(__file__).resolve().parents[2]
+_SET_UP = """
+import json, os, sys, threading, time
+os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
+import django
+django.setup()
+from gateway.monitoring import tracing
+"""
+_TWO_CHILDREN = """
+assert not [thread for thread in threading.enumerate() if thread.daemon], "the parent has a thread of the export"
+for child in range(2):
+    if not os.fork():
+        tracing.begin()
+        begun = time.monotonic()
+        for _ in range(3000):
+            with tracing.span(f"child {child}"):
+                pass
+        print(time.monotonic() - begun, flush=True)
+        sys.exit()
+for _ in range(2):
+    os.wait()
+"""
+
+
+def run(code: str, **environment: str) -> str:
+    """What a Python process of its own prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SET_UP + code],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_while_they_are_off_the_sdk_is_not_imported() -> None:
+    found = json.loads(
+        run(
+            "from gateway.local_run import forked\n"
+            "forked.preload()\n"
+            "tracing.begin()\n"
+            "with tracing.span('x') as span: print(json.dumps([span.traceparent, tracing.current(),"
+            " [name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'google.protobuf'))]]))",
+            OTEL_EXPORTER_OTLP_ENDPOINT="",
+        )
+    )
+    assert found == [None, None, []]
+
+
+def test_processes_forked_with_the_sdk_in_memory_each_export_their_own(collector: Collector) -> None:
+    run(_TWO_CHILDREN, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, OTEL_BSP_MAX_QUEUE_SIZE="3000")
+    for child in range(2):
+        assert len(collector.named(f"child {child}")) == 3000
+    assert len({span.span_id for span in collector.spans}) == 6000
+
+
+def test_a_collector_that_hangs_holds_up_neither_work_nor_the_end(collector: Collector) -> None:
+    over = threading.Event()
+    collector.before_answer = lambda: over.wait(60)
+    began = time.monotonic()
+    took = run(_TWO_CHILDREN, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url).split()
+    seconds = time.monotonic() - began
+    over.set()
+    assert max(map(float, took)) < 3, "a span waited for the collector"
+    # The SDK's own end waits for half a minute; the imports of the process are in this figure.
+    assert seconds < 20
+
+
+@pytest.fixture
+def service(
+    simulator: RunningSimulator, tmp_path: Path, valkey: Valkey, collector: Collector
+) -> Iterator[Service]:
+    """Processes with traces on."""
+    running = Service(
+        tmp_path,
+        DATABASE_URL=database_url(),
+        REDIS_URL=embedded_addresses.valkey_url(tmp_path),
+        META_GRAPH_URL=simulator.url,
+        OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+        OTEL_EXPORTER_OTLP_HEADERS="x-collector-key=k%2017",
+        OTEL_BSP_SCHEDULE_DELAY="50",
+    )
+    yield running
+    running.close()
+
+
+@pytest.mark.e2e
+@pytest.mark.django_db(transaction=True)
+def test_web_edge_and_workers_export(
+    service: Service,
+    tenant: Tenant,
+    key: NewKey,
+    api: Api,
+    simulator: RunningSimulator,
+    receiver: Receiver,
+    collector: Collector,
+) -> None:
+    number = connected_number(tenant, simulator.account())
+    assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
+    service.worker("deliveries", "default")
+    (web, _), edge = service.web(workers=1), service.edge()
+    traces = {"4bf92f3577b34da6a3ce929d0e0e4736": web, "5bf92f3577b34da6a3ce929d0e0e4737": edge}
+    for place, (trace_id, url) in enumerate(traces.items()):
+        message: dict[str, Any] = {
+            "from": number.phone_number_id,
+            "to": f"+91981234567{place}",
+            "type": "text",
+            "text": {"body": "Hello"},
+        }
+        answer = requests.post(
+            f"{url}/v1/messages",
+            json=message,
+            headers={"Authorization": f"Bearer {key.key}", "traceparent": f"00-{trace_id}-{'0' * 15}1-01"},
+            timeout=30,
+        )
+        assert answer.status_code == 200, answer.text
+    for got in receiver.wait_for(2, seconds=30):
+        assert got.headers["traceparent"].split("-")[1] in traces
+    for trace_id in traces:
+        for name in ("POST /v1/messages", "POST messages", "deliver message.outbound"):
+            collector.wait_for(name, trace_id=trace_id)
+    assert {headers["x-collector-key"] for headers in collector.headers} == {"k 17"}
