@@ -29,7 +29,7 @@ from tenants.models import Tenant
 from webhooks import wake_up
 from webhooks.delivery.receiver_answers import kept
 from webhooks.delivery.record import Outcome, record
-from webhooks.delivery.retry import decide
+from webhooks.delivery.retry import Decision, decide
 from webhooks.endpoints import lifecycle
 from webhooks.events import envelope
 from webhooks.events.customer_key import CUSTOMER_KEY
@@ -116,6 +116,8 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
             total_timeout=target.timeout,
         )
         note_answer(span, answer)
+    if not answer.concerns_receiver:
+        return Outcome(replay.id, endpoint.id, 0, Decision("dead"), error=answer.error)
     return Outcome(
         replay.id,
         endpoint.id,

@@ -27,6 +27,13 @@ class UnknownNameError(Exception):
     """A host name has no address."""
 
 
+class ProxyAwayError(BrokenOffError):
+    """The egress proxy cannot be reached, or refuses the service's credentials: the receiver was not asked."""
+
+
+PROXY_AWAY = "egress_proxy_away"
+
+
 class StaleError(BrokenOffError):
     """The receiver closed the connection before any byte of an answer."""
 
@@ -50,6 +57,7 @@ class Answer:
     - response_too_large: headers beyond the bounds
     - connection_error: no connection, one that broke off, also in the middle of the body of a 2xx, or an
       answer that is no HTTP
+    - egress_proxy_away: the service's own proxy is away; it says nothing of the receiver
     """
 
     status: int | None
@@ -63,6 +71,11 @@ class Answer:
     def ok(self) -> bool:
         """Whether the receiver took the request: a complete 2xx answer."""
         return self.error is None
+
+    @property
+    def concerns_receiver(self) -> bool:
+        """Whether it says anything of the receiver: not when the service's own egress proxy is away."""
+        return self.error != PROXY_AWAY
 
 
 @dataclass(slots=True)
@@ -104,6 +117,8 @@ class Attempt:
                 return "tls_error"
             case AnswerTooLargeError():
                 return "response_too_large"
+            case ProxyAwayError():
+                return PROXY_AWAY
             case _:
                 return "connection_error"
 

@@ -170,7 +170,8 @@ class Outbound:
     async def _connect(
         self, origin: Origin, attempt: Attempt, seconds: float, deadline: float
     ) -> HttpConnection:
-        async with asyncio.timeout_at(min(self._loop.time() + seconds, deadline)):
+        until = min(self._loop.time() + seconds, deadline)
+        async with asyncio.timeout_at(until):
             addresses = await self._names.addresses(origin.host, origin.port)
             if self._proxy is None:
                 sock = await start_connection(
@@ -178,8 +179,10 @@ class Outbound:
                     happy_eyeballs_delay=_NEXT_ADDRESS_AFTER,
                     socket_factory=partial(self._open_socket, attempt),
                 )
-            else:
-                sock = await egress_proxy.open_tunnel(self._proxy, self._public(attempt, addresses))
+        if self._proxy is not None:
+            public = self._public(attempt, addresses)
+            sock = await egress_proxy.open_tunnel(self._proxy, public, until=until)
+        async with asyncio.timeout_at(until):
             try:
                 _, connection = await self._loop.create_connection(
                     HttpConnection,

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Self
 from urllib.parse import unquote, urlsplit
 
@@ -19,6 +20,7 @@ from django.conf import settings
 
 from gateway.http1 import BrokenOffError
 from gateway.monitoring.metrics import Counter
+from gateway.outbound.answer import ProxyAwayError
 from gateway.outbound.dns import AddressInfo
 
 log = structlog.get_logger(__name__)
@@ -30,8 +32,12 @@ MOST_HEAD_BYTES = 8 * 1024
 """Of the proxy's answer to CONNECT."""
 
 
+CONNECT_SECONDS = 3.0
+"""To the proxy itself. It is not part of the receiver's time: a slow proxy must not look like a slow receiver."""
+
+
 class ProxyError(BrokenOffError):
-    """The proxy could not be reached, or opened no tunnel."""
+    """The proxy opened no tunnel, perhaps because the receiver is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,33 +71,46 @@ def _parsed(url: str) -> EgressProxy:
     return EgressProxy.from_url(url)
 
 
-async def open_tunnel(proxy: EgressProxy, addresses: Sequence[AddressInfo]) -> socket.socket:
+async def open_tunnel(proxy: EgressProxy, addresses: Sequence[AddressInfo], *, until: float) -> socket.socket:
     """A socket through the proxy to the first of the addresses, all of them judged, that it reaches.
 
-    Raises `ProxyError`. The caller bounds the time.
+    Raises `ProxyError`; `ProxyAwayError` when the proxy itself is away; TimeoutError when no tunnel is open at `until`,
+    a moment of the loop's clock.
     """
     failure = ProxyError("no address")
     for _, _, _, _, sockaddr in addresses:
+        opened = await _reach(proxy)
         try:
-            return await _tunnel(proxy, str(sockaddr[0]), int(sockaddr[1]))
+            async with asyncio.timeout_at(until):
+                return await _tunnel(opened, proxy, str(sockaddr[0]), int(sockaddr[1]))
         except ProxyError as error:
             failure = error
     raise failure
 
 
-async def _tunnel(proxy: EgressProxy, address: str, port: int) -> socket.socket:
-    loop = asyncio.get_running_loop()
+async def _reach(proxy: EgressProxy) -> socket.socket:
     try:
-        transport_socket = await _connected(loop, proxy)
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await _connected(asyncio.get_running_loop(), proxy)
     except OSError as error:
-        raise _failed("unreachable") from error
+        _note("unreachable")
+        raise ProxyAwayError("unreachable") from error
+
+
+async def _tunnel(
+    transport_socket: socket.socket, proxy: EgressProxy, address: str, port: int
+) -> socket.socket:
+    loop = asyncio.get_running_loop()
     try:
         target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{proxy.authorization}\r\n"
         await loop.sock_sendall(transport_socket, head.encode())
         status = await _status(loop, transport_socket)
+        if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+            _note("unauthorized")
+            raise ProxyAwayError("unauthorized")
         if not 200 <= status < 300:
-            raise _failed("unauthorized" if status == 407 else "refused")
+            raise _failed("refused")
     except OSError as error:
         transport_socket.close()
         raise _failed("broken_off") from error
@@ -133,6 +152,10 @@ async def _status(loop: asyncio.AbstractEventLoop, opened: socket.socket) -> int
 
 
 def _failed(reason: str) -> ProxyError:
+    _note(reason)
+    return ProxyError(reason)
+
+
+def _note(reason: str) -> None:
     FAILURES.add(label=reason)
     log.warning("egress_proxy_failed", reason=reason)
-    return ProxyError(reason)

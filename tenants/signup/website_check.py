@@ -31,6 +31,8 @@ def check(tenant_id: UUID) -> None:
     if not tenant.website:
         return
     answer = client.get_once(tenant.website, {}, allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS)
+    if not answer.concerns_receiver:
+        return
     if answer.status is None or answer.status >= 400:
         found = flags.flag("website_unreachable", "warning", "The website did not answer.")
     elif any(words in answer.body.lower() for words in _PARKED):

@@ -30,11 +30,12 @@ from webhooks.delivery.claim import (
     finding_ready,
     taking_over,
 )
+from webhooks.delivery.egress_pause import EgressPause
 from webhooks.delivery.listener import WakeUpListener
 from webhooks.delivery.receiver_answers import AnswerAllowance
 from webhooks.delivery.record import Outcome
 from webhooks.delivery.recorder import Recorder
-from webhooks.delivery.retry import Decision, decide
+from webhooks.delivery.retry import Decision, decide, put_off
 from webhooks.delivery.room import RESERVE, Room
 from webhooks.events.hand_over import HandedOver
 from webhooks.lease import giving_back
@@ -137,6 +138,7 @@ class _Dispatcher:
         """Whether more may be due than was handed over: then it looks as soon as there is room."""
         self.looked_at = 0.0
         self.clock: DatabaseClock | None = None
+        self.egress = EgressPause()
         self.recorder = Recorder(on_awaited=self._look_soon)
         # A lease that a crash of Postgres forgets is claimed again: at least once.
         self.claiming = LoopConnection(durable=False)
@@ -204,6 +206,11 @@ class _Dispatcher:
 
         None when nothing may be claimed before a request ends.
         """
+        if self.egress.is_on:
+            if handed_over:
+                await self._take_over(handed_over, 0)
+            self.must_look = False
+            return []
         room = self.capacity + int(self.pace.a_second() * AHEAD_SECONDS) - self.open
         deliveries = await self._take_over(handed_over, room) if handed_over else []
         if not (self.must_look or time.monotonic() - self.looked_at >= POLL_SECONDS):
@@ -278,7 +285,12 @@ class _Dispatcher:
 
     def _has_room(self) -> bool:
         """Whether fresh deliveries may be handed over: what waits for the caps of others keeps none of them back."""
-        return self.clock is not None and self.open * 2 < self.capacity and self.held_bytes < MOST_BODY_BYTES
+        return (
+            self.clock is not None
+            and not self.egress.is_on
+            and self.open * 2 < self.capacity
+            and self.held_bytes < MOST_BODY_BYTES
+        )
 
     def _room(self, total: int) -> Room:
         moment = time.monotonic()
@@ -428,6 +440,16 @@ class _Dispatcher:
                 total_timeout=delivery.target.timeout,
             )
             note_answer(span, answer)
+        self.egress.note(answer)
+        if not answer.concerns_receiver:
+            return Outcome(
+                delivery.id,
+                delivery.endpoint_id,
+                delivery.attempts,
+                put_off(delivery.attempts),
+                error=answer.error,
+                is_awaited=delivery.is_ordered,
+            )
         if answer.ok and answer.ms < SLOW_MS:
             endpoint.cap = min(endpoint.cap + 1, self.capacity - self.capacity // RESERVE)
         else:

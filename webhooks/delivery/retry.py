@@ -16,10 +16,19 @@ HONOURS_RETRY_AFTER = frozenset({429, 503})
 class Decision:
     """A delivery's next state; `delay` is in seconds from the attempt's end, None when there is no next one."""
 
-    status: Literal["delivered", "failed", "dead"]
+    status: Literal["pending", "delivered", "failed", "dead"]
     delay: float | None = None
     gone: bool = False
     """The receiver said 410: the endpoint is disabled."""
+
+
+PUT_OFF_SECONDS = 10.0
+
+
+def put_off(attempts: int) -> Decision:
+    """A delivery that was not attempted, because the service's own way out is closed: later, without an attempt."""
+    delay = PUT_OFF_SECONDS * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads load, no secret
+    return Decision("failed" if attempts else "pending", delay)
 
 
 _DELIVERED = Decision("delivered")

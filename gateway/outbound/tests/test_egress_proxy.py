@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.outbound import client as outbound_module
+from gateway.outbound import egress_proxy
 from gateway.outbound.client import Outbound
 from gateway.outbound.tests.receivers import KnownNames, Serve, answers_ok
 
@@ -106,7 +107,8 @@ async def test_tls_is_spoken_with_the_receiver_and_not_with_the_proxy(
     "head",
     [
         b"HTTP/1.1 403 Forbidden\r\n\r\n",
-        b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
+        b"HTTP/1.1 502 Bad Gateway\r\n\r\n",
+        b"HTTP/1.1 503 Service Unavailable\r\n\r\n",
         b"not HTTP\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 2000,
@@ -129,7 +131,8 @@ async def test_a_proxy_that_is_away_or_silent(
     receiver = await serve(answers_ok)
     settings.WEBHOOK_PROXY_URL = f"http://127.0.0.1:{unused_tcp_port_factory()}"
     async with Outbound(allow_private=True) as client:
-        assert (await client.post(receiver.url(), b"{}", {})).error == "connection_error"
+        answer = await client.post(receiver.url(), b"{}", {})
+    assert (answer.error, answer.concerns_receiver) == ("egress_proxy_away", False)
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100_000)
@@ -141,5 +144,30 @@ async def test_a_proxy_that_is_away_or_silent(
         settings.WEBHOOK_PROXY_URL = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with Outbound(allow_private=True) as client:
             answer = await client.post(receiver.url(), b"{}", {}, connect_timeout=0.1)
-        assert answer.error == "timeout"
+        assert answer.error == "timeout", "perhaps the receiver's"
         server.close()
+
+
+async def test_a_proxy_that_refuses_the_service_is_away(serve: Serve, settings: Any) -> None:
+    receiver = await serve(answers_ok)
+    head = b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"
+    async with running(Proxy(head), settings), Outbound(allow_private=True) as client:
+        answer = await client.post(receiver.url(), b"{}", {})
+    assert (answer.error, answer.concerns_receiver) == ("egress_proxy_away", False)
+
+
+async def test_a_proxy_that_is_slow_to_connect_takes_nothing_of_the_receivers_time(
+    serve: Serve, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy behind a rule that drops packets: the receiver's own deadline is shorter than what is waited for it."""
+    monkeypatch.setattr(egress_proxy, "CONNECT_SECONDS", 0.3)
+
+    async def dropped(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(egress_proxy, "_connected", dropped)
+    receiver = await serve(answers_ok)
+    settings.WEBHOOK_PROXY_URL = "http://127.0.0.1:9"
+    async with Outbound(allow_private=True) as client:
+        answer = await client.post(receiver.url(), b"{}", {}, connect_timeout=0.1, total_timeout=0.1)
+    assert answer.error == "egress_proxy_away"

@@ -1,0 +1,30 @@
+"""Pause of a dispatcher while the service's egress proxy is away: what would be claimed could not be sent."""
+
+import time
+
+from gateway.outbound.client import Answer
+
+FAILURES = 3
+"""In a row, until it pauses: one connection to the proxy may fail by chance."""
+SECONDS = 5.0
+
+
+class EgressPause:
+    """Told of every answer; `is_on` while nothing shall be claimed. After it a few deliveries find out."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._until = 0.0
+
+    def note(self, answer: Answer) -> None:
+        """Count an answer in."""
+        if answer.concerns_receiver:
+            self._failures = 0
+            return
+        self._failures += 1
+        if self._failures >= FAILURES:
+            self._until = time.monotonic() + SECONDS
+
+    @property
+    def is_on(self) -> bool:
+        return time.monotonic() < self._until
