@@ -28,6 +28,7 @@ NAMES = (
     "growth",
     "send",
     "request_log",
+    "projection",
     "stream",
     "batch",
     "media",

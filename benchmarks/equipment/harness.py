@@ -121,12 +121,11 @@ class Harness:
         self._until_ready(name, process, port, ready)
         return f"http://127.0.0.1:{port}"
 
-    def edge(self, *, name: str = "edge", **environment: str) -> str:
-        """Start an edge process as `make run` does; returns its base URL when it answers."""
+    def edge(self, *, name: str = "edge", module: str = "edge", **environment: str) -> str:
+        """Start an edge process as `make run` does; returns its base URL when it answers. `module` is what runs it."""
         port = free_port()
-        process = self.start(
-            name, processes.edge_command(port=port), **{"DATABASE_POOL_SIZE": "4", **environment}
-        )
+        command = [*_PYTHON, module, f"--port={port}"]
+        process = self.start(name, command, **{"DATABASE_POOL_SIZE": "4", **environment})
         self._until_ready(name, process, port, "/v1/health")
         return f"http://127.0.0.1:{port}"
 
