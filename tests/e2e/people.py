@@ -65,18 +65,28 @@ def last_link(stack: Stack, email: str) -> str:
     return str(until(mailed, "the mail")[0])
 
 
+def sign_up_fields(email: str, company: str) -> dict[str, str]:
+    """What is filled in on the sign-up page, by the fields' labels."""
+    return {
+        "Business email": email,
+        "Password": PASSWORD,
+        "Phone": "98000 00001",
+        "Company name": company,
+        "Website": "www.other-example.in",
+        "GSTIN or PAN": "29AAACI1681G1ZL",
+        "Address": "44 Electronics City",
+        "City": "Bengaluru",
+        "PIN code": "560100",
+        "State or union territory": "Karnataka",
+    }
+
+
 def fill_sign_up(page: Page, email: str, company: str) -> None:
     page.goto("/sign-up")
-    page.get_by_label("Business email").fill(email)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_label("Phone").fill("98000 00001")
-    page.get_by_label("Company name").fill(company)
-    page.get_by_label("Website").fill("www.other-example.in")
-    page.get_by_label("GSTIN or PAN").fill("29AAACI1681G1ZL")
-    page.get_by_label("Address").fill("44 Electronics City")
-    page.get_by_label("City").fill("Bengaluru")
-    page.get_by_label("PIN code").fill("560100")
-    page.get_by_label("State or union territory").select_option(label="Karnataka")
+    fields = sign_up_fields(email, company)
+    page.get_by_label("State or union territory").select_option(label=fields.pop("State or union territory"))
+    for label, text in fields.items():
+        page.get_by_label(label).fill(text)
 
 
 def new_business() -> tuple[str, str]:
