@@ -156,12 +156,12 @@ class LoopConnection:
         self, connected: "psycopg.AsyncConnection[Any]", statements: Statements[Result]
     ) -> Result:
         is_prepared = settings.DATABASE_PREPARED_STATEMENTS
-        async with connected.cursor(binary=True) as cursor:
-            try:
-                step = next(statements)
+        try:
+            step = next(statements)
+            async with connected.cursor(binary=True) as cursor:
                 while True:
                     await cursor.execute(*step, prepare=is_prepared)
                     step = statements.send(await cursor.fetchall() if cursor.description else [])
-            except StopIteration as end:
-                result: Result = end.value
-                return result
+        except StopIteration as end:
+            result: Result = end.value
+            return result

@@ -39,7 +39,7 @@ PUT_OFF_SECONDS = 15 * 60
 
 # Endpoints with a closed circuit get a share; one whose wait is over gets a single probe. There is always a row.
 _READY = f"""{BUSY}
-SELECT clock.at, ready.* FROM (SELECT now() AS at) AS clock LEFT JOIN (
+SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT FROM busy)) AS clock LEFT JOIN (
     SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id,
            e.secret_unreadable_since IS NOT NULL, e.rate_per_second IS NOT NULL, e.ordered, {TARGET_COLUMNS}
     FROM busy
@@ -175,9 +175,10 @@ BUSY_COLUMNS = len(_Busy._fields) - 1
 
 
 class Ready(NamedTuple):
-    """The endpoints that have due deliveries, and the database's time."""
+    """The endpoints that have due deliveries, and the database's time. `is_quiet`: no delivery at all is open."""
 
     at: datetime
+    is_quiet: bool
     endpoints: list[_Busy]
 
 
@@ -205,10 +206,11 @@ def finding_ready() -> Statements[Ready]:
     rows = yield _READY, None
     endpoints = [
         _Busy._make((*columns[:BUSY_COLUMNS], StoredTarget(*columns[BUSY_COLUMNS:])))
-        for _, *columns in rows
+        for _, _, *columns in rows
         if columns[0] is not None
     ]
-    return Ready(rows[0][0], endpoints)
+    at, is_quiet, *_ = rows[0]
+    return Ready(at, is_quiet, endpoints)
 
 
 def claiming(found: Ready, room: Room) -> Statements[Claim]:

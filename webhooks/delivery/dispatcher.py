@@ -6,12 +6,13 @@ to stop. A crash loses nothing: leases run out and the deliveries are claimed ag
 """
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 import structlog
@@ -49,9 +50,12 @@ log = structlog.get_logger(__name__)
 SWARM_SECONDS = 0.02
 """Wait this long after a request ends, so that one claim refills all slots that are freed together."""
 PACE_SECONDS = 0.1
-LINGER_SECONDS = 60.0
+LINGER_SECONDS = 300.0
 POLL_SECONDS = 0.5
 """How often a dispatcher looks for what is due without a signal: nothing signals that a retry becomes due."""
+QUIET_POLL_SECONDS = 5.0
+"""The same while no delivery at all is open, and signals can be heard: only a lost one is found so."""
+METRICS_SECONDS = 1.0
 LONGEST_RUN_SECONDS = 600.0
 
 AHEAD_SECONDS = 0.25
@@ -67,6 +71,8 @@ claimed, and the bodies of claimed deliveries are assembled later."""
 
 _stopping = threading.Event()
 _running = threading.Lock()
+_dispatcher: "_Dispatcher | None" = None
+"""The dispatcher of this process, while it runs."""
 
 
 def run() -> None:
@@ -74,14 +80,25 @@ def run() -> None:
     if not _running.acquire(blocking=False):
         return
     try:
-        asyncio.run(_Dispatcher().run())
+        asyncio.run(_run())
     finally:
         _running.release()
+
+
+async def _run() -> None:
+    global _dispatcher
+    _dispatcher = _Dispatcher()
+    try:
+        await _dispatcher.run()
+    finally:
+        _dispatcher = None
 
 
 def stop() -> None:
     """Ask the dispatcher to end: nothing more is claimed, what waits is given back, what is in flight finishes."""
     _stopping.set()
+    if _dispatcher is not None:
+        _dispatcher.wake()
 
 
 @dataclass(slots=True)
@@ -115,6 +132,12 @@ class _Pace:
         return self._rate
 
 
+async def _flush_metrics() -> None:
+    while True:
+        await asyncio.sleep(METRICS_SECONDS)
+        await asyncio.to_thread(metrics.flush)
+
+
 class _Dispatcher:
     def __init__(self) -> None:
         self.capacity: int = settings.DELIVERY_CONCURRENCY
@@ -129,7 +152,10 @@ class _Dispatcher:
         self.endpoints: defaultdict[UUID, _Share] = defaultdict(_Share)
         self.tenants: defaultdict[UUID, _Share] = defaultdict(lambda: _Share(cap=self.of_tenant))
         self.freed = asyncio.Event()
-        self.more_due = asyncio.Event()
+        """A request has ended since the last claim."""
+        self.awaits_freed = False
+        self.woken = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
         self.look_timer: asyncio.TimerHandle | None = None
         self.pace = _Pace()
         self.body_bytes = 0
@@ -137,6 +163,7 @@ class _Dispatcher:
         self.must_look = True
         """Whether more may be due than was handed over: then it looks as soon as there is room."""
         self.looked_at = 0.0
+        self.is_quiet = False
         self.clock: DatabaseClock | None = None
         self.egress = EgressPause()
         self.recorder = Recorder(on_awaited=self._look_soon)
@@ -145,12 +172,18 @@ class _Dispatcher:
         self.listener = WakeUpListener(
             in_flight=lambda: self.open,
             has_room=self._has_room,
-            poll_seconds=POLL_SECONDS,
-            stopping=_stopping,
+            on_signal=self.woken.set,
         )
+
+    def wake(self) -> None:
+        """Have it look whether there is something to do. Called from any thread, also when it has ended."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.woken.set)
 
     async def run(self) -> None:
         recording = asyncio.create_task(self.recorder.run())
+        flushing = asyncio.create_task(_flush_metrics())
+        self.listener.start()
         try:
             async with Outbound(allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS) as self.outbound:
                 senders = [asyncio.create_task(self._send_in_turn()) for _ in range(self.capacity)]
@@ -163,7 +196,8 @@ class _Dispatcher:
         finally:
             self.recorder.finish()
             await recording
-            metrics.flush()
+            flushing.cancel()
+            await asyncio.to_thread(metrics.flush)
             await self.listener.close()
             await self.claiming.close()
 
@@ -171,9 +205,10 @@ class _Dispatcher:
         ends_at = time.monotonic() + LONGEST_RUN_SECONDS
         idle_since = time.monotonic()
         while not _stopping.is_set() and time.monotonic() < ends_at:
+            self.woken.clear()
+            self.freed.clear()
             handed_over, looks = self.listener.heard()
             self.must_look |= looks
-            self.freed.clear()
             was_idle = not (self.open or self.paced)
             deliveries = await self._claim(handed_over)
             if deliveries is None:
@@ -186,7 +221,7 @@ class _Dispatcher:
                 self.held_bytes += delivery.size
                 if (wait := delivery.send_at - time.monotonic()) > 0:
                     self.paced[delivery.id] = delivery
-                    asyncio.get_running_loop().call_later(wait, self._begin_slot, delivery.id)
+                    self.loop.call_later(wait, self._begin_slot, delivery.id)
                 else:
                     self._put(delivery)
             if deliveries:
@@ -213,7 +248,7 @@ class _Dispatcher:
             return []
         room = self.capacity + int(self.pace.a_second() * AHEAD_SECONDS) - self.open
         deliveries = await self._take_over(handed_over, room) if handed_over else []
-        if not (self.must_look or time.monotonic() - self.looked_at >= POLL_SECONDS):
+        if not self.must_look and self._until_look() > 0:
             return deliveries
         if room - len(deliveries) < self.capacity // RESERVE or self.held_bytes > MOST_BODY_BYTES:
             self.must_look = True
@@ -235,12 +270,12 @@ class _Dispatcher:
         """Customers' next events may go out, or requests of those that were at their caps have ended."""
         self.look_timer = None
         self.must_look = True
-        self.more_due.set()
         self.freed.set()
+        self.woken.set()
 
     def _look_after_swarm(self) -> None:
         if self.look_timer is None:
-            self.look_timer = asyncio.get_running_loop().call_later(SWARM_SECONDS, self._look_soon)
+            self.look_timer = self.loop.call_later(SWARM_SECONDS, self._look_soon)
 
     async def _take_over(self, handed_over: list[HandedOver], room: int) -> list[Claimed]:
         """The deliveries that can be sent now; the leases of the others end, so that a look finds them."""
@@ -264,6 +299,7 @@ class _Dispatcher:
         if ready is None:
             return []
         self.clock = DatabaseClock.at(ready.at)
+        self.is_quiet = ready.is_quiet
         if not ready.endpoints:
             return []
         asked = self._room(room)
@@ -341,16 +377,27 @@ class _Dispatcher:
     async def _until_woken(self) -> None:
         """Until a signal comes or, when more may be due than there was room for, a request ends; otherwise until the
         next look is due, or a customer's next event may go out."""
-        waiting = self.listener.waiting
-        is_full = self.must_look
-        freed = asyncio.ensure_future((self.freed if is_full else self.more_due).wait())
-        either: set[asyncio.Future[Any]] = {freed, waiting}
-        timeout = None if is_full else POLL_SECONDS
-        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        freed.cancel()
-        self.more_due.clear()
-        if is_full and not waiting.done():
-            await asyncio.wait({waiting}, timeout=SWARM_SECONDS)
+        is_full = self.awaits_freed = self.must_look
+        if not (is_full and self.freed.is_set()):
+            await self._woken_within(None if is_full else self._until_look())
+        self.awaits_freed = False
+        if is_full and not self.listener.has_heard:
+            self.woken.clear()
+            await self._woken_within(SWARM_SECONDS)
+
+    async def _woken_within(self, seconds: float | None) -> None:
+        timer = None
+        if seconds is not None:
+            # asyncio.timeout costs several times as much.
+            timer = self.loop.call_later(seconds, self.woken.set)
+        await self.woken.wait()
+        if timer is not None:
+            timer.cancel()
+
+    def _until_look(self) -> float:
+        """Seconds until the next look that no signal asks for."""
+        poll = QUIET_POLL_SECONDS if self.is_quiet and self.listener.is_connected else POLL_SECONDS
+        return self.looked_at + poll - time.monotonic()
 
     async def _give_back(self) -> None:
         """End the leases of what waits for a sender; if that fails, they run out."""
@@ -387,6 +434,8 @@ class _Dispatcher:
                         share.has_more = False
                         self._look_after_swarm()
                 self.freed.set()
+                if self.awaits_freed:
+                    self.woken.set()
                 self.claimed.task_done()
 
     def _longest_wait(self, delivery: Claimed) -> float:

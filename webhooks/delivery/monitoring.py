@@ -96,12 +96,9 @@ def _oldest_due_age() -> float:
     return max(0.0, (now() - oldest).total_seconds()) if oldest else 0.0
 
 
-def report_in_flight(worker: str, requests: int) -> None:
-    """A dispatcher's requests in flight; forgotten when it says nothing more."""
-    try:
-        valkey().set(IN_FLIGHT_KEY + worker, requests, ex=IN_FLIGHT_SECONDS)
-    except VALKEY_UNAVAILABLE:
-        return
+def in_flight_report(worker: str, requests: int) -> tuple[str, str, int, str, int]:
+    """The command to Valkey that tells a dispatcher's requests in flight; forgotten when it says nothing more."""
+    return "SET", IN_FLIGHT_KEY + worker, requests, "EX", IN_FLIGHT_SECONDS
 
 
 def _in_flight() -> float:

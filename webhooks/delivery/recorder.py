@@ -16,7 +16,7 @@ from webhooks.delivery.record import Outcome, disable, judging, recording
 
 log = structlog.get_logger(__name__)
 
-FLUSH_SECONDS = 0.1
+FLUSH_SECONDS = 0.2
 """How long the first outcome waits for others. Recorded later, it costs less, and more is sent twice after a crash."""
 FLUSH_ROWS = 500
 JUDGE_SECONDS = 1.0

@@ -20,12 +20,12 @@ from django.db import connection
 from gateway import ids
 from gateway.clock import now
 from gateway.database.statements import run
-from gateway.valkey.connection import VALKEY_UNAVAILABLE
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
 from tests.receiver import Received, Receiver
 from webhooks import wake_up
 from webhooks.delivery import claim as claims
-from webhooks.delivery import dispatcher
+from webhooks.delivery import dispatcher, listener
 from webhooks.delivery.claim import DatabaseClock, claim, taking_over
 from webhooks.delivery.listener import WakeUpListener
 from webhooks.delivery.room import Room
@@ -155,22 +155,56 @@ def test_hand_overs_that_wait_are_bounded(room: redis.Redis) -> None:
     assert signals(room)[-1] == LOOK, "what was refused is found by a look"
 
 
-def test_what_a_closing_dispatcher_has_not_heard_goes_to_another(room: redis.Redis) -> None:
+def test_what_a_closing_dispatcher_has_not_heard_goes_to_another(
+    room: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     delivery = one()
 
     async def close_in_the_middle() -> None:
-        listener = WakeUpListener(
-            in_flight=lambda: 0, has_room=lambda: True, poll_seconds=5, stopping=threading.Event()
-        )
-        waiting = listener.waiting
-        await listener.close()
-        room.set(ALIVE, ROOM)  # the other dispatcher's
+        closing = await waiting_listener()
+        monkeypatch.setattr(listener, "_leave", leave_to_another)
+        async with asyncio.timeout(SECONDS):
+            await closing.close()
+
+    def leave_to_another(_connection_id: int | None) -> None:
+        room.set(ALIVE, ROOM)
         room.rpush(SIGNAL, b"\x91" + delivery.packed().content)
-        await waiting
 
     asyncio.run(close_in_the_middle())
     assert handed_over(room) == [delivery]
     assert signals(room)[-1] == LOOK
+
+
+def test_a_closing_dispatcher_ends_its_wait(room: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "WAIT_SECONDS", 10 * SECONDS)
+    monkeypatch.setattr(listener, "_WAIT", ("BLMPOP", 10 * SECONDS, 1, SIGNAL, "LEFT"))
+
+    async def close_at_rest() -> None:
+        closing = await waiting_listener()
+        async with asyncio.timeout(SECONDS):
+            await closing.close()
+
+    asyncio.run(close_at_rest())
+    assert not room.exists(ALIVE), "nothing is handed over to it any more"
+
+
+async def waiting_listener() -> WakeUpListener:
+    """A listener for which Valkey waits for a signal."""
+    started = WakeUpListener(in_flight=lambda: 0, has_room=lambda: True, on_signal=lambda: None)
+    started.start()
+    async with asyncio.timeout(SECONDS):
+        while not any("blmpop" in each["cmd"] for each in await asyncio.to_thread(valkey().client_list)):
+            await asyncio.sleep(0.01)
+    return started
+
+
+@pytest.mark.django_db
+def test_it_is_quiet_while_no_delivery_is_open(tenant: Tenant, endpoint: dict[str, Any]) -> None:
+    assert run(claims.finding_ready()).is_quiet
+    publish_one(tenant)
+    Delivery.objects.update(next_attempt_at=now() + timedelta(hours=1))
+    found = run(claims.finding_ready())
+    assert (found.is_quiet, found.endpoints) == (False, [])
 
 
 # --- Claiming at publish
