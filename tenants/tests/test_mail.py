@@ -1,5 +1,6 @@
 """Mails: none without its cause's commit, none lost, none kept longer than it must be."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -191,3 +192,13 @@ def test_a_mail_server_that_hangs_holds_no_worker_for_long(
     monkeypatch.setattr(mail, "RUN_SECONDS", 0.0)
     assert mail.deliver_waiting() == 1
     assert OutboundMail.objects.count() == 2
+
+
+def test_every_mails_button_is_a_few_words_and_its_first_sentence_begins_large() -> None:
+    files = sorted((django_settings.BASE_DIR / "templates").glob("mail/*.txt"))
+    assert files
+    for file in files:
+        text = re.sub(r"\{%.*?%\}", "", file.read_text())
+        assert re.search(r"Hello,\n\n\s*[A-Z{]", text), file.name
+        for button in re.findall(r"^(.*):\n\{\{ (?:app_url|pay_url|link) ", text, re.MULTILINE):
+            assert 0 < len(button) <= 30, f"{file.name}: {button}"
