@@ -45,6 +45,12 @@ class Tenant(models.Model):
         ACTIVE = "active"
         REJECTED = "rejected"
         SUSPENDED = "suspended"
+        MOVING = "moving"
+        """Frozen in this cell while its rows are copied to another (`messaging/cells/moving.py`)."""
+        ARRIVING = "arriving"
+        """Copied to this cell, and not yet its own."""
+        MOVED = "moved"
+        """Lives in another cell now; the rows here are remains."""
 
     class Retention(models.IntegerChoices):
         DAYS_30 = 30

@@ -27,8 +27,7 @@ def delete_instead_of_truncating() -> None:
         cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
         if not cursor.fetchone()[0]:
             return
-        tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
-        deleted = sorted(set(tables) - MADE_BY_MIGRATE)
+        deleted = _tables()
         made = _partitions(cursor)
 
     def teardown(self: TransactionTestCase) -> None:
@@ -38,7 +37,17 @@ def delete_instead_of_truncating() -> None:
         if _empty(deleted) < made:
             partitions.maintain()
 
-    TransactionTestCase._fixture_teardown = teardown  # type: ignore[method-assign]
+    TransactionTestCase._fixture_teardown = teardown  # type: ignore[attr-defined]
+
+
+def delete_all_rows() -> None:
+    """Delete the rows of every table now, but for what `migrate` made."""
+    _empty(_tables())
+
+
+def _tables() -> list[str]:
+    tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
+    return sorted(set(tables) - MADE_BY_MIGRATE)
 
 
 def _empty(tables: Iterable[str]) -> int:

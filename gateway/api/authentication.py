@@ -18,6 +18,7 @@ from gateway.api.errors import (
     Forbidden,
     InvalidRequest,
     NotFound,
+    TenantMoving,
     TenantNotApproved,
     TenantSuspended,
     Unauthorized,
@@ -80,6 +81,8 @@ def tenant_of(request: Request) -> TenantFacts:
 
 UPSTREAM_TOKEN_PREFIX = "EAA"
 LONGEST_TOKEN = 200
+ON_A_MOVE = frozenset({"moving", "arriving", "moved"})
+"""Statuses of a tenant that is not served by this cell, now or any more."""
 NOT_A_KEY = "This is not an API key: keys begin with wb_live_ or wb_test_ and have 48 characters."
 
 
@@ -165,7 +168,8 @@ def check_tenant_caller(
     """Let a caller pass that acts on one tenant in good standing and, if it is a person, whose role allows it.
 
     `chosen` is what X-Service-Tenant says; `method` and `area` are what the role is asked for.
-    Raises Forbidden, InvalidRequest, NotFound, TenantSuspended or TenantNotApproved.
+    Raises Forbidden, InvalidRequest, NotFound, TenantSuspended, TenantMoving or
+    TenantNotApproved.
     """
     if caller.kind == "staff":
         raise Forbidden
@@ -183,6 +187,8 @@ def check_tenant_caller(
         raise Forbidden("This key belongs to another tenant.")
     if caller.kind == "console_user" and not allows(caller.role or "", area, method):
         raise Forbidden("Your role in this business does not allow this operation.")
+    if caller.tenant.status in ON_A_MOVE:
+        raise TenantMoving
     if not open_to_any_status:
         match caller.tenant.status:
             case "active":

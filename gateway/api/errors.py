@@ -225,6 +225,10 @@ class ServiceUnavailable(ServiceError):
         super().__init__(message, headers={"Retry-After": "1"})
 
 
+class TenantMoving(ServiceUnavailable):
+    message = "This account is being moved to other servers. Nothing was done."
+
+
 def error_kinds(kind: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:
     """Every error class of the service that is loaded, with those that narrow it."""
     return [kind, *(found for narrower in kind.__subclasses__() for found in error_kinds(narrower))]

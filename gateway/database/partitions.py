@@ -118,6 +118,12 @@ def make_from(table_name: str, first_day: date) -> None:
     _make(_tables[table_name], first_day)
 
 
+def make_all_from(first_day: date) -> None:
+    """Make the partitions of every table from a past day on, for rows that come from elsewhere."""
+    for table in _tables.values():
+        _make(table, first_day)
+
+
 def drop(partition: str) -> None:
     """Drop one partition: a short exclusive lock that gives up after two seconds, so traffic never queues behind."""
     with _ddl() as cursor:

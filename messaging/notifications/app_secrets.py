@@ -11,13 +11,21 @@ from gateway.upstream.notifications import signature
 
 def signing_environments(body: bytes, header: str | None) -> list[str]:
     """The environments whose app secret signed a notification. Raises Unauthorized when none did."""
-    secrets = {"live": settings.META_APP_SECRET, "test": settings.SANDBOX_APP_SECRET}
     environments = [
-        environment for environment, secret in secrets.items() if signature.verify(body, header, secret)
+        environment for environment, secret in _secrets().items() if signature.verify(body, header, secret)
     ]
     if not environments:
         raise Unauthorized("The signature does not match the body.")
     return environments
+
+
+def signed_by(environment: str, body: bytes) -> str:
+    """The signature of a body by the app of an environment, for a part of a notification that it had signed."""
+    return signature.sign(body, _secrets()[environment])
+
+
+def _secrets() -> dict[str, str]:
+    return {"live": settings.META_APP_SECRET, "test": settings.SANDBOX_APP_SECRET}
 
 
 def challenge(parameters: Mapping[str, str]) -> str:

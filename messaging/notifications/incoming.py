@@ -14,6 +14,7 @@ import structlog
 from django.db import transaction
 
 from gateway import ids
+from gateway.api.errors import TenantMoving
 from gateway.database.statements import bulk_cursor, run
 from gateway.monitoring import metrics
 from gateway.upstream.notifications.normalise import Change, EventDraft, normalise
@@ -36,7 +37,11 @@ metrics.gauge(
 
 
 def accept(body: bytes, *, environments: Collection[str]) -> None:
-    """Store a signed notification. `environments` are those whose app secret signed it."""
+    """Store a signed notification. `environments` are those whose app secret signed it.
+
+    Raises TenantMoving when a part of it belongs to a tenant on a move: the upstream repeats the whole, of which the
+    other tenants' part is then known.
+    """
     normalised = normalise(body)
     if not normalised.changes:
         _keep(body, reason="malformed", error=normalised.error or "no changes")
@@ -48,6 +53,8 @@ def accept(body: bytes, *, environments: Collection[str]) -> None:
     ):
         if owner is None:
             unrouted.append(change)
+        elif owner.is_frozen:
+            raise TenantMoving
         else:
             owned[owner.tenant_id].append((change, owner))
     whole = len(owned) == 1 and not unrouted and normalised.error is None

@@ -76,6 +76,9 @@ def _taking_in(notifications: Sequence[_Notification]) -> Statements[list[bool]]
         for place in places:
             owners = [next(found) for _ in notifications[place].changes]
             known = [owner for owner in owners if owner is not None]
+            # A frozen tenant's is left to the other flow, so that its refusal meets no other notification.
+            if any(owner.is_frozen for owner in known):
+                continue
             if len(known) == len(owners) and len({owner.tenant_id for owner in known}) == 1:
                 owned[place] = known
     if owned:

@@ -31,6 +31,8 @@ class Owner:
     environment: str
     waba_id: str
     number: lookup.NumberRoute | None = None
+    is_frozen: bool = False
+    """Whether the tenant is on a move between cells: the upstream has to repeat what belongs to it."""
 
     @property
     def phone_number_id(self) -> str | None:
@@ -63,9 +65,7 @@ def finding_owners(
         )
         _remember(known.numbers.values())
     return [
-        Owner(number.tenant_id, number.environment, number.waba_id, number)
-        if number
-        else _owner(change, known)
+        _of_number(number) if number else _owner(change, known)
         for change, number in zip(changes, numbers, strict=True)
     ]
 
@@ -105,7 +105,7 @@ def _owner(change: Change, known: lookup.Routes) -> Owner | None:
     number = None if account else known.numbers.get(route.phone_number_id or "")
     entry = known.accounts.get(route.entry_id or "")
     if number is not None and entry is not None and entry.tenant_id != number.tenant_id:
-        return Owner(entry.tenant_id, entry.environment, entry.waba_id)
+        return _of_account(entry)
     if number is None:
         account = account or entry
         if account is None:
@@ -114,5 +114,13 @@ def _owner(change: Change, known: lookup.Routes) -> Owner | None:
         if route.phone_number_id is None:
             number = known.by_digits.get((account.waba_id, route.display_phone_number or ""))
     if number is not None:
-        return Owner(number.tenant_id, number.environment, number.waba_id, number)
-    return Owner(account.tenant_id, account.environment, account.waba_id) if account else None
+        return _of_number(number)
+    return _of_account(account) if account else None
+
+
+def _of_number(number: lookup.NumberRoute) -> Owner:
+    return Owner(number.tenant_id, number.environment, number.waba_id, number, is_frozen=number.is_frozen)
+
+
+def _of_account(account: lookup.AccountRoute) -> Owner:
+    return Owner(account.tenant_id, account.environment, account.waba_id, is_frozen=account.is_frozen)

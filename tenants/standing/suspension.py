@@ -14,18 +14,20 @@ from tenants.standing.decisions import Changes, decide
 Status = Tenant.Status
 
 SUSPENSION_REASONS = ("abuse", "admin")
+ELSEWHERE = (Status.MOVING, Status.ARRIVING, Status.MOVED)
+"""Nobody but the move itself may end these: a tenant must never be active in two cells."""
 
 
 def suspend(*, tenant_id: UUID, reason: str, note: str = "", actor_user_id: int | None = None) -> Tenant:
     """Stop a business, whatever its status; `reason` is one of SUSPENSION_REASONS, `note` is for staff alone.
 
-    Raises NotFound, and Conflict when it is suspended already.
+    Raises NotFound, and Conflict when it is suspended already or on a move between cells.
     """
     return decide(
         "suspend",
         tenant_id,
         actor_user_id,
-        set(Status) - {Status.SUSPENDED},
+        set(Status) - {Status.SUSPENDED, *ELSEWHERE},
         lambda _: {"status": Status.SUSPENDED, "suspended_reason": reason},
         mailed="suspended",
         note=note,

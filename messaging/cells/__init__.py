@@ -1,0 +1,1 @@
+"""Cells: several installations behind one address, each with its own tenants (docs/capacity.md)."""

@@ -1,0 +1,21 @@
+"""`manage.py number_cell`: the ids of a new cell begin at a range of its own."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from messaging.cells import sequences
+
+
+class Command(BaseCommand):
+    help = "Begin the numbered ids of this cell at its own range: once, when the cell is new."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("cell", type=int, help=f"0 to {sequences.MOST_CELLS - 1}; the first cell is 0")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            sequences.number(options["cell"])
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"This cell has the number {options['cell']}.")

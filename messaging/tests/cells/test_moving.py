@@ -1,0 +1,293 @@
+"""A tenant moves between two cells with all its rows; a crash after any step can be repeated, and nothing is lost.
+
+The former cell is a copy of the tests' database, whose own rows are then deleted: two databases, one tenant.
+"""
+
+import os
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import psycopg
+import pytest
+from django.apps import apps
+from django.core.management import CommandError, call_command
+from django.db import connection
+from psycopg import sql
+
+from messaging.cells import moving, routes, sequences
+from messaging.cells.moving import MoveError
+from messaging.cells.tenant_rows import LEFT_BEHIND, rows_of
+from messaging.tests.incoming import notification, number_of, post, text_change
+from tenants.credentials import key_cache
+from tenants.credentials.api_keys import NewKey
+from tenants.models import AuditEntry, Tenant, User
+from tests.emptying import delete_all_rows
+from tests.fixtures import Api, assert_error
+from tests.receiver import Receiver
+from webhooks.models import Delivery, Event
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+FORMER = "former_cell"
+
+
+class FormerCell:
+    """The database that the tenant leaves."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def run(self, statement: str, *parameters: Any) -> Any:
+        """The first value of a statement's answer, if it has one."""
+        with psycopg.connect(self.url, autocommit=True) as database:
+            cursor = database.execute(statement, parameters)
+            row = cursor.fetchone() if cursor.description else None
+            return row[0] if row else None
+
+    def status(self, tenant: Tenant) -> str:
+        return str(self.run("SELECT status FROM tenants_tenant WHERE id = %s", tenant.id))
+
+
+@pytest.fixture
+def former(tenant: Tenant, key: NewKey, other_tenant: Tenant, receiver: Receiver) -> Iterator[FormerCell]:
+    """A cell with a tenant that has a bit of everything, beside another tenant; this cell is empty."""
+    api = Api(key.key)
+    number_of(tenant, waba_id="100200", phone_number_id="200300")
+    number = number_of(other_tenant, waba_id="100201", phone_number_id="200301", digits="919800000002")
+    assert number.pk
+    assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
+    for name in ("wamid.1", "wamid.2"):
+        assert post(notification(("100200", [text_change("200300", name)]))).status_code == 200
+    assert post(notification(("100201", [text_change("200301", "wamid.3")]))).status_code == 200
+    User.objects.create_user("asha@example.test", "a long enough password", tenant=tenant)
+    body = {"from": "200300", "messages": [{"to": "+919812345678", "type": "text", "text": {"body": "Hi"}}]}
+    assert api.post("/v1/messages/batch", body).status_code == 202
+    name = connection.settings_dict["NAME"]
+    connection.close()
+    server = urlsplit(os.environ["DATABASE_URL"])
+    with psycopg.connect(server._replace(path="/postgres").geturl(), autocommit=True) as operator:
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(FORMER))
+        operator.execute(drop)
+        operator.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(FORMER), sql.Identifier(name))
+        )
+        delete_all_rows()
+        key_cache.forget_process_cache()
+        yield FormerCell(server._replace(path=f"/{FORMER}").geturl())
+        operator.execute(drop)
+
+
+def take(tenant: Tenant, former: FormerCell, **options: Any) -> moving.Moved:
+    return moving.take(tenant.id, former=former.url, settle_seconds=0, **options)
+
+
+def counted(database: Any, tenant_id: UUID) -> dict[str, int]:
+    """The tenant's rows of every table."""
+    return {
+        rows.table: database.execute(
+            sql.SQL("SELECT count(*) FROM {} WHERE {}").format(sql.Identifier(rows.table), rows.condition)
+        ).fetchone()[0]
+        for rows in rows_of(tenant_id)
+    }
+
+
+def test_a_tenant_moves_with_all_its_rows_and_is_active_here_alone(
+    tenant: Tenant, other_tenant: Tenant, key: NewKey, former: FormerCell
+) -> None:
+    moved = take(tenant, former)
+    with psycopg.connect(former.url) as there:
+        before = counted(there, tenant.id)
+    assert moved.rows == before
+    assert {table for table, count in before.items() if count} >= {
+        *("events", "event_payloads", "event_keys", "webhook_deliveries", "messages", "webhooks_endpoint"),
+        *("tenants_user", "tenants_apikey", "numbers_phonenumber", "messaging_batchitem"),
+    }
+    assert former.status(tenant) == "moved"
+    assert list(Tenant.objects.values_list("id", "status")) == [(tenant.id, "active")]
+    assert AuditEntry.objects.filter(action="tenant.move", tenant_id=tenant.id).count() == 1
+    api = Api(key.key)
+    assert api.get("/v1/numbers").json()["data"][0]["phone_number_id"] == "200300"
+    assert len(api.get("/v1/events?type=message.inbound").json()["data"]) == 2
+    # What the upstream repeats is known here; what is new comes here.
+    for name in ("wamid.1", "wamid.4"):
+        assert post(notification(("100200", [text_change("200300", name)]))).status_code == 200
+    assert Event.objects.filter(type="message.inbound").count() == 3
+    assert Delivery.objects.filter(tenant_id=tenant.id).count() >= 3
+    assert take(tenant, former).rows == {}, "a repeat does nothing"
+
+
+class CrashError(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("crash_after", ["frozen", "copied", "left"])
+def test_a_move_that_crashed_is_repeated_and_the_tenant_is_never_active_twice(
+    tenant: Tenant, former: FormerCell, crash_after: str
+) -> None:
+    def after(step: str) -> None:
+        here = Tenant.objects.filter(pk=tenant.id).values_list("status", flat=True).first()
+        assert "active" not in {here, former.status(tenant)}
+        if step == crash_after:
+            raise CrashError
+
+    with pytest.raises(CrashError):
+        take(tenant, former, after=after)
+    take(tenant, former)
+    assert (former.status(tenant), Tenant.objects.get().status) == ("moved", "active")
+    with psycopg.connect(former.url) as there, connection.cursor() as here:
+        left, arrived = counted(there, tenant.id), counted(here, tenant.id)
+    assert arrived == left | {"tenants_auditentry": left["tenants_auditentry"] + 1}
+
+
+def test_an_event_that_comes_in_while_rows_are_copied_is_not_lost(
+    tenant: Tenant, former: FormerCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_table = moving._copy_table
+
+    def copy_and_write(source: Any, target: Any, rows: Any) -> int:
+        copied = copy_table(source, target, rows)
+        if rows.table == "events":
+            former.run(
+                "INSERT INTO webhook_deliveries (id, tenant_id, environment, endpoint_id, event_id, event_type, "
+                "status, attempts, attempt_log, is_replay) SELECT gen_random_uuid(), tenant_id, environment, "
+                "endpoint_id, event_id, event_type, 'pending', 0, '[]', false FROM webhook_deliveries "
+                "WHERE tenant_id = %s LIMIT 1",
+                tenant.id,
+            )
+        return copied
+
+    with monkeypatch.context() as late:
+        late.setattr(moving, "_copy_table", copy_and_write)
+        with pytest.raises(MoveError, match="came in"):
+            take(tenant, former)
+    assert not Tenant.objects.exists(), "half a copy is no copy"
+    deliveries = former.run("SELECT count(*) FROM webhook_deliveries WHERE tenant_id = %s", tenant.id)
+    assert take(tenant, former).rows["webhook_deliveries"] == deliveries
+
+
+def test_what_is_under_way_is_waited_for(
+    tenant: Tenant, former: FormerCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "DRAIN_SECONDS", 0.0)
+    for hold, let_go in (
+        (
+            "UPDATE webhook_deliveries SET leased_until = now() + interval '1 minute'",
+            "UPDATE webhook_deliveries SET leased_until = NULL",
+        ),
+        (
+            "UPDATE messaging_batch SET lease_until = now() + interval '1 minute', lease_token = id",
+            "UPDATE messaging_batch SET lease_until = NULL, lease_token = NULL",
+        ),
+        (
+            "INSERT INTO messaging_idempotencyrecord (tenant_id, environment, key, path, body_hash, started_at, "
+            "headers) SELECT id, 'live', 'k', '/', '', now(), '{}' FROM tenants_tenant WHERE status = 'moving'",
+            "DELETE FROM messaging_idempotencyrecord",
+        ),
+    ):
+        former.run("UPDATE tenants_tenant SET status = 'moving' WHERE id = %s", tenant.id)
+        former.run(hold)
+        with pytest.raises(MoveError, match="under way"):
+            take(tenant, former)
+        former.run(let_go)
+    take(tenant, former)
+
+
+def test_who_cannot_move(tenant: Tenant, other_tenant: Tenant, former: FormerCell) -> None:
+    former.run(
+        "WITH app AS (INSERT INTO tenants_platformapp (id, name, created_at) "
+        "VALUES (gen_random_uuid(), 'Shop', now()) RETURNING id) "
+        "UPDATE tenants_tenant SET app_id = app.id FROM app WHERE tenants_tenant.id = %s",
+        other_tenant.id,
+    )
+    with pytest.raises(MoveError, match="platform"):
+        take(other_tenant, former)
+    former.run("UPDATE tenants_tenant SET status = 'suspended' WHERE id = %s", tenant.id)
+    with pytest.raises(MoveError, match="suspended in the former cell"):
+        take(tenant, former)
+    former.run("UPDATE tenants_tenant SET status = 'active' WHERE id = %s", tenant.id)
+    former.run("DELETE FROM django_migrations WHERE app = 'messaging'")
+    with pytest.raises(MoveError, match="versions"):
+        take(tenant, former)
+
+
+def test_ids_that_overlap_refuse_the_move_and_numbered_cells_do_not_overlap(
+    tenant: Tenant, former: FormerCell
+) -> None:
+    [number] = [former.run("SELECT id FROM tenants_user WHERE tenant_id = %s", tenant.id)]
+    User.objects.create_user("other@example.test", "a long enough password", id=number)
+    with pytest.raises(MoveError, match="number_cell"):
+        take(tenant, former)
+    User.objects.all().delete()
+    before = User.objects.create_user("first@example.test", "a long enough password").pk
+    sequences.number(3)
+    person = User.objects.create_user("another@example.test", "a long enough password")
+    assert before < sequences.RANGE
+    assert 3 * sequences.RANGE < person.pk < 4 * sequences.RANGE
+    take(tenant, former)
+    assert User.objects.filter(pk=number, tenant=tenant).exists()
+    with pytest.raises(ValueError, match="beyond"):
+        sequences.number(1)
+    with pytest.raises(ValueError, match="0 to 39"):
+        sequences.number(40)
+    delete_all_rows()
+    sequences.number(0)
+
+
+def test_a_move_is_given_up_before_the_copy_and_not_after(tenant: Tenant, former: FormerCell) -> None:
+    former.run("UPDATE tenants_tenant SET status = 'moving' WHERE id = %s", tenant.id)
+    moving.give_up(tenant.id, former=former.url)
+    assert former.status(tenant) == "active"
+    take(tenant, former)
+    with pytest.raises(MoveError, match="finish"):
+        moving.give_up(tenant.id, former=former.url)
+
+
+def test_the_command_moves_and_writes_the_routes(
+    tenant: Tenant, key: NewKey, former: FormerCell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CommandError, match="FORMER_DATABASE_URL"):
+        call_command("take_tenant", str(tenant.id))
+    monkeypatch.setenv("FORMER_DATABASE_URL", former.url)
+    monkeypatch.setattr(moving, "SETTLE_SECONDS", 0.0)
+    said = StringIO()
+    call_command("take_tenant", str(tenant.id), stdout=said)
+    assert "Write the routes" in said.getvalue()
+    call_command("cell_routes", "b", str(tmp_path))
+    assert (tmp_path / "b.keys").read_text() == f"{key.row.prefix} b;\n"
+    assert (tmp_path / "b.accounts").read_text() == "100200\n"
+
+
+@pytest.mark.parametrize("status", ["moving", "arriving", "moved"])
+def test_a_tenant_on_a_move_is_served_by_nobody(
+    tenant: Tenant, key: NewKey, api: Api, other_tenant: Tenant, staff_api: Api, status: str
+) -> None:
+    number_of(tenant, waba_id="100200", phone_number_id="200300")
+    number_of(other_tenant, waba_id="100201", phone_number_id="200301", digits="919800000002")
+    Tenant.objects.filter(pk=tenant.id).update(status=status)
+    key_cache.forget_process_cache()
+    key_cache.write_tenant(Tenant.objects.get(pk=tenant.id))
+    for answer in (api.get("/v1/tenant"), api.get("/v1/numbers"), api.post("/v1/messages", {})):
+        assert_error(answer, 503, "service_unavailable")
+        assert answer["Retry-After"] == "1"
+    own = ("100200", [text_change("200300", "wamid.1")])
+    others = ("100201", [text_change("200301", "wamid.2")])
+    assert post(notification(own)).status_code == 503
+    assert post(notification(own, others)).status_code == 503
+    # An account's own change, without a number, too.
+    assert post(notification(("100200", [{"field": "account_alerts", "value": {}}]))).status_code == 503
+    assert not Event.objects.exists()
+    assert post(notification(others)).status_code == 200
+    for action, body in (("suspend", {"reason": "abuse"}), ("reinstate", {}), ("approve", {})):
+        assert staff_api.post(f"/v1/admin/tenants/{tenant.id}/{action}", body).status_code == 409
+    listed = set(routes.key_prefixes()) | set(routes.waba_ids())
+    assert ({key.row.prefix, "100200"} <= listed) is (status == "moving")
+    assert "100201" in listed
+
+
+def test_every_table_moves_or_says_why_not() -> None:
+    tables = {model._meta.db_table for model in apps.get_models()}
+    assert tables == {rows.table for rows in rows_of(UUID(int=0))} | set(LEFT_BEHIND)
