@@ -2653,7 +2653,7 @@ export interface components {
             name: string;
             external_ref?: string | null;
             /** @enum {string} */
-            status?: "pending_approval" | "active" | "rejected" | "suspended";
+            status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
             sandbox?: boolean;
             /** @enum {integer} */
             retention_days?: 30 | 90 | 180 | 365;
@@ -2764,7 +2764,7 @@ export interface components {
             /** Format: uuid */
             readonly id: string;
             /** @enum {string} */
-            status?: "pending_approval" | "active" | "rejected" | "suspended";
+            status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
             /** Format: date-time */
             approved_at?: string | null;
             /** @enum {string|null} */
@@ -4051,8 +4051,8 @@ export interface components {
         };
         /** @description The members of all sections. */
         HealthReport: {
-            kv_reconcile: components["schemas"]["MirrorHealth"];
             partitions_through: components["schemas"]["PartitionsThrough"];
+            kv_reconcile: components["schemas"]["MirrorHealth"];
             retries_due: number;
             /** Format: date-time */
             oldest_due_retry_at: string | null;
@@ -5320,7 +5320,7 @@ export interface components {
             /** Format: uuid */
             readonly id: string;
             /** @enum {string} */
-            status?: "pending_approval" | "active" | "rejected" | "suspended";
+            status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
         };
         RejectRequest: {
             reason: string;
@@ -5329,7 +5329,7 @@ export interface components {
             /** Format: uuid */
             readonly id: string;
             /** @enum {string} */
-            status?: "pending_approval" | "active" | "rejected" | "suspended";
+            status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
             rejected_reason?: string | null;
         };
         ReleasedAccount: {
@@ -5608,7 +5608,7 @@ export interface components {
             /** Format: uuid */
             readonly id: string;
             /** @enum {string} */
-            status?: "pending_approval" | "active" | "rejected" | "suspended";
+            status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
             suspended_reason?: string | null;
         };
         Sync: {
@@ -5922,7 +5922,7 @@ export interface components {
             name: string;
             external_ref?: string | null;
             /** @enum {string} */
-            status?: "pending_approval" | "active" | "rejected" | "suspended";
+            status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
             sandbox?: boolean;
             /** @enum {integer} */
             retention_days?: 30 | 90 | 180 | 365;
@@ -7705,16 +7705,16 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "kv_reconcile": {
-                     *         "last_run_at": "2026-11-01T07:06:41.120Z",
-                     *         "keys_rewritten": 1
-                     *       },
                      *       "partitions_through": {
                      *         "api_requests": "2026-11-01T07:06:41.120Z",
                      *         "events": "2026-11-01T07:06:41.120Z",
                      *         "event_payloads": "2026-11-01T07:06:41.120Z",
                      *         "webhook_deliveries": "2026-11-01T07:06:41.120Z",
                      *         "messages": "2026-11-01T07:06:41.120Z"
+                     *       },
+                     *       "kv_reconcile": {
+                     *         "last_run_at": "2026-11-01T07:06:41.120Z",
+                     *         "keys_rewritten": 1
                      *       },
                      *       "retries_due": 1,
                      *       "oldest_due_retry_at": "2026-11-01T07:06:41.120Z",
@@ -7854,8 +7854,11 @@ export interface operations {
                  *     * `active` - Active
                  *     * `rejected` - Rejected
                  *     * `suspended` - Suspended
+                 *     * `moving` - Moving
+                 *     * `arriving` - Arriving
+                 *     * `moved` - Moved
                  */
-                status?: "pending_approval" | "active" | "rejected" | "suspended";
+                status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;

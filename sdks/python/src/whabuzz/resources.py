@@ -266,7 +266,8 @@ class Admin(Resource):
     def list_tenants(
         self,
         *,
-        status: Literal["pending_approval", "active", "rejected", "suspended"] | None = None,
+        status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+        | None = None,
         limit: int | None = None,
     ) -> Pages[types.AdminTenant]:
         """List all tenants.

@@ -183,7 +183,9 @@ class AppWithTenants(TypedDict):
 
 class Approved(TypedDict):
     id: str
-    status: NotRequired[Literal["pending_approval", "active", "rejected", "suspended"]]
+    status: NotRequired[
+        Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    ]
     approved_at: NotRequired[str | None]
     billing_status: NotRequired[Literal["trialing", "active", "past_due", "exempt", ""] | None]
     trial_ends_at: NotRequired[str | None]
@@ -1573,7 +1575,9 @@ class RegisterRequest(TypedDict):
 
 class Reinstated(TypedDict):
     id: str
-    status: NotRequired[Literal["pending_approval", "active", "rejected", "suspended"]]
+    status: NotRequired[
+        Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    ]
 
 
 class RejectRequest(TypedDict):
@@ -1582,7 +1586,9 @@ class RejectRequest(TypedDict):
 
 class Rejected(TypedDict):
     id: str
-    status: NotRequired[Literal["pending_approval", "active", "rejected", "suspended"]]
+    status: NotRequired[
+        Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    ]
     rejected_reason: NotRequired[str | None]
 
 
@@ -1827,7 +1833,9 @@ class SuspendRequest(TypedDict):
 
 class Suspended(TypedDict):
     id: str
-    status: NotRequired[Literal["pending_approval", "active", "rejected", "suspended"]]
+    status: NotRequired[
+        Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    ]
     suspended_reason: NotRequired[str | None]
 
 
@@ -2005,7 +2013,9 @@ class Tenant(TypedDict):
     id: str
     name: str
     external_ref: NotRequired[str | None]
-    status: NotRequired[Literal["pending_approval", "active", "rejected", "suspended"]]
+    status: NotRequired[
+        Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    ]
     sandbox: NotRequired[bool]
     retention_days: NotRequired[Literal[30, 90, 180, 365]]
     billing_status: NotRequired[Literal["trialing", "active", "past_due", "exempt", ""] | None]
@@ -2465,7 +2475,9 @@ class AdminTenant(TypedDict):
     id: str
     name: str
     external_ref: NotRequired[str | None]
-    status: NotRequired[Literal["pending_approval", "active", "rejected", "suspended"]]
+    status: NotRequired[
+        Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    ]
     sandbox: NotRequired[bool]
     retention_days: NotRequired[Literal[30, 90, 180, 365]]
     billing_status: NotRequired[Literal["trialing", "active", "past_due", "exempt", ""] | None]
@@ -2831,8 +2843,8 @@ class HealthReport(TypedDict):
     The members of all sections.
     """
 
-    kv_reconcile: MirrorHealth
     partitions_through: PartitionsThrough
+    kv_reconcile: MirrorHealth
     retries_due: int
     oldest_due_retry_at: str | None
     dead_24h: int
