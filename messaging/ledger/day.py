@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
+from django.conf import settings
+
 from gateway import ids
+from gateway.clock import now
 from messaging.ledger.counting import Counting, TimeSpan
 
 STATES = ("delivered", "waiting", "dead", "expired")
@@ -73,6 +76,17 @@ WHERE b.tenant_id = %(tenant_id)s AND b.environment = %(environment)s
   AND b.id >= %(earliest)s AND b.id < %(end)s AND i.status = 'failed'
   AND i.sent_at >= %(begin)s AND i.sent_at < %(ends)s
 """
+# A single send that was not accepted makes no event. A repeat that was answered from the idempotency record made no
+# call of the upstream.
+_SINGLE = """
+SELECT count(*) FILTER (WHERE error_code IS DISTINCT FROM 'meta_unreachable'),
+       count(*) FILTER (WHERE error_code = 'meta_unreachable')
+FROM api_requests
+WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(first)s AND id < %(end)s
+  AND method = 'POST' AND route = ANY(%(routes)s) AND status >= 400 AND upstream_ms > 0
+"""
+SEND_ROUTES = ["/v1/messages", "/{node}/messages", "/{version}/{node}/messages"]
+"""As the request log writes them: the API's own, and that of the Cloud API front."""
 BATCH_DAYS = 8
 """A batch ends, retries included, within this many days of its creation (`messaging/batches/lifecycle.py`)."""
 
@@ -100,6 +114,9 @@ class Ledger:
     doubled: int = 0
     failed: int = 0
     unknown: int = 0
+    refused: int | None = None
+    """Single sends that the upstream refused; None for a span that the request log does not cover."""
+    unanswered: int | None = None
 
     @property
     def balanced(self) -> bool:
@@ -127,4 +144,13 @@ def count(counting: Counting, *, tenant_id: UUID, environment: str, span: TimeSp
         ((failed, unknown),) = counting.rows(_ITEMS, here)
         ledger.failed += failed
         ledger.unknown += unknown
+    if _is_logged(span):
+        here = {**scope, **span.ids, "routes": SEND_ROUTES}
+        ((ledger.refused, ledger.unanswered),) = counting.rows(_SINGLE, here)
     return ledger
+
+
+def _is_logged(span: TimeSpan) -> bool:
+    """Whether the request log still has all calls of a span."""
+    kept = timedelta(days=settings.REQUEST_LOG_DAYS)
+    return bool(kept) and span.begin >= now() - kept

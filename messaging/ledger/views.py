@@ -43,6 +43,14 @@ class LedgerSendsOut(serializers.Serializer[Any]):
     outcome_unknown = serializers.IntegerField(
         help_text="Batch items whose answer was lost; they are never sent again."
     )
+    refused = serializers.IntegerField(
+        allow_null=True,
+        help_text="Single sends that the upstream refused, by the request log; null for a time that it does not cover.",
+    )
+    unanswered = serializers.IntegerField(
+        allow_null=True,
+        help_text="Single sends that ended as `meta_unreachable`, by the request log; null as `refused`.",
+    )
     doubled = serializers.IntegerField(help_text="Messages that were recorded twice: always 0.")
 
 
@@ -111,6 +119,8 @@ class LedgerView(ResourceViewSet):
                 "accepted": ledger.sent,
                 "failed": ledger.failed,
                 "outcome_unknown": ledger.unknown,
+                "refused": ledger.refused,
+                "unanswered": ledger.unanswered,
                 "doubled": ledger.doubled,
             },
             "balanced": ledger.balanced,

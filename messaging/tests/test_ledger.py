@@ -1,22 +1,28 @@
 """`/v1/ledger` and `/v1/usage` over HTTP: the figures are those of the tables, and only the caller's."""
 
 import re
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.db import connection
+from pytest_django import Settings
 
 from gateway import ids
+from gateway.api import finished
 from gateway.clock import now
+from gateway.request_log import recorder
 from messaging.ledger import counting, day, usage
 from messaging.ledger.counting import Counting, day_of
 from messaging.models import Batch, BatchItem
+from messaging.tests.conftest import connected_number
 from tenants import platform_apps
 from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
 from tests.fixtures import Api, assert_error
+from tests.simulated import RunningSimulator
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.publishing import make
 
@@ -142,6 +148,44 @@ def test_failed_items_and_unknown_outcomes_are_counted(
         BatchItem.objects.create(batch=batch, idx=2, status="pending", body=b"{}")
     sends = api.get("/v1/ledger").json()["sends"]
     assert (sends["failed"], sends["outcome_unknown"]) == (1, 1)
+
+
+@pytest.fixture
+def log_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """The request log listens; the returned function writes what it heard."""
+    monkeypatch.setattr(recorder._writer, "ask", lambda: None)
+    finished.register(recorder.record)
+    yield recorder.write
+    finished.forget_listeners()
+    recorder._buffer.take()
+
+
+def test_single_sends_that_were_not_accepted_are_counted_from_the_request_log(
+    api: Api, tenant: Tenant, simulator: RunningSimulator, log_calls: Callable[[], None], settings: Settings
+) -> None:
+    number = connected_number(tenant, simulator.account())
+    message = {"from": number.phone_number_id, "to": "+919812345678", "type": "text", "text": {"body": "x"}}
+    wrong = {**message, "type": "template", "template": {"name": "none", "language": {"code": "en"}}}
+
+    def send(body: dict[str, Any], key: str) -> int:
+        return int(api.post("/v1/messages", body, **{"Idempotency-Key": key}).status_code)
+
+    assert send(message, "a") == 200
+    # The repeat is answered from the record: the upstream was asked once.
+    assert [send(wrong, "b"), send(wrong, "b")] == [404, 404]
+    assert send({**message, "from": "1"}, "c") == 400, "refused by the service, not by the upstream"
+    front = api.post(f"/v23.0/{number.phone_number_id}/messages", {**wrong, "messaging_product": "whatsapp"})
+    assert front.status_code == 404
+    settings.META_GRAPH_URL = "http://127.0.0.1:9"
+    assert send(message, "d") == 502
+    log_calls()
+    sends = api.get("/v1/ledger").json()["sends"]
+    assert (sends["accepted"], sends["refused"], sends["unanswered"]) == (1, 2, 1)
+    before = now() - timedelta(days=8)
+    old = api.get(f"/v1/ledger?day={before:%Y-%m-%d}").json()["sends"]
+    assert (old["refused"], old["unanswered"]) == (None, None), "the request log does not reach back"
+    settings.REQUEST_LOG_DAYS = 0
+    assert api.get("/v1/ledger").json()["sends"]["refused"] is None
 
 
 def test_a_day_and_an_hour_are_those_of_utc(api: Api, tenant: Tenant) -> None:

@@ -1809,7 +1809,7 @@ export interface paths {
         };
         /**
          * List webhook deliveries
-         * @description Newest first. Each is one event on its way to one endpoint.
+         * @description Newest first. Each is one event on its way to one endpoint. A request looks through at most 10,000 deliveries: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set.
          */
         get: operations["list_webhook_deliveries"];
         put?: never;
@@ -4458,6 +4458,10 @@ export interface components {
             failed: number;
             /** @description Batch items whose answer was lost; they are never sent again. */
             outcome_unknown: number;
+            /** @description Single sends that the upstream refused, by the request log; null for a time that it does not cover. */
+            refused: number | null;
+            /** @description Single sends that ended as `meta_unreachable`, by the request log; null as `refused`. */
+            unanswered: number | null;
             /** @description Messages that were recorded twice: always 0. */
             doubled: number;
         };
@@ -9827,6 +9831,8 @@ export interface operations {
                      *         "accepted": 1,
                      *         "failed": 1,
                      *         "outcome_unknown": 1,
+                     *         "refused": 1,
+                     *         "unanswered": 1,
                      *         "doubled": 1
                      *       },
                      *       "balanced": true

@@ -562,7 +562,7 @@ export class TestWorld extends Resource {
 
 /** Endpoints that receive events, their deliveries and replays. */
 export class Webhooks extends Resource {
-  /** List webhook deliveries. Newest first. Each is one event on its way to one endpoint. */
+  /** List webhook deliveries. Newest first. Each is one event on its way to one endpoint. A request looks through at most 10,000 deliveries: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set. */
   listDeliveries(query: { endpoint_id?: string; event_id?: string; event_type?: string; from?: string; http_status?: number; status?: "dead" | "delivered" | "failed" | "pending"; to?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Delivery"]> {
     return this.pages({ method: "GET", path: "/v1/webhook-deliveries", query }, options);
   }

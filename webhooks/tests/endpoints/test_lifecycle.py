@@ -14,6 +14,7 @@ from django.db import connection
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from gateway import ids
+from gateway.api import pagination
 from gateway.clock import isoformat, now
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
@@ -298,7 +299,13 @@ def test_another_tenants_endpoint_is_not_found(
 
 class TestDeliveries:
     def test_are_listed_newest_first_and_filtered(
-        self, api: Api, other_api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+        self,
+        api: Api,
+        other_api: Api,
+        tenant: Tenant,
+        endpoint: dict[str, Any],
+        receiver: Receiver,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         publish_one(tenant, "k1")
         dispatcher.run()
@@ -331,6 +338,15 @@ class TestDeliveries:
         assert [row["id"] for row in page["data"] + rest["data"]] == everything
         assert rest["next_cursor"] is None
         assert other_api.get("/v1/webhook-deliveries").json() == {"data": [], "next_cursor": None}
+
+        monkeypatch.setattr(pagination, "WALK", 2)
+        missed = api.get("/v1/webhook-deliveries?status=dead").json()
+        assert missed["data"] == []
+        assert missed["next_cursor"] is not None, "two of three were looked at"
+        end = api.get(f"/v1/webhook-deliveries?status=dead&cursor={missed['next_cursor']}").json()
+        assert end == {"data": [], "next_cursor": None}
+        first = api.get("/v1/webhook-deliveries?status=failed").json()
+        assert [row["id"] for row in first["data"]] == everything[1:2]
 
         one = api.get(f"/v1/webhook-deliveries/{everything[1]}").json()
         assert list(one) == [

@@ -1773,7 +1773,9 @@ class Webhooks(Resource):
     ) -> Pages[types.Delivery]:
         """List webhook deliveries.
 
-        Newest first. Each is one event on its way to one endpoint.
+        Newest first. Each is one event on its way to one endpoint. A request looks through at most 10,000
+        deliveries: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is
+        set.
         """
         return self._pages(
             Call(

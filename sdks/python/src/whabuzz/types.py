@@ -1105,6 +1105,8 @@ class LedgerSends(TypedDict):
     accepted: int
     failed: int
     outcome_unknown: int
+    refused: int | None
+    unanswered: int | None
     doubled: int
 
 
