@@ -81,6 +81,7 @@ def worker_command(queue: str, *, threads: int = 2) -> list[str]:
         "worker",
         "--without-gossip",
         "--without-mingle",
+        "--without-heartbeat",
         f"--hostname={name}@%h",
         f"--queues={queue}",
         "--pool=threads",

@@ -30,6 +30,8 @@ from gateway.local_run.run_lock import LOCK, locked
 
 READY_SECONDS = 90.0
 """How long web, edge and simulator may take to answer."""
+WATCH_SECONDS, LOGS_SECONDS = 0.5, 10.0
+"""How often the processes are looked at, and the sizes of their logs."""
 _STOP_ORDER = ["edge", "web", "beat", "worker", "batches", "deliveries", "simulator", "valkey", "postgres"]
 """First what takes new work in, last what keeps it."""
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -212,12 +214,15 @@ def _watch(children: dict[str, Child]) -> None:
     """Keep the children running until a signal comes; under `make` also until make is gone."""
     parent = os.getppid()
     under_make = "MAKELEVEL" in os.environ
+    logs_due = 0.0
     while not under_make or os.getppid() == parent:
         for child in children.values():
             if news := child.tend():
                 _say(news)
-        processes.bound_logs(settings.DATA_DIR)
-        time.sleep(0.2)
+        if time.monotonic() >= logs_due:
+            processes.bound_logs(settings.DATA_DIR)
+            logs_due = time.monotonic() + LOGS_SECONDS
+        time.sleep(WATCH_SECONDS)
 
 
 def _summary(data_dir: Path, seconds: float) -> str:

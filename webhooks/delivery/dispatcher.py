@@ -379,20 +379,17 @@ class _Dispatcher:
         next look is due, or a customer's next event may go out."""
         is_full = self.awaits_freed = self.must_look
         if not (is_full and self.freed.is_set()):
-            await self._woken_within(None if is_full else self._until_look())
+            await self._woken_within(POLL_SECONDS if is_full else self._until_look())
         self.awaits_freed = False
         if is_full and not self.listener.has_heard:
             self.woken.clear()
             await self._woken_within(SWARM_SECONDS)
 
-    async def _woken_within(self, seconds: float | None) -> None:
-        timer = None
-        if seconds is not None:
-            # asyncio.timeout costs several times as much.
-            timer = self.loop.call_later(seconds, self.woken.set)
+    async def _woken_within(self, seconds: float) -> None:
+        # asyncio.timeout costs several times as much.
+        timer = self.loop.call_later(seconds, self.woken.set)
         await self.woken.wait()
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
 
     def _until_look(self) -> float:
         """Seconds until the next look that no signal asks for."""

@@ -1,5 +1,6 @@
 """Poisoned rows stop nothing but themselves: secrets that no key opens, refused outcomes, broken chunks."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from gateway.database.statements import Statements
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks import replay
+from webhooks import replay, wake_up
 from webhooks.delivery import dispatcher
 from webhooks.delivery.claim import Claim, Ready, claiming
 from webhooks.delivery.room import Room
@@ -167,12 +168,20 @@ def test_a_claim_that_fails_does_not_end_the_dispatcher(
         return (yield from claiming(found, room))
 
     monkeypatch.setattr(dispatcher, "claiming", failing)
-    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 1.5)
+    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 60.0)
+    monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
+    # No signal comes after the failure: the dispatcher looks again by itself.
+    monkeypatch.setattr(wake_up, "soon", lambda _fresh: None)
     publish_one(tenant)
 
-    dispatcher.run()
-
-    receiver.wait_for(1)
+    thread = threading.Thread(target=dispatcher.run)
+    thread.start()
+    try:
+        receiver.wait_for(1)
+    finally:
+        dispatcher.stop()
+        thread.join(10)
+    assert not thread.is_alive()
     assert Delivery.objects.get().status == "delivered"
 
 
