@@ -1,8 +1,8 @@
 """HTTP/1.1 of the two busiest flows: a request in one piece, and the answer to it, parsed by llhttp (httptools).
 
-`gateway.outbound.connection` speaks it to customers' receivers on an event loop, `gateway.upstream.blocking_pool` to
-the upstream in threads. Measured: bare urllib3 takes 159 µs of CPU a call where the blocking pool takes 44
-(`make bench NAME=transport`); aiohttp took three times as much as the connection to receivers.
+`gateway.outbound.connection` speaks it on event loops, to customers' receivers and to the upstream,
+`gateway.upstream.blocking_pool` to the upstream in threads. Measured: bare urllib3 takes 159 µs of CPU a call where the
+blocking pool takes 44 (`make bench NAME=transport`); aiohttp takes two to three times as much as the connection here.
 """
 
 import ssl

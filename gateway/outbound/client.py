@@ -10,7 +10,6 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -24,7 +23,7 @@ from gateway.database.transactions import leave_database
 from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
 from gateway.outbound import egress_proxy
 from gateway.outbound.answer import READ_LIMIT, Answer, Attempt, StaleError, UnknownNameError
-from gateway.outbound.connection import HttpConnection
+from gateway.outbound.connection import HttpConnection, IdleConnections, connect
 from gateway.outbound.dns import AddressInfo, Names, Resolve
 from gateway.outbound.public_addresses import is_public
 from gateway.outbound.urls import InvalidUrlError, parse_url, validate_url
@@ -75,12 +74,10 @@ class Outbound:
     ) -> None:
         self._allow_private = allow_private
         self._proxy = egress_proxy.configured()
-        self._keepalive = keepalive
         self._tls = tls or tls_context()
         self._names = Names(resolve, dns_seconds)
-        self._idle: defaultdict[Origin, list[tuple[float, HttpConnection]]] = defaultdict(list)
+        self._idle = IdleConnections(seconds=keepalive)
         self._loop: asyncio.AbstractEventLoop
-        self._sweep: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -89,12 +86,7 @@ class Outbound:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._sweep is not None:
-            self._sweep.cancel()
-        for kept in self._idle.values():
-            for _, connection in kept:
-                connection.abort()
-        self._idle.clear()
+        self._idle.close()
         await self._names.close()
 
     async def post(
@@ -147,7 +139,7 @@ class Outbound:
                 {"Accept": "*/*", **headers},
                 body_bytes=None if body is None else len(body),
             )
-            connection = self._kept(target.origin)
+            connection = self._idle.take(target.origin)
             while True:
                 if connection is None:
                     connection = await self._connect(target.origin, attempt, connect_timeout, deadline)
@@ -160,7 +152,7 @@ class Outbound:
                     if attempt.opened:
                         raise
                     connection = None
-            self._keep(target.origin, connection)
+            self._idle.keep(target.origin, connection)
         except (OSError, InvalidUrlError, UnknownNameError, BrokenOffError, AnswerTooLargeError) as error:
             return attempt.answer(error)
         return attempt.answer(None)
@@ -183,17 +175,7 @@ class Outbound:
             public = self._public(attempt, addresses)
             sock = await egress_proxy.open_tunnel(self._proxy, public, until=until)
         async with asyncio.timeout_at(until):
-            try:
-                _, connection = await self._loop.create_connection(
-                    HttpConnection,
-                    sock=sock,
-                    ssl=self._tls if origin.is_tls else None,
-                    server_hostname=origin.host.rstrip(".") if origin.is_tls else None,
-                )
-            except BaseException:
-                sock.close()
-                raise
-        return connection
+            return await connect(sock, origin, self._tls)
 
     def _open_socket(self, attempt: Attempt, address: AddressInfo) -> socket.socket:
         self._judge(attempt, address)
@@ -223,37 +205,6 @@ class Outbound:
             attempt.blocked = True
             raise OSError(errno.EACCES, "Address is not public")
         attempt.opened = True
-
-    def _kept(self, origin: Origin) -> HttpConnection | None:
-        """The connection to an origin that was used last, if one is still good."""
-        kept = self._idle.get(origin)
-        while kept:
-            _, connection = kept.pop()
-            if connection.is_open:
-                return connection
-        return None
-
-    def _keep(self, origin: Origin, connection: HttpConnection) -> None:
-        if connection.is_open:
-            self._idle[origin].append((self._loop.time(), connection))
-            if self._sweep is None:
-                self._sweep = self._loop.call_later(self._keepalive, self._close_idle)
-
-    def _close_idle(self) -> None:
-        """Close connections idle for longer than they are kept."""
-        now = self._loop.time()
-        for origin, kept in list(self._idle.items()):
-            still = [(since, each) for since, each in kept if each.is_open and since + self._keepalive > now]
-            for _, connection in set(kept).difference(still):
-                connection.abort()
-            if still:
-                self._idle[origin] = still
-            else:
-                del self._idle[origin]
-        first = min((since for kept in self._idle.values() for since, _ in kept), default=None)
-        self._sweep = (
-            self._loop.call_at(first + self._keepalive, self._close_idle) if first is not None else None
-        )
 
 
 @lru_cache(maxsize=4096)

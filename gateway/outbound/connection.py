@@ -1,13 +1,16 @@
-"""One HTTP/1.1 connection to a customer's address, for one exchange at a time.
+"""HTTP/1.1 connections of an event loop, to customers' addresses and to the upstream: one exchange at a time on each.
 
-A delivery needs little of HTTP: a request in one piece and an answer read to a small limit; no redirect, no cookie, no
-decompression. A general client spends more CPU on it than all the rest of a delivery takes.
+A delivery or a send needs little of HTTP: a request in one piece and an answer read to a limit; no redirect, no cookie,
+no decompression. A general client spends more CPU on it than all the rest of a delivery takes.
 """
 
 import asyncio
+import socket
 import ssl
+from collections import defaultdict
+from typing import cast
 
-from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError
+from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Origin
 from gateway.outbound.answer import Attempt, StaleError, retry_after
 
 MAX_HEAD_BYTES = 16 * 1024
@@ -92,8 +95,8 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a stream socket has
-        self._transport = transport
+        # What a stream socket has; uvloop's is no subclass of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
 
     def pause_writing(self) -> None:
         """The receiver reads more slowly than is written."""
@@ -132,3 +135,68 @@ class HttpConnection(asyncio.Protocol):
             self._end()
         else:
             self._end(BrokenOffError())
+
+
+async def connect(sock: socket.socket, origin: Origin, tls: ssl.SSLContext) -> HttpConnection:
+    """A connection over a socket that leads to an origin; the socket is closed if that fails. Raises OSError."""
+    try:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            HttpConnection,
+            sock=sock,
+            ssl=tls if origin.is_tls else None,
+            server_hostname=origin.host.rstrip(".") if origin.is_tls else None,
+        )
+    except BaseException:
+        sock.close()
+        raise
+    return connection
+
+
+class IdleConnections:
+    """Open connections that nobody uses, each closed once it was idle for `seconds`."""
+
+    def __init__(self, *, seconds: float) -> None:
+        self._seconds = seconds
+        self._idle: defaultdict[Origin, list[tuple[float, HttpConnection]]] = defaultdict(list)
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def take(self, origin: Origin) -> HttpConnection | None:
+        """The connection to an origin that was used last, if one is still good."""
+        kept = self._idle.get(origin)
+        while kept:
+            _, connection = kept.pop()
+            if connection.is_open:
+                return connection
+        return None
+
+    def keep(self, origin: Origin, connection: HttpConnection) -> None:
+        """Keep a connection for the next exchange, unless its last one has closed it."""
+        if connection.is_open:
+            loop = asyncio.get_running_loop()
+            self._idle[origin].append((loop.time(), connection))
+            if self._sweep is None:
+                self._sweep = loop.call_later(self._seconds, self._close_idle)
+
+    def close(self) -> None:
+        """Close them all."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for kept in self._idle.values():
+            for _, connection in kept:
+                connection.abort()
+        self._idle.clear()
+
+    def _close_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for origin, kept in list(self._idle.items()):
+            still = [(since, each) for since, each in kept if each.is_open and since + self._seconds > now]
+            for _, connection in set(kept).difference(still):
+                connection.abort()
+            if still:
+                self._idle[origin] = still
+            else:
+                del self._idle[origin]
+        first = min((since for kept in self._idle.values() for since, _ in kept), default=None)
+        self._sweep = loop.call_at(first + self._seconds, self._close_idle) if first is not None else None

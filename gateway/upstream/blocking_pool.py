@@ -22,6 +22,7 @@ from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Ori
 from gateway.upstream.calls import (
     CONNECT_SECONDS,
     IDLE_SECONDS,
+    MOST_BODY_BYTES,
     GraphAnswer,
     GraphCall,
     StreamedBody,
@@ -30,8 +31,6 @@ from gateway.upstream.calls import (
 )
 
 MOST_HEAD_BYTES = 64 * 1024
-MOST_BODY_BYTES = 16 * 1024 * 1024
-"""Of an answer that is held in memory; one that is streamed has no limit."""
 _READ_BYTES = 64 * 1024
 _FAULTS = (OSError, BrokenOffError, AnswerTooLargeError)
 

@@ -31,6 +31,8 @@ _EDGE = re.compile(r"[a-z_]{1,40}")
 """The last part of a path that names what is asked for, such as `messages`."""
 IDLE_SECONDS = 10.0
 """A connection idle for longer is not used again: the upstream may have closed it."""
+MOST_BODY_BYTES = 16 * 1024 * 1024
+"""Of an answer that is held in memory; one that is streamed has no limit."""
 
 
 class UpstreamUnreachable(Exception):

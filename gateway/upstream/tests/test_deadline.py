@@ -41,7 +41,7 @@ def server() -> Iterator[str]:
         yield url
 
 
-def over_aiohttp(call: GraphCall) -> None:
+def over_the_asynchronous_pool(call: GraphCall) -> None:
     async def once() -> None:
         async with AsyncPool(limit=1) as pool:
             await pool.send(call)
@@ -58,7 +58,9 @@ def over_the_blocking_pool_streamed(call: GraphCall) -> None:
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-@pytest.mark.parametrize("transport", [over_aiohttp, over_the_blocking_pool, over_the_blocking_pool_streamed])
+@pytest.mark.parametrize(
+    "transport", [over_the_asynchronous_pool, over_the_blocking_pool, over_the_blocking_pool_streamed]
+)
 def test_an_answer_that_is_not_whole_in_time_is_a_time_out(
     server: str, settings: Any, transport: Any, answer: str
 ) -> None:

@@ -1,16 +1,19 @@
-"""The pool to the upstream: kept connections, the whole answer, and one word for whatever goes wrong."""
+"""Both pools to the upstream: kept connections, the whole answer, and one word for whatever goes wrong."""
 
 import asyncio
 import io
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+import uvloop
 
-from gateway.upstream import blocking_pool as pool_module
+from gateway.upstream import async_pool as async_module
+from gateway.upstream import blocking_pool as blocking_module
+from gateway.upstream.async_pool import AsyncPool
 from gateway.upstream.blocking_pool import BlockingPool
 from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
 from gateway.upstream.file_bodies import FileBody
@@ -18,6 +21,9 @@ from tests.certificates import self_signed
 from tests.raw_server import raw_server
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Usage: a\r\nContent-Length: 2\r\n\r\n{}"
+
+
+Result = TypeVar("Result")
 
 
 class Upstream:
@@ -53,20 +59,60 @@ def upstream() -> Upstream:
     return Upstream()
 
 
+class OnALoop:
+    """The asynchronous pool as threads call it: it lives on an event loop of another thread."""
+
+    def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        self._loop = new_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._pool = self._run(self._open())
+
+    def send(self, call: GraphCall) -> GraphAnswer:
+        return self._run(self._pool.send(call))
+
+    def close(self) -> None:
+        self._run(self._pool.__aexit__(None, None, None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _open(self) -> AsyncPool:
+        return await AsyncPool(limit=4).__aenter__()
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+
+
+Pool = BlockingPool | OnALoop
+POOLS: dict[str, Callable[[], Pool]] = {
+    "blocking": BlockingPool,
+    "asyncio": lambda: OnALoop(asyncio.new_event_loop),
+    "uvloop": lambda: OnALoop(uvloop.new_event_loop),
+}
+
+
+@pytest.fixture(params=POOLS)
+def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    pool = POOLS[request.param]()
+    yield pool
+    pool.close()
+
+
 @pytest.fixture
-def pool() -> Iterator[BlockingPool]:
+def blocking() -> Iterator[BlockingPool]:
     pool = BlockingPool()
     yield pool
     pool.close()
 
 
-def send(pool: BlockingPool, url: str, body: bytes = b'{"a":1}') -> GraphAnswer:
+def send(pool: Pool, url: str, body: bytes = b'{"a":1}') -> GraphAnswer:
     return pool.send(
         GraphCall("POST", f"{url}/v25.0/1/messages?appsecret_proof=ab", {"Authorization": "Bearer t"}, body)
     )
 
 
-def test_what_goes_out_and_what_comes_back(upstream: Upstream, pool: BlockingPool) -> None:
+def test_what_goes_out_and_what_comes_back(upstream: Upstream, pool: Pool) -> None:
     with raw_server(upstream.connected) as url:
         answer = send(pool, url)
         assert (answer.status, answer.body, answer.headers["x-usage"], answer.ok) == (200, b"{}", "a", True)
@@ -82,7 +128,7 @@ def test_what_goes_out_and_what_comes_back(upstream: Upstream, pool: BlockingPoo
 
 
 def test_a_connection_serves_one_call_after_another_and_never_two_at_once(
-    upstream: Upstream, pool: BlockingPool
+    upstream: Upstream, pool: Pool
 ) -> None:
     with raw_server(upstream.connected) as url:
         for _ in range(3):
@@ -100,7 +146,7 @@ def test_a_connection_serves_one_call_after_another_and_never_two_at_once(
 
 
 def test_a_connection_that_the_upstream_has_closed_meanwhile_is_not_used(
-    upstream: Upstream, pool: BlockingPool
+    upstream: Upstream, pool: Pool
 ) -> None:
     upstream.closes = True
     with raw_server(upstream.connected) as url:
@@ -110,14 +156,20 @@ def test_a_connection_that_the_upstream_has_closed_meanwhile_is_not_used(
     assert (upstream.connections, len(upstream.requests)) == (2, 2)
 
 
+@pytest.mark.parametrize("kind", POOLS)
 def test_a_connection_idle_for_too_long_is_not_used(
-    upstream: Upstream, pool: BlockingPool, monkeypatch: pytest.MonkeyPatch
+    upstream: Upstream, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with raw_server(upstream.connected) as url:
-        assert send(pool, url).ok
-        monkeypatch.setattr(pool_module, "IDLE_SECONDS", 0.0)
-        assert send(pool, url).ok
-        assert upstream.connections == 2
+    monkeypatch.setattr(blocking_module, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(async_module, "IDLE_SECONDS", 0.0)
+    pool = POOLS[kind]()
+    try:
+        with raw_server(upstream.connected) as url:
+            assert send(pool, url).ok
+            assert send(pool, url).ok
+            assert upstream.connections == 2
+    finally:
+        pool.close()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +182,7 @@ def test_a_connection_idle_for_too_long_is_not_used(
         (b"HTTP/1.1 204 Nothing\r\n\r\n", b""),
     ],
 )
-def test_answers_of_every_form(upstream: Upstream, pool: BlockingPool, answer: bytes, body: bytes) -> None:
+def test_answers_of_every_form(upstream: Upstream, pool: Pool, answer: bytes, body: bytes) -> None:
     upstream.answer, upstream.closes = answer, True
     with raw_server(upstream.connected) as url:
         assert send(pool, url).body == body
@@ -149,7 +201,7 @@ def test_answers_of_every_form(upstream: Upstream, pool: BlockingPool, answer: b
     ids=["nothing", "no HTTP", "half a head", "half a body", "endless head", "endless body"],
 )
 def test_an_answer_that_is_none_leaves_the_outcome_unknown(
-    upstream: Upstream, pool: BlockingPool, answer: bytes
+    upstream: Upstream, pool: Pool, answer: bytes
 ) -> None:
     upstream.answer, upstream.closes = answer, True
     with raw_server(upstream.connected) as url:
@@ -157,27 +209,36 @@ def test_an_answer_that_is_none_leaves_the_outcome_unknown(
             send(pool, url)
         upstream.answer, upstream.closes = OK, False
         assert send(pool, url).ok, "and harms no later call"
-    assert unreachable.value.reason == "connection_error"
+    assert (unreachable.value.reason, unreachable.value.is_unsent) == ("connection_error", False)
     assert len(upstream.requests) == 2
 
 
-def test_nobody_listens(pool: BlockingPool) -> None:
-    with pytest.raises(UpstreamUnreachable):
+def test_nobody_listens(pool: Pool) -> None:
+    with pytest.raises(UpstreamUnreachable) as unreachable:
         send(pool, "http://127.0.0.1:9")
+    assert unreachable.value.is_unsent
+
+
+def test_a_name_without_an_address(pool: Pool) -> None:
+    with pytest.raises(UpstreamUnreachable) as unreachable:
+        send(pool, "http://nobody.invalid")
+    assert unreachable.value.is_unsent
 
 
 def test_a_certificate_is_verified(
-    upstream: Upstream, pool: BlockingPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    upstream: Upstream, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate = self_signed(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     with raw_server(upstream.connected, context) as url:
-        with pytest.raises(UpstreamUnreachable):
+        with pytest.raises(UpstreamUnreachable) as unreachable:
             send(pool, url)
+        assert unreachable.value.is_unsent
         assert upstream.requests == []
         trusting = ssl.create_default_context(cafile=str(certificate))
-        monkeypatch.setattr(pool_module, "tls_context", lambda: trusting)
+        monkeypatch.setattr(blocking_module, "tls_context", lambda: trusting)
+        monkeypatch.setattr(async_module, "tls_context", lambda: trusting)
         for _ in range(2):
             assert send(pool, url).ok
         assert upstream.connections == 1, (
@@ -186,13 +247,13 @@ def test_a_certificate_is_verified(
 
 
 @pytest.mark.parametrize("token", ["a\r\nX-Other: b", "a\nb", "a\0b"])
-def test_a_header_does_not_smuggle_another_in(pool: BlockingPool, token: Any) -> None:
+def test_a_header_does_not_smuggle_another_in(pool: Pool, token: Any) -> None:
     with pytest.raises(ValueError, match="header"):
         pool.send(GraphCall("POST", "http://127.0.0.1:9/", {"Authorization": f"Bearer {token}"}, b"{}"))
 
 
 @pytest.mark.parametrize(("method", "length"), [("GET", None), ("POST", b"0"), ("DELETE", b"0")])
-def test_a_call_without_a_body(method: str, length: bytes | None, pool: BlockingPool) -> None:
+def test_a_call_without_a_body(method: str, length: bytes | None, pool: Pool) -> None:
     heads: list[bytes] = []
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -210,15 +271,15 @@ def file_call(url: str, size: int) -> GraphCall:
     return GraphCall("POST", f"{url}/v25.0/1/media", {}, FileBody(io.BytesIO(b"x" * size), length=size))
 
 
-def test_a_file_goes_out_whole_and_its_connection_is_kept(upstream: Upstream, pool: BlockingPool) -> None:
+def test_a_file_goes_out_whole_and_its_connection_is_kept(upstream: Upstream, blocking: BlockingPool) -> None:
     with raw_server(upstream.connected) as url:
         for _ in range(2):
-            assert pool.send(file_call(url, 1_000_000)).ok
+            assert blocking.send(file_call(url, 1_000_000)).ok
     assert [len(request.partition(b"\r\n\r\n")[2]) for request in upstream.requests] == [1_000_000] * 2
     assert upstream.connections == 1
 
 
-def test_an_answer_that_comes_before_the_whole_file_counts(pool: BlockingPool) -> None:
+def test_an_answer_that_comes_before_the_whole_file_counts(blocking: BlockingPool) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}")
@@ -226,17 +287,17 @@ def test_an_answer_that_comes_before_the_whole_file_counts(pool: BlockingPool) -
 
     with raw_server(refuse) as url:
         for _ in range(2):
-            assert pool.send(file_call(url, 50_000_000)).status == 413
+            assert blocking.send(file_call(url, 50_000_000)).status == 413
 
 
 def test_a_streamed_answer_comes_in_bounded_pieces_and_its_connection_is_kept(
-    upstream: Upstream, pool: BlockingPool
+    upstream: Upstream, blocking: BlockingPool
 ) -> None:
     body = bytes(range(256)) * 40_000
     upstream.answer = b"HTTP/1.1 200 OK\r\nX-Name: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     with raw_server(upstream.connected) as url:
         for _ in range(2):
-            stream = pool.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+            stream = blocking.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
             assert (stream.status, stream.headers["x-name"]) == (200, "a")
             pieces = list(stream)
             stream.close()
@@ -246,25 +307,25 @@ def test_a_streamed_answer_comes_in_bounded_pieces_and_its_connection_is_kept(
 
 
 def test_a_streamed_answer_that_is_left_early_takes_its_connection_with_it(
-    upstream: Upstream, pool: BlockingPool
+    upstream: Upstream, blocking: BlockingPool
 ) -> None:
     upstream.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n" + b"a" * 10_000_000
     with raw_server(upstream.connected) as url:
-        stream = pool.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+        stream = blocking.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
         assert next(iter(stream))
         stream.close()
         upstream.answer = OK
-        assert send(pool, url).body == b"{}"
+        assert send(blocking, url).body == b"{}"
     assert upstream.connections == 2
 
 
 def test_a_streamed_answer_that_stalls_is_unreachable(
-    upstream: Upstream, pool: BlockingPool, settings: Any
+    upstream: Upstream, blocking: BlockingPool, settings: Any
 ) -> None:
     settings.UPSTREAM_TIMEOUT_MS = 200
     upstream.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"
     with raw_server(upstream.connected) as url:
-        stream = pool.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+        stream = blocking.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
         with pytest.raises(UpstreamUnreachable) as unreachable:
             list(stream)
     assert unreachable.value.reason == "timeout"
