@@ -16,9 +16,12 @@ from uuid import UUID
 
 import orjson
 import structlog
+from django.db import connection
 
 from gateway.api.authentication import TenantFacts
 from gateway.clock import now
+from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.threads.debounce import Debounced
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import ApiKey, Tenant
 
@@ -26,6 +29,9 @@ log = structlog.get_logger(__name__)
 
 FRESH_SECONDS = 5.0
 PROCESS_SECONDS = 4.0
+REFRESHED_AFTER_SECONDS = 2.0
+"""What a process remembers for this long and still uses is read again beside its calls, for many keys at once."""
+REFRESH_EVERY_SECONDS = 0.25
 PROCESS_ENTRIES = 10_000
 KEPT_SECONDS = 300
 """An entry nobody refreshes for this long leaves Valkey."""
@@ -70,6 +76,13 @@ class Mirror(Generic[Facts]):
         """What this process remembers, without a look-up."""
         cached = self.cache.get(name)
         return cached[1] if cached is not None and cached[0] > time.monotonic() else None
+
+    def is_ageing(self, name: str) -> bool:
+        """Whether something remembered is to be read again, before its time is over."""
+        cached = self.cache.get(name)
+        return cached is not None and (
+            cached[0] - time.monotonic() < PROCESS_SECONDS - REFRESHED_AFTER_SECONDS
+        )
 
     def get(self, name: str) -> Facts | None:
         recalled = self.recall(name)
@@ -191,10 +204,41 @@ def remember_many(key_hashes: Collection[str]) -> None:
 
 
 def recall(key_hash: str) -> tuple[KeyFacts, TenantFacts] | None:
-    """A tenant's key and its tenant as this process remembers them; None when either takes a look-up."""
+    """A tenant's key and its tenant as this process remembers them; None when either takes a look-up.
+
+    Soon after, a background thread reads anew what will not be remembered for much longer.
+    """
     key = KEYS.recall(key_hash)
-    tenant = TENANTS.recall(str(key.tenant_id)) if key is not None and key.tenant_id is not None else None
-    return (key, tenant) if key is not None and tenant is not None else None
+    if key is None or key.tenant_id is None:
+        return None
+    tenant = TENANTS.recall(str(key.tenant_id))
+    if tenant is None:
+        return None
+    if KEYS.is_ageing(key_hash) or TENANTS.is_ageing(str(tenant.id)):
+        with _ageing_lock:
+            _ageing.add(key_hash)
+        _refreshing.ask()
+    return key, tenant
+
+
+_ageing: set[str] = set()
+_ageing_lock = Lock()
+
+
+def _refresh_ageing() -> None:
+    """Without the database, what is remembered runs out as it would have."""
+    with _ageing_lock:
+        ageing = list(_ageing)
+        _ageing.clear()
+    try:
+        remember_many(ageing)
+    except DATABASE_UNAVAILABLE as error:
+        log.warning("keys_not_refreshed", error=type(error).__name__, keys=len(ageing))
+    finally:
+        connection.close()
+
+
+_refreshing = Debounced(_refresh_ageing, seconds=REFRESH_EVERY_SECONDS)
 
 
 def write_key(key: ApiKey) -> None:

@@ -1,12 +1,13 @@
 """The key mirror: no database on the hot path, bounded staleness, and a reconcile that repairs and counts."""
 
+import time
 from datetime import timedelta
 from typing import Any
 
 import orjson
 import pytest
 import redis
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from gateway.clock import now
@@ -92,6 +93,42 @@ def test_a_key_expires_while_every_cache_still_holds_it(
         assert_error(api.get("/v1/numbers"), 401, "unauthorized")
     asked = [query["sql"] for query in queries if "tenants_apikey" in query["sql"]]
     assert len(asked) <= 1, "the caches refuse, the database only says why"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_key_in_use_is_read_again_beside_its_calls(
+    key: api_keys.NewKey, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key_cache.remember_many([key.row.key_hash])
+    ends = key_cache.KEYS.cache[key.row.key_hash][0]
+    assert key_cache.recall(key.row.key_hash) is not None
+    assert key_cache._ageing == set(), "it is fresh"
+    ApiKey.objects.update(revoked_at=now())
+    moment = ends - key_cache.PROCESS_SECONDS + key_cache.REFRESHED_AFTER_SECONDS + 0.1
+    monkeypatch.setattr(time, "monotonic", lambda: moment)
+    recalled = key_cache.recall(key.row.key_hash)
+    assert recalled is not None
+    assert recalled[0].usable, "the call itself asks nobody"
+    monkeypatch.undo()
+    deadline = time.monotonic() + 10
+    while (again := key_cache.recall(key.row.key_hash)) is None or again[0].usable:
+        assert time.monotonic() < deadline, "never read again"
+    assert key_cache.KEYS.cache[key.row.key_hash][0] > ends
+
+
+def test_without_the_database_what_is_remembered_runs_out(
+    key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key_cache.remember_many([key.row.key_hash])
+    ends = key_cache.KEYS.cache[key.row.key_hash][0]
+
+    def away(_: Any) -> None:
+        raise OperationalError
+
+    monkeypatch.setattr(key_cache, "remember_many", away)
+    key_cache._ageing.add(key.row.key_hash)
+    key_cache._refresh_ageing()
+    assert key_cache.KEYS.cache[key.row.key_hash][0] == ends
 
 
 def test_reconcile_rewrites_what_differs_and_reports_it(
