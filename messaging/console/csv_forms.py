@@ -68,10 +68,16 @@ class ColumnsForm(forms.Form):
 
     @classmethod
     def of(cls, table: Table, wanted: Sequence[Parameter], given: Mapping[str, str]) -> "ColumnsForm":
-        """The given choices; what is not given is guessed by the columns' names."""
+        """The given choices; what is not given is guessed by the columns' names.
+
+        A first guess that lacks a column is proposed without complaint: nobody has chosen anything yet.
+        """
         guessed = rows.guessed(table, wanted)
         keys = [TO, *(parameter.key for parameter in wanted)]
-        return cls({key: given.get(key, guessed.get(key, "")) for key in keys}, table=table, wanted=wanted)
+        chosen = {key: given.get(key, guessed.get(key, "")) for key in keys}
+        if "" in chosen.values() and not any(key in given for key in keys):
+            return cls(initial=chosen, table=table, wanted=wanted)
+        return cls(chosen, table=table, wanted=wanted)
 
     def mapped(self) -> dict[str, int]:
         """The places of the columns."""

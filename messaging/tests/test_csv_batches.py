@@ -427,3 +427,14 @@ def test_strangers_get_no_failed_messages_and_no_progress(
         assert stranger.get(f"/console/batches/{batch.public_id}/{part}").status_code == 404
     Batch.objects.update(status="completed", completed_at=now())
     assert browser.get(f"/console/batches/{batch.public_id}/progress")["HX-Refresh"] == "true"
+
+
+def test_a_guess_that_lacks_a_column_is_proposed_without_complaint(
+    browser: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    path = upload(browser, b"phone,name\n+91 98123-45678,Asha\n")
+    query = f"from_={number.phone_number_id}&template={template.pk}"
+    page = text(browser, f"{path}?{query}")
+    assert '<option value="1" selected>name</option>' in page
+    assert "Please look at" not in page
+    assert "Please look at 2 fields" in text(browser, f"{path}?{query}&to=0&body_1=1")

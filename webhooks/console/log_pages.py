@@ -13,7 +13,7 @@ from gateway.api.limits import in_flight
 from gateway.roles import Area
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
-from tenants.console.json_text import indented
+from tenants.console.json_text import indented, tree
 from webhooks import replay
 from webhooks.console.forms import DeliveryFilter, EventFilter
 from webhooks.delivery import receiver_answers
@@ -119,8 +119,8 @@ def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
         {
             "event": found,
             "parts": [
-                ("What you get: data", indented(stored.data)),
-                ("As the platform sent it: raw", indented(stored.raw)),
+                ("What you get: data", indented(stored.data), tree(stored.data)),
+                ("As the platform sent it: raw", indented(stored.raw), tree(stored.raw)),
             ]
             if stored
             else [],

@@ -13,6 +13,18 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
     }
   });
 }
+// A member of a JSON document copies the path that leads to it.
+for (const member of document.querySelectorAll("[data-path]")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = member.textContent;
+  button.title = `Copy the path: ${member.dataset.path}`;
+  button.addEventListener("click", async () => {
+    await navigator.clipboard?.writeText(member.dataset.path);
+    member.dataset.copied = "yes";
+  });
+  member.replaceChildren(button);
+}
 // Narrow screens begin with a closed menu.
 for (const button of document.querySelectorAll("button[data-toggles]")) {
   const menu = document.querySelector(button.dataset.toggles);
@@ -111,9 +123,11 @@ if (livePart) {
   follow();
 }
 // Of several languages the one that was opened last is open on the next page too.
-const remembered = document.querySelectorAll("details[data-remembered]");
+const remembered = [...document.querySelectorAll("details[data-remembered]")];
+const language = localStorage.getItem("language");
+const isHere = remembered.some((part) => part.dataset.remembered === language);
 for (const part of remembered) {
-  part.open = part.dataset.remembered === localStorage.getItem("language");
+  if (isHere) part.open = part.dataset.remembered === language;
   part.addEventListener("toggle", () => {
     if (part.open) localStorage.setItem("language", part.dataset.remembered);
   });
