@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from messaging.message_log.detail import Detail
+from tenants.console.request_pages import UpstreamMeaning, explains
 
 
 class Explanation(NamedTuple):
@@ -14,7 +15,16 @@ class Explanation(NamedTuple):
     url_name: str | None = None
 
 
-_CODES = {
+_CODES: dict[int, tuple[str, str | None, str | None]] = {
+    100: ("A parameter is wrong: the answer's details name it.", None, None),
+    190: (
+        "The token of the number's account is no longer taken. Connect it again.",
+        "See the numbers",
+        "console_numbers",
+    ),
+    131008: ("A parameter is missing: the answer's details name it.", None, None),
+    131009: ("A parameter has a wrong value: the answer's details name it.", None, None),
+    131021: ("The number cannot write to itself.", None, None),
     131026: ("The phone cannot get it: no WhatsApp on this number, or an old version.", None, None),
     131047: (
         "The customer has not written for more than 24 hours, so only a template can be sent.",
@@ -59,6 +69,13 @@ _CODES = {
     133010: ("The number is not registered.", "See the numbers", "console_numbers"),
 }
 """Codes of the upstream (upstream fact 2.7) in words."""
+
+
+@explains
+def of_code(code: str) -> UpstreamMeaning | None:
+    """What a code of the upstream means."""
+    known = _CODES.get(int(code)) if code.isascii() and code.isdecimal() else None
+    return UpstreamMeaning(*known) if known else None
 
 
 def explained(found: Detail) -> Explanation:

@@ -8,7 +8,9 @@ import orjson
 import pytest
 from django.test import Client
 
+from gateway import ids
 from gateway.clock import now
+from gateway.request_log.models import ApiRequest
 from messaging.batches import lifecycle
 from messaging.message_templates import operations
 from messaging.models import Batch, BatchItem, MessageTemplate
@@ -180,6 +182,28 @@ def test_a_wrong_form_is_explained_and_nothing_is_sent(
     assert answer.status_code == 400
     assert words in answer.content.decode()
     assert sent_bodies(simulator, number) == []
+
+
+def test_a_refused_call_of_the_log_says_what_repairs_it(browser: Client, tenant: Tenant) -> None:
+    def page_of(code: str) -> str:
+        call = ApiRequest.objects.create(
+            id=ids.uuid7(),
+            tenant_id=tenant.id,
+            environment="live",
+            method="POST",
+            route="/v1/messages",
+            status=400,
+            error_code=code,
+            key_prefix="wb_live_abcdefgh",
+            own_ms=3.2,
+            upstream_ms=8,
+        )
+        return text(browser, f"/console/requests/{call.public_id}")
+
+    assert 'Connect it again. <a href="/console/numbers">See the numbers</a>' in page_of("190")
+    assert "list of test recipients" in page_of("131030")
+    for code in ("99999999", "²", ""):
+        assert "Traceback" not in page_of(code)
 
 
 def test_a_refusal_is_shown_in_words(browser: Client, number: PhoneNumber) -> None:

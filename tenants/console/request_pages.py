@@ -1,6 +1,7 @@
 """Console page of the request log: the calls of the last days, and the same call as curl."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from django import forms
 from django.conf import settings
@@ -14,6 +15,25 @@ from gateway.request_log.models import ApiRequest
 from gateway.roles import Area
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, or_404
+
+
+class UpstreamMeaning(NamedTuple):
+    """What a code of the upstream means, and the page that repairs it: a route's name with the link's text."""
+
+    text: str
+    button: str | None
+    url_name: str | None
+
+
+Explains = Callable[[str], UpstreamMeaning | None]
+
+_explains: list[Explains] = []
+
+
+def explains(function: Explains) -> Explains:
+    """Register an app's explanation of the upstream's codes: code → meaning, None for a code that it does not know."""
+    _explains.append(function)
+    return function
 
 
 class RequestFilter(forms.Form):
@@ -70,7 +90,12 @@ def one_request(request: HttpRequest, visit: Visit, request_id: str) -> HttpResp
     return render(
         request,
         "console/request.html",
-        {"call": found, "meaning": _meaning(found), "url": f"{settings.BASE_URL}{found.route or ''}"},
+        {
+            "call": found,
+            "meaning": _meaning(found),
+            "upstream": _upstream_meaning(found),
+            "url": f"{settings.BASE_URL}{found.route or ''}",
+        },
     )
 
 
@@ -78,6 +103,10 @@ def _meaning(call: ApiRequest) -> Any:
     """The service's own error of a call: its sentence and what to do; None for the upstream's codes."""
     own = {error.code: error for error in _all_errors(ServiceError)}
     return own.get(call.error_code or "")
+
+
+def _upstream_meaning(call: ApiRequest) -> UpstreamMeaning | None:
+    return next(filter(None, (function(call.error_code or "") for function in _explains)), None)
 
 
 def _all_errors(kind: type[ServiceError]) -> list[type[ServiceError]]:
