@@ -3,8 +3,6 @@
 The rest (side effects, several tenants, large, malformed, unroutable) takes Django's flow in threads of its own.
 """
 
-from django.conf import settings
-
 from edge.blocking import ThreadPool
 from edge.request import Request
 from gateway.api.reply import Reply
@@ -29,7 +27,7 @@ async def subscribe(request: Request) -> Reply:
 
 async def accept(request: Request) -> Reply:
     """POST: a notification. 200 after the commit, 401 for a wrong signature."""
-    body = await request.body(limit=settings.MAX_NOTIFICATION_BYTES)
+    body = await request.body(limit=incoming.MAX_BODY_BYTES)
     environments = app_secrets.signing_environments(body, request.header(b"x-hub-signature-256"))
     if not await _intake.accept(body, environments=environments):
         await _threads.run(incoming.accept, body, environments=environments)

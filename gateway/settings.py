@@ -114,19 +114,6 @@ API_RATE_PER_SECOND: float = env.float("API_RATE_PER_SECOND", 200.0)
 API_RATE_BURST: int = env.int("API_RATE_BURST", 400)
 STREAMS_PER_TENANT: int = env.int("STREAMS_PER_TENANT", 20)
 """Event streams that one tenant may hold open."""
-DEFAULT_BODY_BYTES = 64 * 1024
-"""The largest body of a view that names no limit of its own (`gateway/api/limits/body_size.py`)."""
-MAX_BODY_BYTES = 1024 * 1024
-"""Of messages, templates and other bodies that the upstream reads."""
-MAX_BATCH_BODY_BYTES = 32 * 1024 * 1024
-MAX_CSV_BYTES = 4 * 1024 * 1024
-"""Of a file that a batch is made of in the console."""
-MAX_MEDIA_BODY_BYTES = 100 * 1024 * 1024
-MAX_MEDIA_REQUEST_BYTES = MAX_MEDIA_BODY_BYTES + 1024 * 1024
-"""The file and what frames it."""
-MAX_SAMPLE_REQUEST_BYTES = 17 * 1024 * 1024
-"""Of the console's form with the sample of a template's header; a video may have 16 MiB."""
-MAX_NOTIFICATION_BYTES = 16 * 1024 * 1024
 
 # --- Tenants --------------------------------------------------------------------------------------------
 TRIAL_DAYS: int = env.int("TRIAL_DAYS", 14)
@@ -360,8 +347,9 @@ WHITENOISE_ROOT: Path | None = serving.PUBLIC if serving.PUBLIC.is_dir() else No
 WHITENOISE_INDEX_FILE = True
 WHITENOISE_ADD_HEADERS_FUNCTION = serving.add_headers
 
-DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BODY_BYTES
-"""The second net under the limits of `gateway/api/limits/body_size.py`; files do not count."""
+DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
+"""The second net under the limits that views declare (`gateway/api/limits/body_size.py`): the largest of them, that of
+a batch. Files do not count."""
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = APP_URL.startswith("https://")
 SESSION_COOKIE_HTTPONLY = True

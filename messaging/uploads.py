@@ -4,11 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO
 
-from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
 from rest_framework.request import Request
 
 from gateway.api.errors import InvalidRequest, PayloadTooLarge
+
+MAX_FILE_BYTES = 100 * 1024 * 1024
+"""The largest file of media, or sample of a template's header."""
+MAX_REQUEST_BYTES = MAX_FILE_BYTES + 1024 * 1024
+"""The file and the form around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,8 @@ def upload_of(request: Request, form: Mapping[str, str], *, default_name: str) -
         raise InvalidRequest.of(file="Required: the file, as a file part of a multipart form.")
     if not file.size:
         raise InvalidRequest.of(file="The file is empty.")
-    if file.size > settings.MAX_MEDIA_BODY_BYTES:
-        raise PayloadTooLarge(details={"limit_bytes": settings.MAX_MEDIA_BODY_BYTES})
+    if file.size > MAX_FILE_BYTES:
+        raise PayloadTooLarge(details={"limit_bytes": MAX_FILE_BYTES})
     mime_type = form.get("type") or file.content_type
     if not mime_type:
         raise InvalidRequest.of(type="Required: the file's media type, e.g. image/jpeg.")

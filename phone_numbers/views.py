@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import NotFound
-from gateway.api.limits.body_size import limited_by
+from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, limited_by
 from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
@@ -277,7 +277,7 @@ class AccountsView(ResourceViewSet):
         )
 
 
-@limited_by("MAX_BODY_BYTES")
+@limited_by(UPSTREAM_BODY_BYTES)
 class BusinessProfileView(UpstreamCallsView):
     """A number's business profile, both ways the upstream's own bodies."""
 

@@ -7,12 +7,12 @@ from urllib.parse import urlencode
 import pytest
 from django.conf import settings as django_settings
 from django.db import connection
-from pytest_django import Settings
 
 from edge import notifications
 from edge.tests.doors import DjangoDoor, Door, EdgeDoor
 from messaging.media import known
 from messaging.models import KeptNotification
+from messaging.notifications import incoming, views
 from messaging.notifications.intake import Intake
 from messaging.tests.incoming import events_of, notification, number_of, signature_of, text_change
 from phone_numbers.models import PhoneNumber
@@ -94,8 +94,9 @@ class TestNotifications:
         assert post(door, b"not JSON").status_code == 200
         assert KeptNotification.objects.get().reason == "malformed"
 
-    def test_413_over_the_limit(self, door: Door, settings: Settings) -> None:
-        settings.MAX_NOTIFICATION_BYTES = 1000
+    def test_413_over_the_limit(self, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(incoming, "MAX_BODY_BYTES", 1000)
+        monkeypatch.setattr(views.webhook, "body_limit", 1000)
         assert_error(post(door, b"x" * 1001), 413, "payload_too_large")
         assert post(door, b"x" * 1000).status_code == 200
 

@@ -20,6 +20,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 
+from gateway.api.limits.body_size import DEFAULT_BODY_BYTES
 from gateway.guides import search
 from messaging.agents.api_calls import ApiCalls, Refused
 from messaging.agents.tools import BY_NAME, TOOLS, AgentTool
@@ -58,7 +59,7 @@ async def _exchange(request: HttpRequest) -> Exchanged:
         app=_server(),
         stateless=True,
         json_response=True,
-        max_request_body_size=settings.DEFAULT_BODY_BYTES,
+        max_request_body_size=DEFAULT_BODY_BYTES,
     )
     scope = {
         "type": "http",

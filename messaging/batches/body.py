@@ -11,13 +11,15 @@ from typing import NoReturn
 
 import msgspec
 import orjson
-from django.conf import settings
 from msgspec import Raw, Struct
 
 from gateway.api.errors import InvalidRequest
 from gateway.api.json import MOST_NESTED, parse_object, values_in
+from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES
 from messaging.sending import upstream_body
 
+MAX_BODY_BYTES = 32 * 1024 * 1024
+"""The largest body of a batch."""
 MAX_MESSAGES = 10_000
 SHOWN_PROBLEMS = 20
 LONGEST_CLIENT_REF = 255
@@ -161,8 +163,8 @@ def outgoing(raw: bytes, body: Body) -> Iterator[bytes]:
     built = taken_apart = 0
     for idx, (item, written) in enumerate(zip(body.messages, _decode_items(raw).messages, strict=True)):
         content = bytes(written)
-        if len(content) > settings.MAX_BODY_BYTES:
-            what = f"A message may hold at most {settings.MAX_BODY_BYTES} bytes."
+        if len(content) > UPSTREAM_BODY_BYTES:
+            what = f"A message may hold at most {UPSTREAM_BODY_BYTES} bytes."
             raise InvalidRequest.of(**{f"messages[{idx}]": what})
         try:
             content.decode()

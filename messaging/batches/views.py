@@ -3,7 +3,6 @@
 from contextlib import nullcontext
 from typing import cast
 
-from django.conf import settings
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -14,10 +13,10 @@ from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.json import UnreadJSON
 from gateway.api.limits import in_flight
-from gateway.api.limits.body_size import large_bodies, limited_by
+from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, large_bodies, limited_by
 from gateway.api.pagination import NewestFirst
 from gateway.api.viewsets import DeclaredQuery
-from messaging.batches import lifecycle
+from messaging.batches import body, lifecycle
 from messaging.models import Batch, BatchItem
 from messaging.serializers import BatchItemOut, BatchOut
 
@@ -29,7 +28,7 @@ class InOrder(NewestFirst):
     descending = False
 
 
-@limited_by("MAX_BATCH_BODY_BYTES")
+@limited_by(body.MAX_BODY_BYTES)
 class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     """Up to 10,000 messages that go out at the number's pace."""
 
@@ -46,7 +45,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     )
     def create(self, request: Request) -> Response:
         tenant_id = tenant_of(request).id
-        is_large = int(request.META.get("CONTENT_LENGTH") or 0) > settings.MAX_BODY_BYTES
+        is_large = int(request.META.get("CONTENT_LENGTH") or 0) > UPSTREAM_BODY_BYTES
         place = in_flight.large_batches.held(tenant_id) if is_large else nullcontext()
         with place, large_bodies.held_for(request._request):
             batch, new = lifecycle.create(

@@ -30,7 +30,7 @@ MESSAGES_SHOWN = 3
 ROWS_SHOWN = 50
 
 
-@limited_by("MAX_CSV_BYTES")
+@limited_by(uploads.MAX_FILE_BYTES)
 @require_http_methods(["GET", "HEAD", "POST"])
 @console_page(Area.INTEGRATION)
 def upload(request: HttpRequest, visit: Visit) -> HttpResponse:

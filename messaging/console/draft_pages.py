@@ -24,8 +24,11 @@ from messaging.uploads import Upload
 from phone_numbers.graph_calls import Refused
 from tenants.console.frame import Visit, console_page, or_404, require_active
 
+SAMPLE_FORM_BYTES = 17 * 1024 * 1024
+"""The largest form with the sample of a template's header: a video may have 16 MiB."""
 
-@limited_by("MAX_SAMPLE_REQUEST_BYTES")
+
+@limited_by(SAMPLE_FORM_BYTES)
 @require_http_methods(["GET", "HEAD", "POST"])
 @console_page(Area.INTEGRATION)
 def new(request: HttpRequest, visit: Visit) -> HttpResponse:
@@ -40,7 +43,7 @@ def new(request: HttpRequest, visit: Visit) -> HttpResponse:
     return _written(request, visit, form, ButtonForms(request.POST or None, prefix="button"))
 
 
-@limited_by("MAX_SAMPLE_REQUEST_BYTES")
+@limited_by(SAMPLE_FORM_BYTES)
 @require_http_methods(["GET", "HEAD", "POST"])
 @console_page(Area.INTEGRATION)
 def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
@@ -59,7 +62,7 @@ def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
     return _written(request, visit, form, buttons, template)
 
 
-@limited_by("MAX_SAMPLE_REQUEST_BYTES")
+@limited_by(SAMPLE_FORM_BYTES)
 @require_POST
 @console_page(Area.INTEGRATION)
 def preview(request: HttpRequest, visit: Visit, template_id: str | None = None) -> HttpResponse:

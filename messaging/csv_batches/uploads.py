@@ -18,6 +18,8 @@ from messaging.message_templates import parameters
 from messaging.message_templates.models import MessageTemplate
 from messaging.models import Batch, BatchFile
 
+MAX_FILE_BYTES = 4 * 1024 * 1024
+"""The largest file that a batch is made of."""
 KEPT = timedelta(days=1)
 MOST_FILES = 10
 """Files of one tenant that wait for their start; a newer one replaces the oldest."""

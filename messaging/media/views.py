@@ -28,7 +28,7 @@ class MediaIn(serializers.Serializer[object]):
         return {**super().get_fields(), "from": serializers.CharField()}
 
 
-@limited_by("MAX_MEDIA_REQUEST_BYTES")
+@limited_by(uploads.MAX_REQUEST_BYTES)
 class MediaView(UpstreamCallsView):
     """Files for messages, streamed to the upstream and from it."""
 

@@ -15,7 +15,7 @@ from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import InvalidRequest
 from gateway.api.json import object_of
-from gateway.api.limits.body_size import limited_by
+from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, limited_by
 from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.pagination import NewestFirst
 from gateway.upstream.errors import passed_through
@@ -35,7 +35,7 @@ ACCOUNT = [
 _WORDS = re.compile(r"[A-Za-z_]{1,64}(,[A-Za-z_]{1,64}){0,19}")
 
 
-@limited_by("MAX_BODY_BYTES")
+@limited_by(UPSTREAM_BODY_BYTES)
 class TemplatesView(UpstreamCallsView):
     """A tenant's message templates: the list from the mirror, everything else the upstream's own answers."""
 
@@ -149,7 +149,7 @@ class TemplatesView(UpstreamCallsView):
         return passed_through(operations.library(account, request.query_params.dict()))
 
 
-@limited_by("MAX_MEDIA_REQUEST_BYTES")
+@limited_by(uploads.MAX_REQUEST_BYTES)
 class TemplateSamplesView(UpstreamCallsView):
     """Header samples: a file in, a handle out."""
 

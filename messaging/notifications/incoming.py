@@ -27,6 +27,9 @@ from phone_numbers.connection import state as number_connection
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish
 
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""The largest notification."""
+
 log = structlog.get_logger(__name__)
 
 metrics.gauge(

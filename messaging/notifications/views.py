@@ -8,7 +8,7 @@ from gateway.api.limits.body_size import large_bodies, limited_by
 from messaging.notifications import app_secrets, incoming
 
 
-@limited_by("MAX_NOTIFICATION_BYTES")
+@limited_by(incoming.MAX_BODY_BYTES)
 @csrf_exempt
 @answering_errors
 def webhook(request: HttpRequest) -> HttpResponse:

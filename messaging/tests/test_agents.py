@@ -17,10 +17,12 @@ from mcp.shared.exceptions import MCPError
 from pytest_django import Settings
 
 from gateway.api.limits import in_flight
+from gateway.api.limits.body_size import DEFAULT_BODY_BYTES
 from gateway.clock import isoformat, now
 from gateway.guides import serving
 from messaging.agents.protocol import SHOWN_PROBLEMS
 from messaging.agents.tools import TOOLS
+from messaging.batches.views import BatchesView
 from messaging.models import Batch
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
@@ -239,10 +241,10 @@ def test_a_call_of_too_many_values_is_refused_before_it_is_read(key: api_keys.Ne
 
 
 def test_a_body_that_many_recipients_make_too_large_is_refused(
-    agent: Agent, number: PhoneNumber, settings: Settings
+    agent: Agent, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """60 KiB for 1,000 recipients would be a batch of 60 MB, twice what the API takes."""
-    settings.MAX_BATCH_BODY_BYTES = 10_000
+    monkeypatch.setattr(BatchesView, "body_limit", 10_000)
     message = {"type": "text", "text": {"body": "x" * 100}}
     many = [f"+9198{number:08}" for number in range(100)]
     arguments = {"to": many, "idempotency_key": "k", "message": message, "confirm": True}
@@ -318,7 +320,7 @@ def test_the_door_refuses_as_all_routes_do(tenant: Tenant, key: api_keys.NewKey,
     assert refused["WWW-Authenticate"] == "Bearer"
     assert_error(ask("wb_live_" + "x" * 40), 401, "unauthorized")
     assert_error(ask(key.key, "GET"), 405, "method_not_allowed")
-    assert_error(ask(key.key, body=b"x" * (settings.DEFAULT_BODY_BYTES + 1)), 413, "payload_too_large")
+    assert_error(ask(key.key, body=b"x" * (DEFAULT_BODY_BYTES + 1)), 413, "payload_too_large")
     for body in (b"no JSON", b"[{}]", b"[" * 1_000 + b"]" * 1_000, b"{}{}"):
         assert_error(ask(key.key, body=body), 400, "invalid_request")
     settings.API_RATE_PER_SECOND, settings.API_RATE_BURST = 0.01, 1

@@ -338,8 +338,8 @@ class TestMalformed:
         assert_error(post(b"x" * 150_000, secret="wrong"), 401, "unauthorized")
         assert not memory._taken
 
-    def test_413_over_16_mebibytes(self, settings: Settings) -> None:
-        settings.MAX_NOTIFICATION_BYTES = 1000
+    def test_413_over_16_mebibytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(views.webhook, "body_limit", 1000)
         assert post(b"x" * 1000).status_code == 200
         assert_error(post(b"x" * 1001), 413, "payload_too_large")
         assert KeptNotification.objects.count() == 1

@@ -16,6 +16,7 @@ from gateway.clock import now
 from gateway.upstream.calls import UpstreamUnreachable
 from gateway.upstream.file_bodies import MultipartFile
 from gateway.upstream.media import MediaGraph
+from messaging import uploads
 from messaging.media import known
 from messaging.models import KnownMedia
 from messaging.tests.conftest import connected_number
@@ -243,8 +244,8 @@ def test_a_body_that_is_no_form_is_415_or_400(api: Api, number: PhoneNumber) -> 
     assert_error(without, 400, "invalid_request")
 
 
-def test_a_file_over_the_limit_is_413(api: Api, number: PhoneNumber, settings: Any) -> None:
-    settings.MAX_MEDIA_BODY_BYTES = 5_000
+def test_a_file_over_the_limit_is_413(api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "MAX_FILE_BYTES", 5_000)
     answer = upload(api, png(), **{"from": number.phone_number_id})
     assert_error(answer, 413, "payload_too_large")
 

@@ -75,7 +75,7 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
             tenant = registration.confirm(token)
             return render(request, "console/confirmed.html", {"tenant": tenant})
         return render(request, "console/confirm.html", {"sign_up": registration.find(token)})
-    except registration.LinkError:
+    except registration.ConfirmationLinkError:
         return render(request, "console/link_error.html", status=410)
 
 

@@ -126,7 +126,7 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
         if request.method == "POST" and form.is_valid():
             invitations.accept(token, password=form.cleaned_data["password"])
             return render(request, "console/team/joined.html", {"invitation": found})
-    except invitations.LinkError:
+    except invitations.InvitationLinkError:
         return render(request, "console/team/invitation_over.html", status=410)
     except invitations.AddressTakenError:
         return render(request, "console/team/address_taken.html", {"invitation": found}, status=409)

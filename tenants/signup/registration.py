@@ -28,7 +28,7 @@ KEPT_UNCONFIRMED = timedelta(days=7)
 _SIGNER = signing.TimestampSigner(salt="tenants.signup.registration")
 
 
-class LinkError(Exception):
+class ConfirmationLinkError(Exception):
     """A confirmation link that does not work: wrong, too old, or used."""
 
 
@@ -70,28 +70,28 @@ def link_for(sign_up: SignUp) -> str:
 
 
 def find(token: str) -> SignUp:
-    """The sign-up that a link's token names and that waits for its confirmation. Raises LinkError."""
+    """The sign-up that a link's token names and that waits for its confirmation. Raises ConfirmationLinkError."""
     try:
         sign_up_id = UUID(_SIGNER.unsign(token, max_age=LINK_LIFETIME))
     except (signing.BadSignature, ValueError):
-        raise LinkError from None
+        raise ConfirmationLinkError from None
     sign_up = SignUp.objects.filter(pk=sign_up_id, confirmed_at__isnull=True).first()
     if sign_up is None:
-        raise LinkError
+        raise ConfirmationLinkError
     return sign_up
 
 
 def confirm(token: str) -> Tenant:
-    """Make the person and the tenant of a sign-up. Raises LinkError, also for the second of two at once."""
+    """Make the person and the tenant of a sign-up. Raises ConfirmationLinkError, also for the second of two at once."""
     try:
         with transaction.atomic():
             sign_up = SignUp.objects.select_for_update().get(pk=find(token).pk)
             if sign_up.confirmed_at is not None:
-                raise LinkError
+                raise ConfirmationLinkError
             return _confirm(sign_up)
     except IntegrityError:
         # Another sign-up of the same address was confirmed in the same moment.
-        raise LinkError from None
+        raise ConfirmationLinkError from None
 
 
 def _confirm(sign_up: SignUp) -> Tenant:

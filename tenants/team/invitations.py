@@ -29,7 +29,7 @@ KEPT = timedelta(days=7)
 _SIGNER = signing.TimestampSigner(salt="tenants.team.invitations")
 
 
-class LinkError(Exception):
+class InvitationLinkError(Exception):
     """A link that does not work: wrong, too old, used, or withdrawn."""
 
 
@@ -84,19 +84,19 @@ def link_for(invitation: Invitation) -> str:
 
 
 def find(token: str) -> Invitation:
-    """The open invitation that a link's token names. Raises LinkError."""
+    """The open invitation that a link's token names. Raises InvitationLinkError."""
     try:
         invitation_id = UUID(_SIGNER.unsign(token, max_age=LINK_LIFETIME))
     except (signing.BadSignature, ValueError):
-        raise LinkError from None
+        raise InvitationLinkError from None
     found = Invitation.objects.open().select_related("tenant").filter(pk=invitation_id).first()
     if found is None:
-        raise LinkError
+        raise InvitationLinkError
     return found
 
 
 def accept(token: str, *, password: str) -> User:
-    """Make the person. Raises LinkError, also for the second of two at once, and AddressTakenError."""
+    """Make the person. Raises InvitationLinkError, also for the second of two at once, and AddressTakenError."""
     tenant_id = find(token).tenant_id
     try:
         with transaction.atomic():

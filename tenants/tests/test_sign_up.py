@@ -169,7 +169,7 @@ def test_a_link_used_twice_at_once_makes_one_tenant() -> None:
         try:
             barrier.wait()
             registration.confirm(token)
-        except registration.LinkError:
+        except registration.ConfirmationLinkError:
             return False
         else:
             return True

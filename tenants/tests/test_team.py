@@ -245,7 +245,7 @@ def outcomes(*calls: Callable[[], Any]) -> list[str]:
     def run(call: Callable[[], Any]) -> str:
         try:
             call()
-        except (ServiceError, invitations.LinkError, invitations.AddressTakenError) as error:
+        except (ServiceError, invitations.InvitationLinkError, invitations.AddressTakenError) as error:
             return type(error).__name__
         finally:
             connection.close()
@@ -282,7 +282,7 @@ class TestRaces:
             invitations.withdraw(tenant_id=tenant.id, invitation_id=invited.id, actor_user_id=owner.pk)
 
         assert outcomes(withdraw, lambda: invitations.accept(token, password=PASSWORD)) in (
-            ["LinkError", "done"],
+            ["InvitationLinkError", "done"],
             ["NotFound", "done"],
         )
 
@@ -295,7 +295,7 @@ class TestRaces:
         token = invitations.link_for(invited).rpartition("/")[2]
         meet_after(monkeypatch, invitations, "find")
         join = lambda: invitations.accept(token, password=PASSWORD)  # noqa: E731
-        assert outcomes(join, join) == ["LinkError", "done"]
+        assert outcomes(join, join) == ["InvitationLinkError", "done"]
         assert User.objects.filter(email=invited.email).count() == 1
 
     def test_two_invitations_at_once_do_not_exceed_the_bound(

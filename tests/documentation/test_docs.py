@@ -15,11 +15,12 @@ import gateway.urls as _everything  # noqa: F401 - what its modules define is co
 from gateway import checks, server_checks
 from gateway.api import pagination
 from gateway.api.errors import error_kinds
+from gateway.api.limits import body_size
 from gateway.local_run import supervisor
 from gateway.monitoring import health, metrics
 from gateway.upstream.notifications.normalise import FIELDS
-from messaging import idempotency, pacing
-from messaging.batches.body import MAX_MESSAGES
+from messaging import idempotency, pacing, uploads
+from messaging.batches import body
 from phone_numbers.hosted_connect import sessions
 from tenants.credentials import api_keys
 from tenants.models import Tenant
@@ -173,11 +174,11 @@ def test_the_limits_are_the_codes() -> None:
     rate, burst = settings.API_RATE_PER_SECOND, settings.API_RATE_BURST
     assert limits["requests of one business"].startswith(f"{rate:.0f} a second, {burst} at once")
     assert limits["body"] == (
-        f"{settings.DEFAULT_BODY_BYTES // 1024} KiB; messages, templates and profiles "
-        f"{settings.MAX_BODY_BYTES // mib} MiB, batches {settings.MAX_BATCH_BODY_BYTES // mib} MiB, "
-        f"media and header samples {settings.MAX_MEDIA_BODY_BYTES // mib} MiB"
+        f"{body_size.DEFAULT_BODY_BYTES // 1024} KiB; messages, templates and profiles "
+        f"{body_size.UPSTREAM_BODY_BYTES // mib} MiB, batches {body.MAX_BODY_BYTES // mib} MiB, "
+        f"media and header samples {uploads.MAX_FILE_BYTES // mib} MiB"
     )
-    assert limits["messages in a batch"] == f"{MAX_MESSAGES:,}"
+    assert limits["messages in a batch"] == f"{body.MAX_MESSAGES:,}"
     assert (
         limits["`Idempotency-Key`"]
         == f"1 to 255 characters, remembered for {hours(idempotency.WINDOW)} hours"

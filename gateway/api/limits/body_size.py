@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest
 
@@ -23,11 +22,17 @@ CHUNKED = "gateway.chunked_body"
 View = TypeVar("View")
 
 
-def limited_by(setting: str) -> Callable[[View], View]:
-    """Decorates a view, class or function, whose bodies may be as large as a setting says."""
+DEFAULT_BODY_BYTES = 64 * 1024
+"""The largest body of a view that declares none."""
+UPSTREAM_BODY_BYTES = 1024 * 1024
+"""The largest body that the upstream reads: a message, a template, a profile."""
+
+
+def limited_by(limit: int) -> Callable[[View], View]:
+    """Decorates a view, class or function, with the largest body in bytes that it takes."""
 
     def decorate(view: View) -> View:
-        view.body_limit_setting = setting  # type: ignore[attr-defined]
+        view.body_limit = limit  # type: ignore[attr-defined]
         return view
 
     return decorate
@@ -36,8 +41,7 @@ def limited_by(setting: str) -> Callable[[View], View]:
 def limit_of(view: Callable[..., Any]) -> int:
     """The largest body in bytes that a view takes."""
     declaring = getattr(view, "cls", None) or getattr(view, "view_class", None) or view
-    limit: int = getattr(settings, getattr(declaring, "body_limit_setting", "DEFAULT_BODY_BYTES"))
-    return limit
+    return int(getattr(declaring, "body_limit", DEFAULT_BODY_BYTES))
 
 
 def bound(request: HttpRequest, view: Callable[..., Any]) -> None:

@@ -11,7 +11,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from gateway.clock import now
-from messaging import tasks
+from messaging import tasks, uploads
 from messaging.message_templates import mirror, sync
 from messaging.message_templates.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
@@ -468,7 +468,7 @@ def test_an_upload_that_breaks_off_is_continued(
     assert answer.json()["h"].startswith("4::")
 
 
-def test_bad_samples(api: Api, number: PhoneNumber, settings: Any) -> None:
+def test_bad_samples(api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_error(api.post("/v1/templates/media-handle", {}), 415, "unsupported_media_type")
     client = Client(raise_request_exception=False)
     nothing = client.post("/v1/templates/media-handle", {"file": "text"}, headers=api.headers)
@@ -477,5 +477,5 @@ def test_bad_samples(api: Api, number: PhoneNumber, settings: Any) -> None:
     assert "waba_id" in assert_error(upload(api, waba_id="1"), 400, "invalid_request")["details"]["fields"]
     refused = upload(api, mime_type="text/plain")
     assert (refused.status_code, refused.json()["source"]) == (400, "meta")
-    settings.MAX_MEDIA_BODY_BYTES = 10
+    monkeypatch.setattr(uploads, "MAX_FILE_BYTES", 10)
     assert_error(upload(api), 413, "payload_too_large")
