@@ -151,14 +151,14 @@ class Router:
 
 async def _body(receive: Any) -> bytes | None:
     """The body, or None when it is larger than a notification may be."""
-    from django.conf import settings
+    from messaging.notifications import incoming
 
     blocks, size = [], 0
     while True:
         message = await receive()
         blocks.append(message.get("body", b""))
         size += len(blocks[-1])
-        if size > settings.MAX_NOTIFICATION_BYTES:
+        if size > incoming.MAX_BODY_BYTES:
             return None
         if not message.get("more_body"):
             return b"".join(blocks)

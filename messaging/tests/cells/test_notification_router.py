@@ -12,6 +12,7 @@ from django.conf import settings
 
 from gateway.upstream.notifications import signature
 from messaging.cells.notification_router import Router, Routes
+from messaging.notifications import incoming
 from messaging.tests.incoming import notification, text_change
 from tests.receiver import Received, Receiver
 
@@ -120,7 +121,7 @@ def test_a_wrong_signature_reaches_no_cell_and_the_challenge_is_answered(
 def test_a_body_that_is_too_large_is_refused(
     routes: Routes, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, "MAX_NOTIFICATION_BYTES", 100)
+    monkeypatch.setattr(incoming, "MAX_BODY_BYTES", 100)
     assert post(routes, notification(OF_A))[0] == 413
     assert receiver.received == []
 
