@@ -16,6 +16,8 @@ from tests.soak.ledger import NO_ANSWER, TENANTS, Ledger, Receiving, open_ledger
 
 NOTIFIERS, SENDERS = 6, 12
 LARGEST_NOTIFICATION, LARGEST_BATCH = 30, 200
+EVENTS_A_SECOND, SINGLES_A_SECOND = 500, 50
+"""The most that the calls reach for, so that they last as long as the faults; a busy machine gets less."""
 SENT_AGAIN = 0.03
 """The part of the notifications that the upstream sends once more although they were answered 200."""
 BY_WEB = 0.3
@@ -138,6 +140,7 @@ class _Load:
             self.ledger.events_done += end - first
             if self.chance.random() < SENT_AGAIN:
                 await self._status("POST", "/upstream/webhook", body, headers)
+            await asyncio.sleep((end - first) * NOTIFIERS / EVENTS_A_SECOND)
 
     def _entries(self, first: int, end: int) -> list[tuple[str, list[Any]]]:
         """The events as the entries of one notification, one entry a tenant."""
@@ -170,6 +173,7 @@ class _Load:
                 status = await self._status("POST", "/v1/messages", body, headers)
             self.ledger.told[number] = status
             self.ledger.sends_done += 1
+            await asyncio.sleep(SENDERS / SINGLES_A_SECOND)
 
     async def _send_batches(self, customer: Customer) -> None:
         """One batch after the other; its `client_ref` names its first message, so a repeat makes no second batch."""

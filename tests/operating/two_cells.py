@@ -1,0 +1,187 @@
+"""Two cells behind one nginx and one notification router, while clients and the upstream call: a tenant moves.
+
+Run by `make faults`. The former cell is a copy of the tests' database, made before its processes start; the new cell is
+the tests' database itself, emptied. Reconciled at the simulator and at the customer's receiver.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import orjson
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from psycopg import sql
+
+from gateway.local_run import local_ports
+from messaging.cells import moving, sequences
+from messaging.tests.conftest import connected_number
+from tenants.credentials import key_cache
+from tenants.credentials.api_keys import NewKey
+from tenants.models import Tenant
+from tests.emptying import delete_all_rows
+from tests.faults.callers import Callers
+from tests.faults.service import ROOT, Service, Valkey, database_url, received, wait_until
+from tests.fixtures import Api
+from tests.operating.composed import free_port
+from tests.receiver import Receiver
+from tests.simulated import RunningSimulator, _simulator_process, simulator
+from webhooks.models import Delivery, Event
+
+__all__ = ["_simulator_process", "simulator"]
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+FORMER = "former_cell"
+NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") or "nginx"
+SETTLE_SECONDS = 30.0
+"""Twice as long as a process remembers a tenant and a send to this simulator takes."""
+
+
+@contextmanager
+def former_database() -> Iterator[str]:
+    """A copy of the tests' database, which is empty afterwards; its URL."""
+    name = connection.settings_dict["NAME"]
+    connection.close()
+    server = urlsplit(os.environ["DATABASE_URL"])
+    with psycopg.connect(server._replace(path="/postgres").geturl(), autocommit=True) as operator:
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(FORMER))
+        copy = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        operator.execute(drop)
+        operator.execute(copy.format(sql.Identifier(FORMER), sql.Identifier(name)))
+        delete_all_rows()
+        key_cache.forget_process_cache()
+        yield server._replace(path=f"/{FORMER}").geturl()
+        operator.execute(drop)
+
+
+class Front:
+    """nginx with `deploy/cells/nginx.conf`, its names and ports those of this machine."""
+
+    def __init__(self, directory: Path, cells: dict[str, str], router: int) -> None:
+        self.port = free_port()
+        text = (ROOT / "deploy/cells/nginx.conf").read_text()
+        for written, here in (
+            ("server cell-a:8080;", f"server {urlsplit(cells['cell_a']).netloc};"),
+            ("server cell-b:8080;", f"server {urlsplit(cells['cell_b']).netloc};"),
+            ("server router-1:8060; server router-2:8060;", f"server 127.0.0.1:{router};"),
+            ("listen 8080;", f"listen 127.0.0.1:{self.port};"),
+            ("include /routes/", f"include {directory}/routes/"),
+        ):
+            assert written in text, written
+            text = text.replace(written, here)
+        configuration = directory / "nginx.conf"
+        configuration.write_text(
+            f"user root;\npid {directory}/nginx.pid;\nevents {{}}\nhttp {{\naccess_log off;\n{text}\n}}\n"
+        )
+        self._command = [NGINX, "-p", str(directory), "-e", "stderr", "-c", str(configuration)]
+        self._process = subprocess.Popen([*self._command, "-g", "daemon off;"])
+        local_ports.wait_for_answer(self.port, "/v1/health", seconds=30, check_alive=lambda: None)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def reload(self) -> None:
+        """Read the routes anew."""
+        subprocess.run([*self._command, "-s", "reload"], check=True)
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+
+def test_a_tenant_moves_between_two_cells_under_calls(
+    tenant: Tenant, key: NewKey, receiver: Receiver, simulator: RunningSimulator, tmp_path: Path
+) -> None:
+    number = connected_number(tenant, simulator.account([{"throughput": "HIGH"}]), throughput_level="HIGH")
+    simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
+    assert Api(key.key).post("/v1/webhooks", {"url": receiver.url}).status_code == 201
+    routes = tmp_path / "routes"
+    routes.mkdir()
+    running: list[Service] = []
+    valkeys = []
+    try:
+        with former_database() as former:
+            sequences.number(1)
+            cells = {}
+            for name, database in (("cell_a", former), ("cell_b", database_url())):
+                directory = tmp_path / name
+                directory.mkdir()
+                valkeys.append(Valkey(directory))
+                service = Service(
+                    directory,
+                    DATABASE_URL=database,
+                    REDIS_URL=valkeys[-1].url,
+                    META_GRAPH_URL=simulator.url,
+                    DATA_DIR=str(directory),
+                )
+                running.append(service)
+                service.worker("deliveries")
+                service.beat()
+                cells[name], _ = service.web(workers=1)
+                assert service.start("django", "cell_routes", name, str(routes)).wait(60) == 0
+            router = free_port()
+            running[0].start(
+                "messaging.cells.notification_router",
+                f"--port={router}",
+                "--default=cell_a",
+                *(f"--cell={name}={url}" for name, url in cells.items()),
+                str(routes),
+            )
+            local_ports.wait_for_answer(
+                router,
+                "/?hub.mode=subscribe&hub.verify_token=sim-verify-token&hub.challenge=1",
+                seconds=60,
+                check_alive=lambda: None,
+            )
+            front = Front(tmp_path, cells, router)
+            callers = Callers(front.url, key.key, number)
+            try:
+                callers.start("/v1/numbers")
+                calls = {"sends with a key", "sends without a key", "notifications", "reads"}
+                all_answered(callers, calls, 200)
+                frozen = time.monotonic()
+                moved = moving.take(tenant.id, former=former, settle_seconds=SETTLE_SECONDS)
+                assert callers.kinds(503, since=frozen) >= calls
+                call_command("cell_routes", "cell_b", str(routes))
+                assert running[0].start("django", "cell_routes", "cell_a", str(routes)).wait(60) == 0
+                front.reload()
+                all_answered(callers, calls, 200)
+            finally:
+                callers.stop()
+                front.close()
+            everything = lambda: not Delivery.objects.exclude(status="delivered").exists()  # noqa: E731
+            wait_until(everything, "every event is delivered")
+            with psycopg.connect(former) as there:
+                left = there.execute("SELECT status FROM tenants_tenant").fetchall()
+            assert left == [("moved",)]
+    finally:
+        for service in running:
+            service.close()
+        for valkey in valkeys:
+            valkey.close()
+    assert moved.rows["events"] > 0
+    statuses = {kind: {each.status for each in callers.answered[kind]} for kind in calls}
+    assert all(found <= {200, 503} for found in statuses.values()), statuses
+    sent = Counter(orjson.loads(row["body"])["text"]["body"] for row in received(simulator, number))
+    assert max(sent.values()) == 1, "a message went out twice"
+    events = [got.json for got in receiver.received]
+    callers.assert_sends(sent)
+    callers.assert_outbound_events(events)
+    callers.assert_notifications(events)
+    assert Event.objects.count() == len({event["id"] for event in events})
+
+
+def all_answered(callers: Callers, kinds: set[str], status: int) -> None:
+    """Every kind of call is answered so from now on."""
+    now = time.monotonic()
+    wait_until(lambda: callers.kinds(status, since=now) >= kinds, f"every call is answered {status}")
