@@ -104,9 +104,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._unfinished: list[Connection] = []
         self._lingering: dict[PacedSocket, float] = {}
+        # Still in the parent: with --preload the fork shares what is loaded, and the collector must not write to it.
+        web_start.calm_collector()
 
     def load_wsgi(self) -> None:
         super().load_wsgi()
+        web_start.calm_collector()
         web_start.begin()
 
     def accept(self, listener: socket.socket) -> None:

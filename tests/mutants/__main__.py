@@ -8,17 +8,20 @@ Exit code 1 when a mutant survives without a reason, no longer applies, or its t
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import LiteralString
 
 import psycopg
+import pytest
 import redis
 
 from gateway import embedded_addresses
@@ -31,7 +34,10 @@ LINKED = (".venv", "tests/node/node_modules")
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv", ".local*", "node_modules", "__pycache__", ".*_cache", ".pytest*"
 )
-TIMEOUT_SECONDS = 600.0
+MUTANT_SECONDS = 180.0
+SOUND_SECONDS = 1800.0
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?|\S+)(?: - .*)?$", re.MULTILINE)
+"""A line of pytest's summary."""
 SET_BY_DJANGO = {"DJANGO_SETTINGS_MODULE"}
 """Set in this process by what it imports; the tests refuse to start with it."""
 TEST_DATABASE: LiteralString = "test_gateway"
@@ -100,8 +106,22 @@ class Servers:
             connection.execute(statement)
 
 
+@dataclass(frozen=True)
+class Run:
+    """The end of a pytest run."""
+
+    code: int
+    failed: tuple[str, ...]
+    """Node ids of the tests that failed, or why there are none."""
+    output: str
+
+    @property
+    def passed(self) -> bool:
+        return self.code == pytest.ExitCode.OK
+
+
 class Copy:
-    """The project in a directory of its own, in which mistakes do no harm."""
+    """The project in a directory of its own, in which mistakes do no harm, with its own servers."""
 
     def __init__(self, directory: Path) -> None:
         self.root = directory / "project"
@@ -110,57 +130,51 @@ class Copy:
             if (ROOT / name).exists():
                 (self.root / name).symlink_to((ROOT / name).resolve())
         self.servers = Servers(directory / "servers", self.root)
-        self._sound: dict[tuple[str, ...], bool] = {}
 
-    def passes(self, tests: Sequence[str]) -> bool:
-        """Whether the tests pass. A mistake that hangs them is noticed as well."""
+    def run(self, tests: Iterable[str], *options: str, seconds: float) -> Run:
+        """Run tests. A run that takes too long has failed: a mistake that makes them hang is noticed as well."""
         self.servers.clean()
+        command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"]
         try:
-            return (
-                subprocess.run(
-                    [
-                        sys.executable,
-                        "-m",
-                        "pytest",
-                        "-q",
-                        "-x",
-                        "-p",
-                        "no:cacheprovider",
-                        "--reuse-db",
-                        *tests,
-                    ],
-                    cwd=self.root,
-                    env=self.servers.environment,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    timeout=TIMEOUT_SECONDS,
-                    check=False,
-                ).returncode
-                == 0
+            ended = subprocess.run(
+                [*command, "--reuse-db", *options, *tests],
+                cwd=self.root,
+                env=self.servers.environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=seconds,
+                check=False,
             )
         except subprocess.TimeoutExpired:
-            return False
+            return Run(code=-1, failed=("a test that hangs",), output="")
+        failed = tuple(FAILED.findall(ended.stdout)) or ("the import of the tests",)
+        return Run(code=ended.returncode, failed=failed, output=ended.stdout)
 
-    def sound(self, tests: tuple[str, ...]) -> bool:
-        """Whether the tests pass without any mistake; asked once."""
-        if tests not in self._sound:
-            self._sound[tests] = self.passes(tests)
-        return self._sound[tests]
+    def unsound(self, mutants: Sequence[Mutant]) -> set[str]:
+        """The tests of these mutants that fail without any mistake. Raises SystemExit when they cannot be run."""
+        tests = sorted({test for mutant in mutants for test in mutant.tests})
+        run = self.run(tests, seconds=SOUND_SECONDS)
+        if run.code not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+            raise SystemExit(run.output or f"the tests took more than {SOUND_SECONDS:g} s")
+        return set() if run.passed else set(run.failed)
 
-    def verdict(self, mutant: Mutant) -> str:
-        """What became of a mutant: noticed, survives, stale, or the tests fail without it."""
+    def verdict(self, mutant: Mutant, unsound: Collection[str] = ()) -> tuple[str, str]:
+        """What became of a mutant: noticed, survives, stale, or unsound; and by which test."""
         path = self.root / mutant.file
         text = path.read_text() if path.exists() else ""
         mutated = mutant.mutated(text)
         if mutated is None:
-            return "stale"
-        if not self.sound(mutant.tests):
-            return "unsound"
+            return "stale", ""
+        for failed in unsound:
+            if failed.startswith(mutant.tests):
+                return "unsound", failed
         path.write_text(mutated)
         try:
-            return "survives" if self.passes(mutant.tests) else "noticed"
+            run = self.run(mutant.tests, "-x", seconds=MUTANT_SECONDS)
         finally:
             path.write_text(text)
+        return ("survives", "") if run.passed else ("noticed", run.failed[0])
 
 
 def chosen(mutants: Sequence[Mutant], beginning: str, part: str) -> list[Mutant]:
@@ -169,24 +183,34 @@ def chosen(mutants: Sequence[Mutant], beginning: str, part: str) -> list[Mutant]
     return [mutant for mutant in mutants if mutant.file.startswith(beginning)][number - 1 :: parts]
 
 
+def tried(directory: Path, mutants: Sequence[Mutant]) -> int:
+    """Try the mutants one by one in a copy of the project; returns how many ended other than they should."""
+    copy = Copy(directory)
+    bad = 0
+    try:
+        unsound = copy.unsound(mutants)
+        for mutant in mutants:
+            verdict, test = copy.verdict(mutant, unsound)
+            expected = "survives" if mutant.survives else "noticed"
+            bad += verdict != expected
+            note = mutant.survives if verdict == expected == "survives" else test
+            _say(f"{verdict:<9} {mutant.file}: {mutant.loses}" + (f" ({note})" if note else ""))
+    finally:
+        copy.servers.close()
+    return bad
+
+
 def main() -> int:
-    """Try the chosen mutants one by one; returns the exit code."""
+    """Try the chosen mutants, with one copy and servers of its own for each core; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("beginning", nargs="?", default="")
     parser.add_argument("part", nargs="?", default="1/1")
     arguments = parser.parse_args()
-    bad = 0
-    with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
-        copy = Copy(Path(directory))
-        try:
-            for mutant in chosen(catalogue(), arguments.beginning, arguments.part):
-                verdict = copy.verdict(mutant)
-                expected = "survives" if mutant.survives else "noticed"
-                bad += verdict != expected
-                reason = f" ({mutant.survives})" if verdict == expected == "survives" else ""
-                _say(f"{verdict:<9} {mutant.file}: {mutant.loses}{reason}")
-        finally:
-            copy.servers.close()
+    mutants = chosen(catalogue(), arguments.beginning, arguments.part)
+    lanes = min(os.cpu_count() or 1, len(mutants)) or 1
+    with tempfile.TemporaryDirectory(prefix="mutants-") as directory, ThreadPoolExecutor(lanes) as pool:
+        shares = [mutants[lane::lanes] for lane in range(lanes)]
+        bad = sum(pool.map(tried, [Path(directory, str(lane)) for lane in range(lanes)], shares))
     return 1 if bad else 0
 
 
