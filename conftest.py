@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import django
+import hypothesis
 import pytest
 import redis
 from django.conf import settings
@@ -49,6 +50,12 @@ start_servers()
 os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
 _STARTED_HERE = ["DJANGO_SETTINGS_MODULE", *(name for name, value in _CALLERS.items() if value is None)]
 django.setup()
+
+# A property holds or not however busy the machine is.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tests")
 
 pytest_plugins = ["tests.fixtures", "tests.browsers", "tests.receiver", "tests.collector"]
 

@@ -244,7 +244,7 @@ TOKENS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.lists(st.one_of(TOKENS, st.binary(max_size=8)), max_size=10).map(b"".join))
 def test_whatever_the_receiver_says_there_is_an_answer(data: bytes) -> None:
     async def ask() -> Answer:

@@ -128,19 +128,19 @@ def assert_nothing_dropped(raw_path: str, data: dict[str, Any], item: Any) -> No
     assert item in inside.values() or [item] in inside.values()
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(mutated_notifications())
 def test_mutated_notifications(body: bytes) -> None:
     assert_sound(body)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(json_values)
 def test_any_json(value: Any) -> None:
     assert_sound(json.dumps(value).encode())
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.lists(json_values | st.fixed_dictionaries({"changes": st.lists(json_values, max_size=3)}), max_size=3)
 )
@@ -148,13 +148,13 @@ def test_any_json_in_the_envelope(entries: list[Any]) -> None:
     assert_sound(json.dumps({"object": "whatsapp_business_account", "entry": entries}).encode())
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.binary(max_size=200))
 def test_any_bytes(body: bytes) -> None:
     assert_sound(body)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.sampled_from(NAMES), st.integers(0, 5_000), st.binary(max_size=3))
 def test_a_damaged_byte(name: str, position: int, instead: bytes) -> None:
     body = BODIES[name]

@@ -94,7 +94,7 @@ def test_a_lease_is_prolonged_by_its_renewal_and_by_nobody_else(
     assert prolonged > soon
 
 
-def test_a_runner_that_was_overtaken_frees_neither_batch_nor_items(
+def test_a_runner_that_was_overtaken_neither_frees_nor_ends_the_batch(
     api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
@@ -107,8 +107,9 @@ def test_a_runner_that_was_overtaken_frees_neither_batch_nor_items(
     (newer,) = lease.claim_batches(10)
     assert [each.idx for each in lease.take_over(newer)] == [0]
     lease.release(late, taken.items)
+    lease.finish(late)
     batch = Batch.objects.get()
-    assert (batch.lease_token, batch.lease_until is not None) == (newer.lease, True)
+    assert (batch.lease_token, batch.lease_until is not None, batch.completed_at) == (newer.lease, True, None)
     assert BatchItem.objects.get(idx=0).claimed_by == newer.lease
 
 
