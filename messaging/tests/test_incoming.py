@@ -198,6 +198,22 @@ class TestRouting:
         (event,) = events_of(other_tenant)
         assert (event.wamid, event.waba_id, event.phone_number_id) == ("wamid.moved", OTHER_WABA, NUMBER)
 
+    def test_an_event_about_a_named_account_is_its_owners_whatever_number_it_names(
+        self,
+        number: PhoneNumber,
+        other_number: PhoneNumber,
+        tenant: Tenant,
+        other_tenant: Tenant,
+    ) -> None:
+        value = {
+            "event": "DISABLED_UPDATE",
+            "waba_info": {"waba_id": WABA},
+            "metadata": {"phone_number_id": OTHER_NUMBER},
+        }
+        assert post(notification(("42", [{"field": "account_update", "value": value}]))).status_code == 200
+        assert {event.waba_id for event in events_of(tenant)} == {WABA}
+        assert events_of(other_tenant) == []
+
     def test_each_tenant_sees_its_own_bytes_alone(
         self,
         number: PhoneNumber,

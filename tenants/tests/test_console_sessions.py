@@ -74,8 +74,11 @@ def test_wrong_credentials_sound_the_same_for_known_and_unknown_addresses(person
     assert_error(Api(None).post(URL, {"email": "x"}), 400, "invalid_request")
 
 
-def test_a_person_who_left_cannot_log_in(person: User) -> None:
+def test_a_person_who_left_cannot_log_in_and_their_token_ends(person: User) -> None:
+    token = Api(log_in().json()["token"])
+    assert token.get(f"{URL}/current").status_code == 200
     User.objects.update(is_active=False)
+    assert_error(token.get(f"{URL}/current"), 401, "unauthorized")
     assert_error(log_in(), 401, "unauthorized")
 
 

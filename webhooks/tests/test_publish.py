@@ -46,6 +46,12 @@ def as_sent(event: Event) -> dict[str, Any]:
     return body
 
 
+def test_an_event_is_published_in_the_transaction_of_its_cause_or_not_at_all(tenant: Tenant) -> None:
+    with pytest.raises(transaction.TransactionManagementError):
+        publish(tenant_id=tenant.id, events=[an_event("a")])
+    assert not Event.objects.exists()
+
+
 def test_publications_of_several_tenants_share_a_statement_and_nothing_else(
     tenant: Tenant, other_tenant: Tenant
 ) -> None:

@@ -65,6 +65,17 @@ async def test_a_bad_item_fails_alone(commit: Callable[..., tuple[Doubler, Write
     assert await doubler.do("4") == 8
 
 
+async def test_a_caller_that_goes_away_takes_no_other_of_its_group_along(
+    commit: Callable[..., tuple[Doubler, Writer]],
+) -> None:
+    doubler, writer = commit()
+    gone, left = asyncio.create_task(doubler.do("1")), asyncio.create_task(doubler.do("2"))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert await asyncio.wait_for(left, 10) == 4
+    assert writer.groups == [["1", "2"]]
+
+
 async def test_a_group_that_waits_for_a_lock_does_not_hold_up_the_others(
     commit: Callable[..., tuple[Doubler, Writer]],
 ) -> None:

@@ -58,6 +58,13 @@ def test_the_trouble_of_one_row_stops_no_other(locked_tenant: None, trouble: str
     assert (failed.value.done, len(done)) == (2, 2)
 
 
+def test_a_database_that_takes_no_writes_is_away() -> None:
+    with pytest.raises(Error) as refused:
+        run("SET TRANSACTION READ ONLY; DELETE FROM tenants_tenant")
+    assert is_outage(refused.value)
+    assert concerns_all(refused.value)
+
+
 def test_a_connection_that_ends_ends_the_loop() -> None:
     with pytest.raises(Error) as ended:
         each(["SELECT pg_terminate_backend(pg_backend_pid())", "SELECT 1"], run, step="test")

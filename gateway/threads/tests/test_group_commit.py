@@ -23,11 +23,15 @@ class Work:
         self.begun = threading.Semaphore(0)
         self.go_on = threading.Semaphore(0 if stops else 1_000_000)
         self.error: Exception | None = None
+        self.inside = self.most_inside = 0
 
     def __call__(self, items: Sequence[int]) -> list[int]:
         self.groups.append(list(items))
+        self.inside += 1
+        self.most_inside = max(self.most_inside, self.inside)
         self.begun.release()
         assert self.go_on.acquire(timeout=DEADLINE)
+        self.inside -= 1
         if self.error is not None:
             raise self.error
         if 13 in items:
@@ -100,6 +104,22 @@ def test_what_gathers_while_one_works_is_done_together_in_its_order() -> None:
         came |= more
     assert came == {1: 2, 2: 4, 3: 6, 4: 8}
     assert work.groups == [[1], [2, 3, 4]]
+
+
+def test_who_comes_while_another_took_over_waits_too() -> None:
+    work = Work(stops=True)
+    shared, first, came = at_work(work)
+    second, more = in_threads(shared.do, [2])
+    wait_for(shared, 1)
+    work.go_on.release()
+    assert work.begun.acquire(timeout=DEADLINE), "the second thread is at work"
+    third, last = in_threads(shared.do, [3])
+    wait_for(shared, 1)
+    work.go_on.release(2)
+    for thread in first + second + third:
+        thread.join(DEADLINE)
+    assert came | more | last == {1: 2, 2: 4, 3: 6}
+    assert work.most_inside == 1
 
 
 def test_a_group_has_its_bound_and_the_next_one_takes_the_rest() -> None:
