@@ -62,8 +62,8 @@ proxy: ## Make sure that nginx is there for the test of docker-compose.yml
 bench: $(BIN)/.for-development ## Measure (NAME=delivery for one benchmark, without NAME all)
 	$(BIN)/python -m benchmarks $(NAME)
 
-fuzz: $(BIN)/.for-development ## Run the long form of the contract tests
-	FUZZ_EXAMPLES=100 $(BIN)/pytest tests/e2e/test_contract.py
+fuzz: $(BIN)/.for-development ## Run the long form of the contract tests: 100,000 calls (EXAMPLES=460 of each operation, PART=1/4)
+	FUZZ_EXAMPLES=$(or $(EXAMPLES),460) FUZZ_PART=$(or $(PART),1/1) $(BIN)/pytest tests/e2e/test_contract.py
 
 faults: $(BIN)/.for-development ## Run the long form of the fault tests, a short soak, two cells, and the flows on Postgres 15 and Redis 7 behind PgBouncer
 	FAULTS=long $(BIN)/pytest -m faults
