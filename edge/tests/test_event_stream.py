@@ -59,10 +59,12 @@ class Stream:
 
     def event(self) -> dict[str, Any]:
         """The next event, passing heartbeats by."""
+        deadline = time.monotonic() + SECONDS
         while block := self.block():
             if "data" in block:
                 value: dict[str, Any] = json.loads(block["data"]) if "event" not in block else block
                 return value
+            assert time.monotonic() < deadline, "nothing but heartbeats"
         raise AssertionError("the stream ended")
 
     def close(self) -> None:

@@ -122,7 +122,8 @@ async def test_without_a_database_everyone_waiting_is_told_at_once(
     with monkeypatch.context() as stopped:
         stopped.setattr(psycopg.AsyncConnection, "connect", counted)
         stopped.setitem(connection.settings_dict, "HOST", "/nonexistent")
-        results = await asyncio.gather(*(doubler.do(str(n)) for n in range(10)), return_exceptions=True)
+        everyone = asyncio.gather(*(doubler.do(str(n)) for n in range(10)), return_exceptions=True)
+        results = await asyncio.wait_for(everyone, 10)
     assert all(isinstance(result, OperationalError) for result in results)
     assert len(tries) == 1, "one try told everyone"
     assert await doubler.do("7") == 14
