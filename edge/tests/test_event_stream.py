@@ -358,6 +358,7 @@ def test_a_heartbeat_comes_while_nothing_happens(
     stream = listen("?type=message.status")
     place = stream.last_id
     assert stream.block()[""] == "alive"
+    assert stream.last_id == place, "nothing has happened since"
     publish_one(tenant)
     wait_until(
         lambda: bool(stream.block()) and stream.last_id != place, "the place stays before what is left out"

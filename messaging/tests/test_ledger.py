@@ -80,6 +80,7 @@ def test_every_event_is_accounted_for_at_each_endpoint(api: Api, tenant: Tenant)
     settle(second, *[("delivered", None)] * 6)
     replay_of(deliveries[5], "delivered")
     replay_of(deliveries[3], "dead")
+    replay_of(deliveries[0], "delivered")
     answer = api.get("/v1/ledger").json()
     assert answer["events"] == {"accepted": 8, "with_endpoint": 6, "without_endpoint": 2}
     assert answer["endpoints"] == [
