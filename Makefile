@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides run reset logs test lint types contract checks pytest browser proxy format openapi sdks clients lock bench fuzz faults soak mutants chart shell
+.PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy format openapi sdks clients lock bench fuzz faults soak mutants chart shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -27,7 +27,10 @@ logs: $(BIN)/.to-run ## Follow the logs of `make run`
 shell: $(BIN)/.to-run ## Open a Django shell beside `make run`
 	@$(BIN)/python manage.py shell
 
-test: lint types contract checks browser proxy pytest ## Everything that must pass before a commit
+# The checks need one core each, the installations mostly the network: all of them run at once, then the tests.
+test: $(BIN)/.for-development ## Everything that must pass before a commit
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint types contract checks installed
+	@$(MAKE) --no-print-directory pytest
 
 lint: $(BIN)/.for-development ## Check style and formatting
 	$(BIN)/ruff check .
@@ -50,6 +53,10 @@ checks: $(BIN)/.for-development ## Check settings, and that every model change h
 LIBRARIES := tests/e2e/libraries
 INSTALLED := site/.built tests/node/node_modules/.installed $(LIBRARIES)/node_modules/.installed \
 	.venv/libraries/.installed
+installed: $(INSTALLED)
+	@$(MAKE) --no-print-directory browser
+	@$(MAKE) --no-print-directory proxy
+
 pytest: $(BIN)/.for-development $(INSTALLED) ## Run the tests alone
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
