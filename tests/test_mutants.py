@@ -1,5 +1,7 @@
 """The catalogue of mutants: each changes one place of a file, names tests that exist, and says what is lost."""
 
+import re
+
 import pytest
 
 from tests.mutants.__main__ import Mutant, catalogue, chosen
@@ -12,7 +14,10 @@ def test_a_mutant_names_what_there_is(mutant: Mutant) -> None:
     assert changed is not None, "stale: the code that it changes is not there, or more than once"
     assert mutant.tests
     for test in mutant.tests:
-        assert (ROOT / test.partition("::")[0]).exists(), test
+        file, *names = test.split("::")
+        assert (ROOT / file).exists(), test
+        for name in names:
+            assert re.search(rf"\b(def|class) {name}\b", (ROOT / file).read_text()), test
     assert mutant.find != mutant.replace
     assert mutant.loses
 
