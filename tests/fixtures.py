@@ -98,7 +98,7 @@ def assert_error_body(body: dict[str, Any], code: str) -> dict[str, Any]:
     return error
 
 
-def wait_until(holds: Callable[[], bool], otherwise: str, *, seconds: float = 10.0) -> None:
+def wait_until(holds: Callable[[], bool], otherwise: str, *, seconds: float = 30.0) -> None:
     """Ask every 10 ms until a condition holds; fails with `otherwise` after so many seconds."""
     deadline = time.monotonic() + seconds
     while not holds():

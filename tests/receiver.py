@@ -59,7 +59,7 @@ class Receiver:
         answer = self.ping_answer(got) if is_ping else self.answer(got)
         return answer if isinstance(answer, web.StreamResponse) else await answer
 
-    def wait_for(self, count: int, *, seconds: float = 10) -> list[Received]:
+    def wait_for(self, count: int, *, seconds: float = 30) -> list[Received]:
         """The first deliveries once there are `count`; fails when they do not come in time."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.received) >= count, seconds), (

@@ -41,7 +41,7 @@ class RunningSimulator:
 
     def control(self, method: str, path: str, body: Any = None) -> Any:
         """A call of `/sim/…`; fails the test when it is refused."""
-        answer = requests.request(method, f"{self.url}/sim/{path}", json=body, timeout=10)
+        answer = requests.request(method, f"{self.url}/sim/{path}", json=body, timeout=30)
         assert answer.ok, answer.text
         return answer.json()
 
@@ -100,7 +100,7 @@ def _simulator_process() -> Iterator[RunningSimulator]:
         stderr=subprocess.DEVNULL,
     )
     running = RunningSimulator(f"http://127.0.0.1:{port}")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         assert process.poll() is None, "the simulator ended"
         assert time.monotonic() < deadline, "the simulator did not start"

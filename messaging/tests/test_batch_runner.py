@@ -99,7 +99,7 @@ def background() -> Iterator[InBackground]:
     runner._stopping.clear()
 
 
-def wait_until(holds: Any, *, seconds: float = 10) -> None:
+def wait_until(holds: Any, *, seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"

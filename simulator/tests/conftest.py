@@ -21,7 +21,7 @@ TOKEN = "EAAsimTOKEN123"
 CUSTOMER = "919812345678"
 
 
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> Any:
+async def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
     """Wait until the condition is true and give its value."""
     end = asyncio.get_running_loop().time() + seconds
     while not (value := condition()):

@@ -36,7 +36,7 @@ def played(play: Callable[[Page], Any]) -> Any:
         with sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
             page = browser.new_page()
-            page.set_default_timeout(10_000)
+            page.set_default_timeout(30_000)
             devtools = page.context.new_cdp_session(page)
             devtools.send("WebAuthn.enable")
             devtools.send("WebAuthn.addVirtualAuthenticator", {"options": AUTHENTICATOR})

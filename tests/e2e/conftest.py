@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 import requests
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.e2e.sdks.homes import node_home, packages, python_home
 
@@ -27,7 +27,7 @@ CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-network
 Found = TypeVar("Found")
 
 
-def until(look: Callable[[], Found | None], what: str, *, seconds: float = 20) -> Found:
+def until(look: Callable[[], Found | None], what: str, *, seconds: float = 60) -> Found:
     """What `look` finds, as soon as it does; fails when it does not in time."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
@@ -73,7 +73,7 @@ class Stack:
         """Ctrl-C; fails when any process of the run is left."""
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
-        self.process.communicate(timeout=40)
+        self.process.communicate(timeout=90)
         assert self.processes() == {}, "a process was left behind"
 
     def processes(self) -> dict[int, str]:
@@ -117,7 +117,7 @@ class Stack:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -165,6 +165,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def browser() -> Iterator[Browser]:
     """Headless Chromium as the system has it. For one module: its driver runs an event loop in this thread."""
     path = which("chromium") or which("chromium-browser") or which("google-chrome")
+    expect.set_options(timeout=30_000)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
         yield chromium

@@ -44,7 +44,7 @@ def drive(link: str) -> Callable[[Callable[[Page], None]], list[str]]:
         with sync_playwright() as driver:
             browser = _chromium(driver)
             page = browser.new_page(viewport={"width": 360, "height": 740})
-            page.set_default_timeout(10_000)
+            page.set_default_timeout(30_000)
             page.on("console", lambda said: _note(said, complaints))
             page.on("pageerror", lambda error: complaints.append(str(error)))
             page.goto(link)
