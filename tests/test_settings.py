@@ -37,7 +37,7 @@ def values_under(**environment: str) -> dict[str, str]:
         env={"PATH": os.environ["PATH"], "HOME": "/", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     values: dict[str, str] = ast.literal_eval(run.stdout)
@@ -98,7 +98,7 @@ def test_the_documented_production_settings_pass_the_deployment_check() -> None:
         env={**kept, **production_settings()},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert run.returncode == 0, run.stderr
