@@ -1,0 +1,50 @@
+"""Deliveries of a message: those of its events alone, replays of months later among them."""
+
+from datetime import timedelta
+
+import pytest
+
+from tenants.models import Tenant
+from webhooks.events import message_search
+from webhooks.models import Delivery, Endpoint, Event
+from webhooks.tests.publishing import make, uuid_at
+
+pytestmark = pytest.mark.django_db
+
+
+def endpoint_of(tenant: Tenant) -> Endpoint:
+    return Endpoint.objects.create(
+        tenant=tenant,
+        url="http://127.0.0.1:9/",
+        event_types=["*"],
+        secret="whsec_c2VjcmV0",
+        secret_prefix="whsec_c2Vj",
+        status="active",
+    )
+
+
+def replayed(event: Event, after: timedelta) -> Delivery:
+    delivery = Delivery.objects.get(event_id=event.id, is_replay=False)
+    delivery.id, delivery.is_replay, delivery.replay_of = (
+        uuid_at(event.created_at + after),
+        True,
+        delivery.id,
+    )
+    delivery._state.adding = True
+    delivery.save(force_insert=True)
+    return delivery
+
+
+def test_a_replay_of_months_later_is_shown(tenant: Tenant, other_tenant: Tenant) -> None:
+    for owner in (tenant, other_tenant):
+        endpoint_of(owner)
+    (event,) = make(tenant, age=timedelta(days=380))
+    (later,) = make(tenant, age=timedelta(days=300))
+    (foreign,) = make(other_tenant, age=timedelta(days=380))
+    last = replayed(event, timedelta(days=365))
+    found = message_search.deliveries_of(tenant.id, [event, later, foreign])
+    assert found[event.id][0].id == last.id
+    assert [row.is_replay for row in found[event.id]] == [True, False]
+    assert len(found[later.id]) == 1
+    assert found[foreign.id] == [], "another tenant's"
+    assert message_search.deliveries_of(tenant.id, []) == {}
