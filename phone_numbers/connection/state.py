@@ -178,10 +178,14 @@ def _recompute(
     intervals.change_state(moved)
     publish(tenant_id=tenant_id, events=events)
     if changed:
-        # The test world's numbers come by themselves: they are no step of the customer's.
-        own = PhoneNumber.objects.for_tenant(tenant_id).exclude(account__waba_id=waba_id_of(tenant_id))
-        connected = own.filter(connection_state=CONNECTED).exists()
-        checklist.mark(tenant_id=tenant_id, step="number_connected", done=connected)
+        mark_number_connected(tenant_id)
+
+
+def mark_number_connected(tenant_id: UUID) -> None:
+    """Keep the first step up to date. The test world's numbers come by themselves and do not count."""
+    own = PhoneNumber.objects.for_tenant(tenant_id).exclude(account__waba_id=waba_id_of(tenant_id))
+    connected = own.filter(connection_state=CONNECTED).exists()
+    checklist.mark(tenant_id=tenant_id, step="number_connected", done=connected)
 
 
 def connection_event(

@@ -18,7 +18,6 @@ from phone_numbers.actors import Actor
 from phone_numbers.connection import intervals, state
 from phone_numbers.graph_calls import FAILURES, accepted, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
-from tenants import checklist
 from webhooks.events.publish import publish
 
 log = structlog.get_logger(__name__)
@@ -149,5 +148,4 @@ def _forget_number(number: PhoneNumber, account: BusinessAccount) -> None:
     )
     intervals.end(number)
     number.delete()
-    connected = PhoneNumber.objects.for_tenant(number.tenant_id).filter(connection_state=state.CONNECTED)
-    checklist.mark(tenant_id=number.tenant_id, step="number_connected", done=connected.exists())
+    state.mark_number_connected(number.tenant_id)

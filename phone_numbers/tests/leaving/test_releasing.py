@@ -18,6 +18,7 @@ from phone_numbers.actors import Actor
 from phone_numbers.connection import state
 from phone_numbers.leaving import releasing
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber, RedeemedCode
+from phone_numbers.sandbox import world
 from phone_numbers.syncing import sync
 from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tests.reading import moves, published
@@ -38,6 +39,11 @@ def connect(api: Api, account: SimulatedAccount, **values: Any) -> Any:
 
 def subscribed(simulator: RunningSimulator, account: SimulatedAccount) -> bool:
     return bool(simulator.control("GET", f"accounts/{account.waba_id}")["subscribed"])
+
+
+def has_connected(tenant: Tenant) -> bool:
+    """Whether the first step is done."""
+    return Tenant.objects.filter(pk=tenant.pk, number_connected=True).exists()
 
 
 def audited(tenant: Tenant) -> list[str]:
@@ -83,8 +89,7 @@ def test_an_account_leaves_with_its_token_and_numbers_and_another_tenant_can_con
     assert api.get("/v1/numbers").json()["data"] == []
     assert_error(api.delete(f"/v1/accounts/{account.waba_id}"), 404, "not_found")
     assert moves(tenant)[-2:] == [("connected", "disconnected", "released")] * 2
-    tenant.refresh_from_db()
-    assert not tenant.number_connected
+    assert not has_connected(tenant)
     assert audited(tenant) == ["account.connect", "account.release"]
 
     verified_endpoint(other_tenant)
@@ -107,12 +112,23 @@ def test_a_number_leaves_and_the_last_one_takes_its_account_along(
     assert_error(api.get(f"/v1/numbers/{first}"), 404, "not_found")
     assert api.get(f"/v1/numbers/{second}").json()["connection_state"] == "connected"
     assert subscribed(simulator, account)
-    tenant.refresh_from_db()
-    assert tenant.number_connected
+    assert has_connected(tenant)
     assert api.delete(f"/v1/numbers/{second}").status_code == 200
     assert not BusinessAccount.objects.exists()
     assert not subscribed(simulator, account)
+    assert not has_connected(tenant)
     assert audited(tenant) == ["account.connect", "number.release", "number.release", "account.release"]
+
+
+def test_a_number_of_the_test_world_does_not_count_for_one_that_left(
+    api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator
+) -> None:
+    world.ensure(tenant.id)
+    account = simulator.account(1)
+    connect(api, account)
+    assert has_connected(tenant)
+    assert api.delete(f"/v1/numbers/{account.phone_number_ids[0]}").status_code == 200
+    assert not has_connected(tenant)
 
 
 def test_a_number_that_comes_back_has_events_of_its_own_again(
