@@ -47,7 +47,7 @@ def read(content: bytes) -> Table:
     if text.count("\n") + text.count("\r") > 2 * MOST_LINES:
         raise UnreadableFileError(f"The file has more than {MOST_LINES:,} lines. Split it.")
     records = _records(text, separator)
-    _, columns = next(records, (0, []))
+    _, columns = next(records, (0, ()))
     columns = [name.strip() for name in columns]
     if not any(columns):
         raise UnreadableFileError("The file is empty. Its first row names the columns, e.g. to,name.")
@@ -80,12 +80,13 @@ def _decoded(content: bytes) -> str:
     return text
 
 
-def _records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+def _records(text: str, separator: str) -> Iterator[tuple[int, Sequence[str]]]:
     """The records that hold anything, each with its number; the first is 1."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         for number, cells in enumerate(reader, 1):
             if "".join(cells).strip():
-                yield number, [from_text(cell) if cell.startswith("'") else cell for cell in cells]
+                # Tuples of texts: the garbage collector does not follow them.
+                yield number, tuple([from_text(cell) if cell.startswith("'") else cell for cell in cells])
     except csv.Error as error:
         raise UnreadableFileError(f"The file cannot be read near line {reader.line_num}: {error}.") from None
