@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from billing.buyers import profiles
 from billing.models import BillingProfile, BillingSnapshot
 from billing.pricing.money import rupees
+from billing.templatetags.money import month_name
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import TenantRowsAdmin, display
 
@@ -55,10 +56,14 @@ class BillingProfileAdmin(TenantRowsAdmin):
 
 @admin.register(BillingSnapshot)
 class BillingSnapshotAdmin(TenantRowsAdmin):
-    list_display = ("period", "owner", "active_numbers", "total", "taken_at")
+    list_display = ("month", "owner", "active_numbers", "total", "taken_at")
     list_filter = ("period",)
-    fields = ("period", "owner", "active_numbers", "numbers", "terms", "total", "taken_at")
-    readonly_fields = ("owner", "total")
+    fields = ("month", "owner", "active_numbers", "numbers", "terms", "total", "taken_at")
+    readonly_fields = ("month", "owner", "total")
+
+    @display(description="Month", ordering="period")
+    def month(self, snapshot: BillingSnapshot) -> str:
+        return month_name(snapshot.period)
 
     @display(description="Total")
     def total(self, snapshot: BillingSnapshot) -> str:

@@ -22,6 +22,7 @@ from billing.models import CreditNote, Invoice
 from billing.payments import bank_transfers
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period
+from billing.templatetags.money import month_name
 from gateway.clock import now
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, TenantRowsAdmin, display
@@ -71,7 +72,7 @@ class TdsForm(AmountForm):
 
 @admin.register(Invoice)
 class InvoiceAdmin(TenantRowsAdmin):
-    list_display = ("number", "owner", "period", "shown_status", "total", "due", "issued_at", "due_at")
+    list_display = ("number", "owner", "month", "shown_status", "total", "due", "issued_at", "due_at")
     list_filter = ("status", "period", "supply_type")
     search_fields = ("number", "=tenant__id", "tenant__name")
     search_help_text = "Invoice number, tenant id or name"
@@ -79,7 +80,7 @@ class InvoiceAdmin(TenantRowsAdmin):
     fields = (
         "number",
         "owner",
-        "period",
+        "month",
         "shown_status",
         "issued_at",
         "due_at",
@@ -92,7 +93,7 @@ class InvoiceAdmin(TenantRowsAdmin):
         "due",
         "surplus",
         "place_of_supply",
-        "supply_type",
+        "supply",
         "endorsement",
         "replaces",
         "billed_to",
@@ -105,6 +106,8 @@ class InvoiceAdmin(TenantRowsAdmin):
     )
     readonly_fields = (
         "owner",
+        "month",
+        "supply",
         "shown_status",
         "total",
         "paid",
@@ -159,6 +162,14 @@ class InvoiceAdmin(TenantRowsAdmin):
     def _require_view(self, request: HttpRequest) -> None:
         if not self.has_view_permission(request):
             raise PermissionDenied
+
+    @display(description="Month", ordering="period")
+    def month(self, invoice: Invoice) -> str:
+        return month_name(invoice.period)
+
+    @display(description="Supply")
+    def supply(self, invoice: Invoice) -> str:
+        return invoice.supply_type.replace("_", " ")
 
     @display(description="Buyer")
     def billed_to(self, invoice: Invoice) -> str:

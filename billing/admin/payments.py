@@ -1,5 +1,6 @@
 """Staff admin of mandates, payments, refunds and the provider's notices, with the action that pays money back."""
 
+from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
@@ -16,6 +17,11 @@ from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, TenantRows
 
 REFUND_LABELS = {"processed": "success", "failed": "danger", "unknown": "warning"}
 ATTEMPT_LABELS = {"captured": "success", "failed": "danger", "unknown": "warning"}
+
+
+def _said(error: dict[str, Any] | None) -> str:
+    """What the provider said, as one line."""
+    return ", ".join(str(value) for value in (error or {}).values() if value)
 
 
 @admin.register(Mandate)
@@ -53,10 +59,10 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
         "next_check_at",
         "created_at",
         "completed_at",
-        "error",
+        "refusal",
     )
     actions_detail = ("refund",)
-    readonly_fields = ("shown_status", "amount", "refunded")
+    readonly_fields = ("shown_status", "amount", "refunded", "refusal")
 
     def has_refund_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm("billing.add_refund")
@@ -82,6 +88,10 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
         )
         said = f"The refund of {rupees(refund.amount_paise)} is {refund.get_status_display().lower()}."
         return done(request, said, change_url(PaymentAttempt, object_id))
+
+    @display(description="Error")
+    def refusal(self, attempt: PaymentAttempt) -> str:
+        return _said(attempt.error)
 
     @display(description="Paid back")
     def refunded(self, attempt: PaymentAttempt) -> str:
@@ -112,9 +122,13 @@ class RefundAdmin(ReadOnlyAdmin):
         "created_at",
         "completed_at",
         "requested_by",
-        "error",
+        "refusal",
     )
-    readonly_fields = ("amount", "shown_status")
+    readonly_fields = ("amount", "shown_status", "refusal")
+
+    @display(description="Error")
+    def refusal(self, refund: Refund) -> str:
+        return _said(refund.error)
 
     @display(description="Amount")
     def amount(self, refund: Refund) -> str:

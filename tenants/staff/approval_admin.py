@@ -300,7 +300,10 @@ def _linked_flags(tenant: Tenant) -> list[tuple[dict[str, str], str]]:
 
 def _flag_rows(tenant: Tenant) -> list[tuple[str, str, str]]:
     marks = {"high": "● ", "warning": "◐ ", "info": "○ "}
-    return [(flag["detail"], marks.get(flag["severity"], ""), flag["code"]) for flag in tenant.flags]
+    return [
+        (flag["detail"], marks.get(flag["severity"], ""), flag["code"].replace("_", " "))
+        for flag in tenant.flags
+    ]
 
 
 def _decide(

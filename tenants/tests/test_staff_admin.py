@@ -79,7 +79,7 @@ def test_the_queue_is_oldest_first_and_shows_what_to_look_at(browser: Client, wa
     younger = Tenant.objects.create(name="Younger")
     page = browser.get("/admin/tenants/tenant/?status__exact=pending_approval").content.decode()
     assert page.index("Infosys Limited") < page.index(younger.name)
-    assert "email_domain_differs_from_website" in page
+    assert "email domain differs from website" in page
     assert "Company" in page
     detail = browser.get(f"/admin/tenants/tenant/{waiting.pk}/change/").content.decode()
     for evidence in (

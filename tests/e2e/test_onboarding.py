@@ -134,7 +134,7 @@ def approve(reviewer: Visitor, stack: Stack, company: str) -> None:
     expect(page.get_by_text("Messages per hour")).to_be_visible()
     reviewer.picture("admin-overview")
     page.goto("/admin/tenants/tenant/?status__exact=pending_approval")
-    expect(page.get_by_text("email_domain_differs_from_website").first).to_be_visible()
+    expect(page.get_by_text("email domain differs from website").first).to_be_visible()
     reviewer.picture("admin-queue")
     page.get_by_role("link", name=company).click()
     expect(page.get_by_text("44 Electronics City")).to_be_visible()
