@@ -1,4 +1,4 @@
-"""The cost of a notification, a send and their deliveries with 1, 2, 4 and 8 edge processes and delivery workers.
+"""CPU of a notification, a send and their deliveries with 1, 2, 4 and 8 edge processes and delivery workers.
 
 The rate is the same each time, so what is compared is the CPU of a unit, not what the machine can take: it has fewer
 cores than there are processes. Every event must have been delivered exactly once. docs/capacity.md reckons with these

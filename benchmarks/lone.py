@@ -1,4 +1,4 @@
-"""A lone tenant's drain by one worker process, to 20 endpoints and to one: it uses what nobody else wants.
+"""The delivery rate of one tenant alone, by one worker process, to 20 endpoints and to one.
 
 The floor is a bare aiohttp loop in a process of its own that posts the same signed bytes to the same receiver, with no
 database.

@@ -1,4 +1,4 @@
-"""A server that answers whatever a test writes to its connections, in a thread of its own."""
+"""A TCP server in its own thread: a test writes the bytes of its answers."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""Settings: each stands in `.env.example`, the documented production values pass, each bad one is refused."""
+"""Settings: each is listed in `.env.example`, the documented production values pass, each bad one is refused."""
 
 import ast
 import os

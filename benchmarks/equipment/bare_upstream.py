@@ -1,4 +1,4 @@
-"""An upstream that costs next to nothing: it takes every message at once, under an id of its own. Only for benchmarks.
+"""A minimal upstream for benchmarks: it accepts every message at once and gives it an id.
 
 The simulator spends more on a message than the service does: on two cores it would be what is measured.
 """

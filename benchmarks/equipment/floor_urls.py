@@ -1,4 +1,4 @@
-"""Views that do only what cannot be left out: what the real ones are measured against."""
+"""The floors of benchmarks: views with the least work possible, which the real views are compared with."""
 
 import orjson
 import requests

@@ -1,4 +1,4 @@
-"""The machine under a benchmark: fresh embedded servers in a temporary directory, and processes on free ports.
+"""The environment of a benchmark: fresh embedded servers in a temporary directory, and processes on free ports.
 
 `with Harness() as harness:` starts Postgres (durable, as in `make run`) and Valkey, sets Django up in this process and
 migrates. Then the benchmark starts what it needs: `web`, `worker`, `simulator`, or any command. `measure` takes the

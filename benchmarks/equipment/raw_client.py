@@ -1,4 +1,4 @@
-"""A load client that costs little: whole requests as bytes on kept connections, under uvloop.
+"""A cheap load client: prepared requests as bytes over keep-alive connections, under uvloop.
 
 aiohttp costs about 200 µs a request, which on two cores would be most of what an intake benchmark measures.
 """

@@ -1,4 +1,4 @@
-"""A receiver that costs next to nothing, in a process of its own: it notes each delivery's id and moment.
+"""A minimal receiver for benchmarks, in its own process: it notes the id and the time of each delivery.
 
 A full web server would spend as much time on a request as the engine that is measured, on the same two cores.
 By path: `/ok` answers 200, `/bad` 500, `/hang` never.

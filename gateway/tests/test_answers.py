@@ -1,4 +1,4 @@
-"""Metrics of answers: counted by kind and class of status, handed over by a thread, whatever one gauge does."""
+"""Metrics of answers: counted by kind and class of status, and sent by a thread that a broken gauge does not stop."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Ids: time-ordered, readable back, and nothing else is taken for one."""
+"""Ids: ordered by time, decoded to what was encoded, and refused when malformed."""
 
 from datetime import UTC, datetime
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The last net of the logs: a credential that reaches a logger is cut out of the line."""
+"""Redaction of logs: a credential that reaches a logger is cut out of its line."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The token bucket: a burst, then the rate, shared by everybody who takes from it."""
+"""The token bucket: a burst, then the rate, shared by all of its callers."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""The upstream of these tests is the simulator."""
+"""Fixtures of the messaging tests: the upstream is the simulator."""
 
 import pytest
 

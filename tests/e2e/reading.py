@@ -1,4 +1,4 @@
-"""Somebody who follows a page of the documentation in a shell, against the running service."""
+"""A reader who runs the commands of a documentation page in a shell, against the running service."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""docs/quickstart.md as somebody types it into one shell; only what the clone and the downloads give is laid out."""
+"""docs/quickstart.md typed into one shell; only the clone and the downloads are prepared."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Suspension, approval and revocation reach every web process within 10 seconds, whatever becomes of Valkey.
+"""Suspension, approval and revocation reach every web process within 10 seconds, also without Valkey.
 
 Two real web processes share the tests' database and a Valkey of their own. What one of them is told, the other one
 acts on: with Valkey well, flushed right after the change, and stopped.

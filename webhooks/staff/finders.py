@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from django.db.models import Q
 from django.urls import reverse
+from django.utils.text import Truncator
 
 from gateway import ids
 from gateway.clock import now
@@ -60,7 +61,8 @@ def _endpoints(text: str) -> Iterator[Hit]:
 def _endpoint_lines(tenant: Tenant) -> Iterator[Line]:
     for endpoint in Endpoint.objects.for_tenant(tenant.id).order_by("-id")[:20]:
         failing = ", fails" if endpoint.failing_since else ""
-        text = f"{endpoint.url} ({endpoint.environment}, {endpoint.status}{failing})"
+        url = Truncator(endpoint.url).chars(80)
+        text = f"{url} ({endpoint.environment}, {endpoint.status}{failing})"
         yield Line("Endpoint", text, change_url(Endpoint, endpoint.pk))
 
 

@@ -1,4 +1,4 @@
-"""`GET /v1/analytics`: figures that equal a recount, whatever the order and repetition of statuses."""
+"""`GET /v1/analytics`: the figures equal a recount, however statuses are ordered and repeated."""
 
 import random
 from collections import Counter

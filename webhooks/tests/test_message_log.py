@@ -1,4 +1,4 @@
-"""The message log: one row a message, whatever the order, the repetition and the company of its events."""
+"""The message log: one row per message, however its events are ordered, repeated or grouped."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""Publishing together: what threads write in one statement stays each one's own, once."""
+"""Group commit of events: threads share one statement, and each event is published once for its own tenant."""
 
 import threading
 from typing import Any

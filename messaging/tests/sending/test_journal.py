@@ -1,4 +1,4 @@
-"""Send journal: whatever ends a send after the upstream took it, its event is written once."""
+"""Send journal: a send that was interrupted after the upstream accepted it still writes its event, once."""
 
 import os
 import stat

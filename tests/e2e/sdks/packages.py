@@ -1,4 +1,4 @@
-"""What the tests of both SDKs share: the bot of a README, and what became of its messages."""
+"""The bot of an SDK's README as a process, and the messages that it sent."""
 
 import os
 import subprocess
