@@ -25,6 +25,7 @@ NAMES = (
     "latency",
     "steady",
     "isolation",
+    "many_tenants",
     "growth",
     "send",
     "request_log",

@@ -1,7 +1,7 @@
 """A minimal receiver for benchmarks, in its own process: it notes the id and the time of each delivery.
 
 A full web server would spend as much time on a request as the engine that is measured, on the same two cores.
-By path: `/ok` answers 200, `/bad` 500, `/hang` never.
+By path: `/ok` answers 200, `/bad` 500, `/hang` never, `/drip` a byte a second.
 """
 
 import asyncio
@@ -26,6 +26,11 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: Any = transport
 
+    def drip(self, rest: bytes) -> None:
+        if rest and not self.transport.is_closing():
+            self.transport.write(rest[:1])
+            asyncio.get_running_loop().call_later(1.0, self.drip, rest[1:])
+
     def data_received(self, data: bytes) -> None:
         self.buffer += data
         while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
@@ -36,6 +41,9 @@ class _Connection(asyncio.Protocol):
                 return
             self.buffer = self.buffer[total:]
             if head.startswith(b"POST /hang"):
+                continue
+            if head.startswith(b"POST /drip"):
+                self.drip(_OK)
                 continue
             delivery, event = _DELIVERY.search(head), _EVENT.search(head)
             if head.startswith(b"POST /ok") and delivery and event:

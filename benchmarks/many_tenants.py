@@ -1,0 +1,76 @@
+"""300 tenants with 20 endpoints each, without and with a tenth of the endpoints broken in five ways.
+
+Broken ones hang, answer 500, refuse the connection, drip their answer a byte a second, or have no address. What the
+healthy ones wait must stay what it was.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.equipment.harness import Harness, free_port
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import business, endpoint
+from benchmarks.equipment.sink import Sink
+from benchmarks.isolation import LEAST_MS, SLOWER
+from benchmarks.latency import publish_at
+
+TENANTS, HEALTHY, BROKEN = 300, 18, 2
+A_SECOND, SECONDS = 20, 15
+
+
+def run(harness: Harness) -> list[Result]:
+    """The same events twice, before and after the broken endpoints are there."""
+    with Sink() as sink:
+        tenants = [business(number).tenant_id for number in range(1, TENANTS + 1)]
+        for tenant_id in tenants:
+            for _ in range(HEALTHY):
+                endpoint(tenant_id, f"{sink.url}/ok")
+        harness.worker()
+        harness.beat()
+        arrived = _publish(harness, sink, tenants, 2)[1]
+        alone, arrived = _publish(harness, sink, tenants, SECONDS, arrived)
+        broken = [
+            f"{sink.url}/hang",
+            f"{sink.url}/bad",
+            f"http://127.0.0.1:{free_port()}/refused",
+            f"{sink.url}/drip",
+            "http://broken.invalid/",
+        ]
+        for number in range(TENANTS * BROKEN):
+            endpoint(tenants[number % TENANTS], broken[number % len(broken)])
+        beside, _ = _publish(harness, sink, tenants, SECONDS, arrived)
+        noted = sink.finish()
+    results = []
+    for what, committed in ((f"{TENANTS} tenants alone", alone), ("beside 600 broken endpoints", beside)):
+        arrivals = Counter(delivery for delivery, event, _ in noted if event in committed)
+        waits = [(at - committed[event]) * 1000 for _, event, at in noted if event in committed]
+        result = Result(
+            what,
+            len(waits),
+            A_SECOND * HEALTHY,
+            unit="deliveries",
+            percentiles=percentiles(waits),
+        )
+        expected = len(committed) * HEALTHY
+        result.expect(
+            len(waits) == len(arrivals) == expected,
+            f"{len(waits):,} came, {len(arrivals):,} of {expected:,}",
+        )
+        results.append(result)
+    before, after = ((result.percentiles or {})["p99"] for result in results)
+    results[1].target = f"p99 ≤ {SLOWER} × alone"
+    results[1].expect(
+        after <= SLOWER * max(before, LEAST_MS), f"p99 {after:.1f} ms, {after / before:.2f} × {before:.1f} ms"
+    )
+    return results
+
+
+def _publish(
+    harness: Harness, sink: Sink, tenants: Sequence[Any], seconds: int, arrived: int = 0
+) -> tuple[dict[str, float], int]:
+    """Publish at the rate until every healthy endpoint has its deliveries; the commits, and the arrivals in all."""
+    committed = publish_at(tenants, rate=A_SECOND, seconds=seconds)
+    expected = arrived + len(committed) * HEALTHY
+    harness.wait_until(lambda: sink.count >= expected, harness.log("worker"))
+    return committed, expected
