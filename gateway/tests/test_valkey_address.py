@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import kombu
 import pytest
 import redis
 
@@ -66,7 +67,7 @@ def until(holds: Callable[[], object]) -> None:
         try:
             if holds():
                 return
-        except redis.RedisError:
+        except (redis.RedisError, kombu.exceptions.OperationalError):
             pass
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -93,3 +94,23 @@ def test_the_clients_follow_the_primary(servers: tuple[str, "subprocess.Popen[by
 
     assert asyncio.run(read()) == b"2"
     client.close()
+
+
+def test_the_queues_of_celery_follow_the_primary(servers: tuple[str, "subprocess.Popen[bytes]"]) -> None:
+    url, primary = servers
+    broker, options = address.celery_broker(url)
+
+    def handed_over(message: str) -> bool:
+        """A message goes through a queue, over a connection as a worker opens it after it lost the former one."""
+        with kombu.Connection(broker, transport_options=options) as connection:
+            queue = connection.SimpleQueue("tried")
+            queue.put(message)
+            got = queue.get(timeout=5)
+            got.ack()
+            queue.close()
+            return bool(got.payload == message)
+
+    assert handed_over("before")
+    primary.kill()
+    primary.wait(10)
+    until(lambda: handed_over("after"))
