@@ -3,6 +3,7 @@
 The former cell is a copy of the tests' database, whose own rows are then deleted: two databases, one tenant.
 """
 
+import asyncio
 import os
 from collections.abc import Iterator
 from io import StringIO
@@ -21,6 +22,7 @@ from psycopg import sql
 from messaging.cells import moving, routes, sequences
 from messaging.cells.moving import MoveError
 from messaging.cells.tenant_rows import LEFT_BEHIND, rows_of
+from messaging.notifications.intake import Intake
 from messaging.tests.incoming import notification, number_of, post, text_change
 from tenants.credentials import key_cache
 from tenants.credentials.api_keys import NewKey
@@ -279,13 +281,23 @@ def test_a_tenant_on_a_move_is_served_by_nobody(
     assert post(notification(own, others)).status_code == 503
     # An account's own change, without a number, too.
     assert post(notification(("100200", [{"field": "account_alerts", "value": {}}]))).status_code == 503
+    assert asyncio.run(taken_in_by_the_edge(notification(own))) is False, "the other flow refuses it"
     assert not Event.objects.exists()
     assert post(notification(others)).status_code == 200
+    assert asyncio.run(taken_in_by_the_edge(notification(others)))
     for action, body in (("suspend", {"reason": "abuse"}), ("reinstate", {}), ("approve", {})):
         assert staff_api.post(f"/v1/admin/tenants/{tenant.id}/{action}", body).status_code == 409
     listed = set(routes.key_prefixes()) | set(routes.waba_ids())
     assert ({key.row.prefix, "100200"} <= listed) is (status == "moving")
     assert "100201" in listed
+
+
+async def taken_in_by_the_edge(body: bytes) -> bool:
+    intake = Intake()
+    try:
+        return await intake.accept(body, environments=["live"])
+    finally:
+        await intake.close()
 
 
 def test_every_table_moves_or_says_why_not() -> None:
