@@ -102,6 +102,8 @@ def test_a_new_url_is_pinged_with_the_new_headers(api: Api, receiver: Receiver) 
         {"X-Service-Test": "true"},
         {"X-Hub-Signature-256": "x"},
         {"Proxy-Authorization": "x"},
+        {"Traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
+        {"tracestate": "x=1"},
         {"X A": "x"},
         {"X:": "x"},
         {"X-Ä": "x"},
