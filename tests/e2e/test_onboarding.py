@@ -142,7 +142,7 @@ def approve(reviewer: Visitor, stack: Stack, company: str) -> None:
     press_action(page, "Reject")
     expect(page.get_by_text("Usual reasons")).to_be_visible()
     reviewer.picture("admin-reject-dialog")
-    page.get_by_role("link", name="Cancel", exact=True).click()
+    page.locator("#dialog").get_by_role("button", name="Cancel", exact=True).click()
     press_action(page, "Approve")
     page.locator("#dialog").get_by_role("button", name="Approve").click()
     expect(page.get_by_text(f"{company} is approved.")).to_be_visible()
