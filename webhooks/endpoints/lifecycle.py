@@ -19,7 +19,7 @@ from gateway.clock import now
 from tenants import audit, checklist
 from tenants.models import ApiKey, Tenant
 from webhooks import signals, wake_up
-from webhooks.endpoints import notices
+from webhooks.endpoints import notices, waiting
 from webhooks.models import Endpoint
 from webhooks.requests import custom_headers, signed_request, verify_ping
 from webhooks.requests.signing import new_secret, shown_prefix
@@ -298,6 +298,7 @@ def _activate(endpoint: Endpoint) -> None:
     endpoint.circuit_open_until = None
     endpoint.circuit_opened = 0
     endpoint.disabled_at = None
+    waiting.hurry(endpoint.id)
     wake_up.after_commit()
 
 
