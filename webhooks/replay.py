@@ -27,7 +27,7 @@ from gateway.task_queue import enqueue
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
 from webhooks import wake_up
-from webhooks.delivery.receiver_answers import kept
+from webhooks.delivery.kept_answers import kept
 from webhooks.delivery.record import Outcome, record
 from webhooks.delivery.retry import Decision, decide
 from webhooks.endpoints import lifecycle

@@ -107,6 +107,14 @@ def _closing(work: Callable[[], Any]) -> Callable[[], None]:
     return run
 
 
+@pytest.mark.django_db
+def test_a_call_that_fails_gives_its_place_back(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_flight, "upstream", Bulkhead(per_number=1, per_tenant=1, crowded=1, in_all=1))
+    body = {"from": "1", "to": "919876543210", "type": "text", "text": {"body": "hello"}}
+    for _ in range(3):
+        assert_error(api.post("/v1/messages", body), 400, "invalid_request")
+
+
 WAITING = {
     "upstream": {
         "POST /v1/messages",

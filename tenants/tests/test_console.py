@@ -322,9 +322,11 @@ def test_preferences_lead_back_to_our_own_pages_alone(browser: Client, back: str
 def test_a_sandbox_tenant_is_always_in_the_test_environment(browser: Client, tenant: Tenant) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(sandbox=True)
     browser.post("/console/preferences", {"environment": "live"})
-    page = browser.get("/console").content.decode()
+    answer = browser.get("/console")
+    page = answer.content.decode()
     assert 'name="environment"' not in page
     assert "Sandbox" in page
+    assert answer.context["console"].environment == "test", "what its pages show and make"
 
 
 def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(

@@ -85,6 +85,16 @@ def test_a_sandbox_business_has_test_keys_alone(browser: Client, tenant: Tenant)
     assert redeem(started).json()["api_key"]["environment"] == "test"
 
 
+def test_a_sandbox_business_has_test_keys_alone_whatever_the_form_allows(
+    tenant: Tenant, person: User
+) -> None:
+    tenant.sandbox = True
+    tenant.save()
+    started = start()
+    flow.confirm(started["user_code"], user=person, tenant=tenant, environment="live")
+    assert redeem(started).json()["api_key"]["environment"] == "test"
+
+
 def test_a_refused_program_gets_nothing(browser: Client) -> None:
     started = start()
     decide(browser, started, deny="yes")

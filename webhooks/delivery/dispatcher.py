@@ -32,8 +32,8 @@ from webhooks.delivery.claim import (
     taking_over,
 )
 from webhooks.delivery.egress_pause import EgressPause
+from webhooks.delivery.kept_answers import AnswerAllowance
 from webhooks.delivery.listener import WakeUpListener
-from webhooks.delivery.receiver_answers import AnswerAllowance
 from webhooks.delivery.record import Outcome
 from webhooks.delivery.recorder import Recorder
 from webhooks.delivery.retry import Decision, decide, put_off

@@ -19,7 +19,7 @@ from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.outbound.client import Answer
 from webhooks.delivery import circuit_breaker
 from webhooks.delivery.circuit_breaker import AttemptResult, EndpointCounters
-from webhooks.delivery.receiver_answers import KEPT_ANSWERS
+from webhooks.delivery.kept_answers import KEPT_ANSWERS
 from webhooks.delivery.retry import Decision
 from webhooks.endpoints import lifecycle
 

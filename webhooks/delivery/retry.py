@@ -1,4 +1,7 @@
-"""Retry schedule: what follows an attempt. Pure, without database or clock (decision "Webhooks to customers")."""
+"""Retry schedule: what follows an attempt. Pure, without database or clock (decision "Webhooks to customers").
+
+The steps are WEBHOOK_RETRY_SCHEDULE (`gateway/settings.py`), which the dispatcher hands in with each answer.
+"""
 
 import random
 from collections.abc import Sequence
