@@ -9,21 +9,19 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from uuid import UUID
 
 import structlog
 from django.conf import settings
 
-from gateway import ids
-from gateway.clock import isoformat_of
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import LoopConnection, Statements
 from gateway.monitoring import metrics
 from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
+from webhooks.delivery import attempt
+from webhooks.delivery.attempt import Attempts
 from webhooks.delivery.claim import (
     Claimed,
     DatabaseClock,
@@ -32,16 +30,12 @@ from webhooks.delivery.claim import (
     taking_over,
 )
 from webhooks.delivery.egress_pause import EgressPause
-from webhooks.delivery.kept_answers import AnswerAllowance
 from webhooks.delivery.listener import WakeUpListener
-from webhooks.delivery.record import Outcome
 from webhooks.delivery.recorder import Recorder
-from webhooks.delivery.retry import Decision, decide, put_off
-from webhooks.delivery.room import RESERVE, Room
+from webhooks.delivery.room import RESERVE
+from webhooks.delivery.shares import Share, Shares
 from webhooks.events.hand_over import HandedOver
 from webhooks.lease import giving_back
-from webhooks.requests.delivery_span import delivery_span, note_answer
-from webhooks.requests.signed_request import body_of, delivery_headers, log_entry
 
 Result = TypeVar("Result")
 
@@ -61,13 +55,6 @@ LONGEST_RUN_SECONDS = 600.0
 AHEAD_SECONDS = 0.25
 """How far claims run ahead of the senders: by what is sent in this time at the present pace. Claimed deliveries wait
 here while the next claim is under way; when receivers are slow, few do."""
-
-FIRST_CAP = 16
-SLOW_MS = 1_000
-
-MOST_BODY_BYTES = 128 * 1024 * 1024
-"""Bodies in memory at once: a notification of megabytes makes one for each of its events. Beyond it nothing more is
-claimed, and the bodies of claimed deliveries are assembled later."""
 
 _stopping = threading.Event()
 _running = threading.Lock()
@@ -101,20 +88,6 @@ def stop() -> None:
         _dispatcher.wake()
 
 
-@dataclass(slots=True)
-class _Share:
-    """What an endpoint, or a tenant, has in flight here. An endpoint's share of the senders is its `cap`: it grows
-    with each quick success and halves with each failure or slow answer."""
-
-    taken: int = 0
-    cap: int = FIRST_CAP
-    answers: AnswerAllowance = field(default_factory=AnswerAllowance)
-    closed_until: float = 0.0
-    """Until when its rate allows nothing more, on the monotonic clock."""
-    has_more: bool = False
-    """Whether more is due than its cap allows: the end of one of its requests is a reason to look."""
-
-
 class _Pace:
     """Deliveries finished per second, smoothed."""
 
@@ -141,16 +114,13 @@ async def _flush_metrics() -> None:
 class _Dispatcher:
     def __init__(self) -> None:
         self.capacity: int = settings.DELIVERY_CONCURRENCY
-        self.of_tenant: int = settings.DELIVERY_TENANT_CONCURRENCY
-        self.schedule: Sequence[float] = settings.WEBHOOK_RETRY_SCHEDULE
         self.longest_wait: float = settings.DELIVERY_LEASE_SECONDS / 2
-        self.claimed: asyncio.Queue[tuple[Claimed, _Share, _Share]] = asyncio.Queue()
+        self.claimed: asyncio.Queue[tuple[Claimed, Share, Share]] = asyncio.Queue()
         self.paced: dict[UUID, Claimed] = {}
         """Deliveries that wait for their slots; they take no sender."""
         self.open = 0
         self.held_bytes = 0
-        self.endpoints: defaultdict[UUID, _Share] = defaultdict(_Share)
-        self.tenants: defaultdict[UUID, _Share] = defaultdict(lambda: _Share(cap=self.of_tenant))
+        self.shares = Shares(capacity=self.capacity, of_tenant=settings.DELIVERY_TENANT_CONCURRENCY)
         self.freed = asyncio.Event()
         """A request has ended since the last claim."""
         self.awaits_freed = False
@@ -158,8 +128,6 @@ class _Dispatcher:
         self.loop = asyncio.get_running_loop()
         self.look_timer: asyncio.TimerHandle | None = None
         self.pace = _Pace()
-        self.body_bytes = 0
-        self.body_freed = asyncio.Event()
         self.must_look = True
         """Whether more may be due than was handed over: then it looks as soon as there is room."""
         self.looked_at = 0.0
@@ -185,8 +153,9 @@ class _Dispatcher:
         flushing = asyncio.create_task(_flush_metrics())
         self.listener.start()
         try:
-            async with Outbound(allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS) as self.outbound:
-                senders = [asyncio.create_task(self._send_in_turn()) for _ in range(self.capacity)]
+            async with Outbound(allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS) as outbound:
+                attempts = Attempts(outbound, on_answer=self.egress.note, on_first=self.recorder.observe_age)
+                senders = [asyncio.create_task(self._send_in_turn(attempts)) for _ in range(self.capacity)]
                 await self._claim_until_idle()
                 if _stopping.is_set() or self.paced:
                     await self._give_back()
@@ -215,7 +184,7 @@ class _Dispatcher:
                 await self.freed.wait()
                 continue
             for delivery in deliveries:
-                endpoint, tenant = self.endpoints[delivery.endpoint_id], self.tenants[delivery.tenant_id]
+                endpoint, tenant = self._shares_of(delivery)
                 endpoint.taken += 1
                 tenant.taken += 1
                 self.held_bytes += delivery.size
@@ -250,7 +219,7 @@ class _Dispatcher:
         deliveries = await self._take_over(handed_over, room) if handed_over else []
         if not self.must_look and self._until_look() > 0:
             return deliveries
-        if room - len(deliveries) < self.capacity // RESERVE or self.held_bytes > MOST_BODY_BYTES:
+        if room - len(deliveries) < self.capacity // RESERVE or self.held_bytes > attempt.MOST_BODY_BYTES:
             self.must_look = True
             return deliveries or None
         return deliveries or await self._look(room)
@@ -262,9 +231,10 @@ class _Dispatcher:
     def _put(self, delivery: Claimed) -> None:
         """Let the next free sender have a delivery."""
         self.open += 1
-        self.claimed.put_nowait(
-            (delivery, self.endpoints[delivery.endpoint_id], self.tenants[delivery.tenant_id])
-        )
+        self.claimed.put_nowait((delivery, *self._shares_of(delivery)))
+
+    def _shares_of(self, delivery: Claimed) -> tuple[Share, Share]:
+        return self.shares.of(endpoint_id=delivery.endpoint_id, tenant_id=delivery.tenant_id)
 
     def _look_soon(self) -> None:
         """Customers' next events may go out, or requests of those that were at their caps have ended."""
@@ -279,8 +249,8 @@ class _Dispatcher:
 
     async def _take_over(self, handed_over: list[HandedOver], room: int) -> list[Claimed]:
         """The deliveries that can be sent now; the leases of the others end, so that a look finds them."""
-        within_caps = self._within_caps(handed_over)
-        fitting = within_caps[: max(0, room)] if self.held_bytes <= MOST_BODY_BYTES else []
+        within_caps = self.shares.within_caps(handed_over)
+        fitting = within_caps[: max(0, room)] if self.held_bytes <= attempt.MOST_BODY_BYTES else []
         taken: list[Claimed] = []
         if fitting and self.clock is not None:
             taken = await self._run(self.claiming.run_each, taking_over(fitting, self.clock)) or []
@@ -302,21 +272,12 @@ class _Dispatcher:
         self.is_quiet = ready.is_quiet
         if not ready.endpoints:
             return []
-        asked = self._room(room)
+        asked = self.shares.room(room)
         found = await self._run(self.claiming.run, claiming(ready, asked))
         if found is None:
             return []
-        for endpoint_id, seconds in found.closed.items():
-            self.endpoints[endpoint_id].closed_until = time.monotonic() + seconds
-        self.must_look |= found.unserved.lacks_room
-        for shares, at_cap, taken in (
-            (self.endpoints, found.unserved.endpoints, asked.taken),
-            (self.tenants, found.unserved.tenants, asked.taken_by_tenant),
-        ):
-            for id_ in at_cap:
-                # One of its requests may have ended during the claim.
-                self.must_look |= shares[id_].taken < taken.get(id_, 0)
-                shares[id_].has_more = True
+        self.shares.close(found.closed)
+        self.must_look |= self.shares.note_unserved(found.unserved, asked)
         return found.deliveries
 
     def _has_room(self) -> bool:
@@ -325,39 +286,8 @@ class _Dispatcher:
             self.clock is not None
             and not self.egress.is_on
             and self.open * 2 < self.capacity
-            and self.held_bytes < MOST_BODY_BYTES
+            and self.held_bytes < attempt.MOST_BODY_BYTES
         )
-
-    def _room(self, total: int) -> Room:
-        moment = time.monotonic()
-        return Room(
-            total,
-            FIRST_CAP,
-            {endpoint_id: share.taken for endpoint_id, share in self.endpoints.items()},
-            {
-                endpoint_id: 0 if share.closed_until > moment else share.cap
-                for endpoint_id, share in self.endpoints.items()
-            },
-            self.of_tenant,
-            {tenant_id: share.taken for tenant_id, share in self.tenants.items()},
-        )
-
-    def _within_caps(self, handed_over: list[HandedOver]) -> list[HandedOver]:
-        """Those deliveries for which their endpoints' and tenants' caps leave room."""
-        fitting: list[HandedOver] = []
-        endpoints: Counter[UUID] = Counter()
-        tenants: Counter[UUID] = Counter()
-        for each in handed_over:
-            endpoint, tenant = self.endpoints[each.endpoint_id], self.tenants[each.tenant_id]
-            endpoints[each.endpoint_id] += 1
-            tenants[each.tenant_id] += 1
-            if endpoint.taken + endpoints[each.endpoint_id] > endpoint.cap:
-                endpoint.has_more = True
-            elif tenant.taken + tenants[each.tenant_id] > tenant.cap:
-                tenant.has_more = True
-            else:
-                fitting.append(each)
-        return fitting
 
     async def _run(
         self, run: Callable[[Statements[Result]], Awaitable[Result]], statements: Statements[Result]
@@ -410,14 +340,17 @@ class _Dispatcher:
             except DATABASE_UNAVAILABLE as error:
                 log.warning("give_back_failed", error=type(error).__name__, rows=len(waiting))
 
-    async def _send_in_turn(self) -> None:
+    async def _send_in_turn(self, attempts: Attempts) -> None:
         """One of as many senders as there may be requests at once: takes what is claimed, one after another."""
         while True:
             delivery, endpoint, tenant = await self.claimed.get()
             try:
                 # One that waited too long for its sender is left to its lease, which could end while it is under way.
                 if time.monotonic() - delivery.claimed_monotonic < self._longest_wait(delivery):
-                    self.recorder.add(await self._deliver(delivery, endpoint))
+                    outcome = await attempts.attempt(delivery, endpoint.answers)
+                    if outcome.answer is not None:
+                        self.shares.adapt(endpoint, ok=outcome.answer.ok, ms=outcome.answer.ms)
+                    self.recorder.add(outcome)
             except Exception:
                 # The lease runs out and the delivery is claimed again: an error here must not end the others.
                 log.exception("delivery_crashed")
@@ -426,9 +359,7 @@ class _Dispatcher:
                 self.pace.ended += 1
                 self.held_bytes -= delivery.size
                 for share in (endpoint, tenant):
-                    share.taken -= 1
-                    if share.has_more and share.taken < share.cap:
-                        share.has_more = False
+                    if share.give_back():
                         self._look_after_swarm()
                 self.freed.set()
                 if self.awaits_freed:
@@ -438,79 +369,3 @@ class _Dispatcher:
     def _longest_wait(self, delivery: Claimed) -> float:
         """Seconds that a delivery may wait for its sender and still end within its lease."""
         return self.longest_wait - max(0.0, delivery.target.timeout - TOTAL_TIMEOUT)
-
-    async def _deliver(self, delivery: Claimed, endpoint: _Share) -> Outcome:
-        size = delivery.size
-        while self.body_bytes and self.body_bytes + size > MOST_BODY_BYTES:
-            self.body_freed.clear()
-            await self.body_freed.wait()
-        self.body_bytes += size
-        try:
-            return await self._attempt(delivery, endpoint)
-        finally:
-            self.body_bytes -= size
-            self.body_freed.set()
-
-    async def _attempt(self, delivery: Claimed, endpoint: _Share) -> Outcome:
-        if delivery.envelope is None:
-            return Outcome(
-                delivery.id,
-                delivery.endpoint_id,
-                delivery.attempts,
-                Decision("dead"),
-                error="payload_expired",
-            )
-        body = body_of(delivery.envelope, delivery.target)
-        timestamp = delivery.claimed_at.timestamp() + time.monotonic() - delivery.claimed_monotonic
-        with delivery_span(
-            delivery.envelope,
-            delivery_id=delivery.id,
-            endpoint_id=delivery.endpoint_id,
-            tenant_id=delivery.tenant_id,
-            event_type=delivery.event_type,
-            attempt=delivery.attempts + 1,
-        ) as span:
-            answer = await self.outbound.post(
-                delivery.target.url,
-                body,
-                delivery_headers(
-                    delivery.target,
-                    delivery_id=delivery.id,
-                    message_id=delivery.envelope.id,
-                    event_type=delivery.event_type,
-                    attempt=delivery.attempts + 1,
-                    timestamp=int(timestamp),
-                    body=body,
-                    traceparent=span.traceparent,
-                ),
-                total_timeout=delivery.target.timeout,
-            )
-            note_answer(span, answer)
-        self.egress.note(answer)
-        if not answer.concerns_receiver:
-            return Outcome(
-                delivery.id,
-                delivery.endpoint_id,
-                delivery.attempts,
-                put_off(delivery.attempts),
-                error=answer.error,
-                is_awaited=delivery.is_ordered,
-            )
-        if answer.ok and answer.ms < SLOW_MS:
-            endpoint.cap = min(endpoint.cap + 1, self.capacity - self.capacity // RESERVE)
-        else:
-            endpoint.cap = max(endpoint.cap // 2, 1)
-        if delivery.attempts == 0:
-            self.recorder.observe_age(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
-        at = isoformat_of(int(timestamp * 1000))
-        return Outcome(
-            delivery.id,
-            delivery.endpoint_id,
-            delivery.attempts,
-            decide(answer, attempt=delivery.attempts + 1, steps=self.schedule),
-            answer,
-            log_entry(answer, at),
-            endpoint.answers.kept(answer, at),
-            probe=delivery.probe,
-            is_awaited=delivery.is_ordered,
-        )

@@ -29,7 +29,7 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks import wake_up
-from webhooks.delivery import dispatcher
+from webhooks.delivery import attempt, dispatcher
 from webhooks.delivery.claim import claim
 from webhooks.delivery.room import Room
 from webhooks.models import Delivery, Endpoint
@@ -333,7 +333,7 @@ def test_names_and_ports_that_do_not_answer(
 def test_large_bodies_go_out_a_few_at_a_time(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatcher, "MOST_BODY_BYTES", 1_000_000)
+    monkeypatch.setattr(attempt, "MOST_BODY_BYTES", 1_000_000)
     at_once = {"now": 0, "most": 0}
 
     async def slow(request: Received) -> web.Response:

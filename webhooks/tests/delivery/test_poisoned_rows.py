@@ -12,7 +12,7 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks import replay, wake_up
-from webhooks.delivery import dispatcher
+from webhooks.delivery import attempt, dispatcher
 from webhooks.delivery.claim import Claim, Ready, claiming
 from webhooks.delivery.room import Room
 from webhooks.events import retention
@@ -143,7 +143,7 @@ def test_an_outcome_that_postgres_refuses_costs_its_log_entry_alone(
         entry = log_entry(*arguments)
         return {**entry, "error": "\0"} if entries == 3 else entry
 
-    monkeypatch.setattr(dispatcher, "log_entry", poisoned)
+    monkeypatch.setattr(attempt, "log_entry", poisoned)
     for number in range(6):
         publish_one(tenant, f"k{number}")
 

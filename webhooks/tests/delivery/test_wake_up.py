@@ -25,7 +25,7 @@ from tenants.models import Tenant
 from tests.receiver import Received, Receiver
 from webhooks import wake_up
 from webhooks.delivery import claim as claims
-from webhooks.delivery import dispatcher, listener
+from webhooks.delivery import dispatcher, listener, shares
 from webhooks.delivery.claim import DatabaseClock, claim, taking_over
 from webhooks.delivery.listener import WakeUpListener
 from webhooks.delivery.room import Room
@@ -377,7 +377,7 @@ def test_beyond_an_endpoints_room_each_goes_out_once(
     empty_valkey: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatcher, "FIRST_CAP", 1)
+    monkeypatch.setattr(shares, "FIRST_CAP", 1)
     count = 40
     with running(monkeypatch, empty_valkey):
         wait_until(wake_up.may_hand_over, "the process knows of the room")
@@ -405,7 +405,7 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
         return web.Response(text="ok")
 
     receiver.answer = hang_until_told
-    cap, waiting = dispatcher.FIRST_CAP, 4
+    cap, waiting = shares.FIRST_CAP, 4
     hanging = Endpoint.objects.get(id=endpoint["id"])
     hanging.pk, hanging.tenant, hanging.url = uuid4(), other_tenant, f"{receiver.url}/other"
     hanging.save(force_insert=True)

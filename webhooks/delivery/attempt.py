@@ -1,0 +1,111 @@
+"""One attempt of a delivery: the signed request, and the outcome that the receiver's answer means."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from django.conf import settings
+
+from gateway import ids
+from gateway.clock import isoformat_of
+from gateway.outbound.client import Answer, Outbound
+from webhooks.delivery.claim import Claimed
+from webhooks.delivery.kept_answers import AnswerAllowance
+from webhooks.delivery.record import Outcome
+from webhooks.delivery.retry import Decision, decide, put_off
+from webhooks.requests.delivery_span import delivery_span, note_answer
+from webhooks.requests.signed_request import body_of, delivery_headers, log_entry
+
+MOST_BODY_BYTES = 128 * 1024 * 1024
+"""Bodies in memory at once: a notification of megabytes makes one for each of its events. Beyond it nothing more is
+claimed, and the bodies of claimed deliveries are assembled later."""
+
+
+class Attempts:
+    """The attempts of one dispatcher.
+
+    `on_answer` is told of each answer, of the receiver or of the way out; `on_first`, for each first attempt that
+    reached the receiver, how many seconds after its event it began.
+    """
+
+    def __init__(
+        self, outbound: Outbound, *, on_answer: Callable[[Answer], None], on_first: Callable[[float], None]
+    ) -> None:
+        self._outbound = outbound
+        self._on_answer, self._on_first = on_answer, on_first
+        self._schedule: Sequence[float] = settings.WEBHOOK_RETRY_SCHEDULE
+        self._body_bytes = 0
+        self._body_freed = asyncio.Event()
+
+    async def attempt(self, delivery: Claimed, answers: AnswerAllowance) -> Outcome:
+        """Send a delivery, once the memory for its body is free. `answers` bounds what is kept of its endpoint's."""
+        size = delivery.size
+        while self._body_bytes and self._body_bytes + size > MOST_BODY_BYTES:
+            self._body_freed.clear()
+            await self._body_freed.wait()
+        self._body_bytes += size
+        try:
+            return await self._attempt(delivery, answers)
+        finally:
+            self._body_bytes -= size
+            self._body_freed.set()
+
+    async def _attempt(self, delivery: Claimed, answers: AnswerAllowance) -> Outcome:
+        if delivery.envelope is None:
+            return Outcome(
+                delivery.id,
+                delivery.endpoint_id,
+                delivery.attempts,
+                Decision("dead"),
+                error="payload_expired",
+            )
+        body = body_of(delivery.envelope, delivery.target)
+        timestamp = delivery.claimed_at.timestamp() + time.monotonic() - delivery.claimed_monotonic
+        with delivery_span(
+            delivery.envelope,
+            delivery_id=delivery.id,
+            endpoint_id=delivery.endpoint_id,
+            tenant_id=delivery.tenant_id,
+            event_type=delivery.event_type,
+            attempt=delivery.attempts + 1,
+        ) as span:
+            answer = await self._outbound.post(
+                delivery.target.url,
+                body,
+                delivery_headers(
+                    delivery.target,
+                    delivery_id=delivery.id,
+                    message_id=delivery.envelope.id,
+                    event_type=delivery.event_type,
+                    attempt=delivery.attempts + 1,
+                    timestamp=int(timestamp),
+                    body=body,
+                    traceparent=span.traceparent,
+                ),
+                total_timeout=delivery.target.timeout,
+            )
+            note_answer(span, answer)
+        self._on_answer(answer)
+        if not answer.concerns_receiver:
+            return Outcome(
+                delivery.id,
+                delivery.endpoint_id,
+                delivery.attempts,
+                put_off(delivery.attempts),
+                error=answer.error,
+                is_awaited=delivery.is_ordered,
+            )
+        if delivery.attempts == 0:
+            self._on_first(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
+        at = isoformat_of(int(timestamp * 1000))
+        return Outcome(
+            delivery.id,
+            delivery.endpoint_id,
+            delivery.attempts,
+            decide(answer, attempt=delivery.attempts + 1, steps=self._schedule),
+            answer,
+            log_entry(answer, at),
+            answers.kept(answer, at),
+            probe=delivery.probe,
+            is_awaited=delivery.is_ordered,
+        )

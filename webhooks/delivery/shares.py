@@ -1,0 +1,110 @@
+"""Shares of endpoints and tenants in what a dispatcher has in flight."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from uuid import UUID
+
+from webhooks.delivery.kept_answers import AnswerAllowance
+from webhooks.delivery.room import RESERVE, Room, Unserved
+from webhooks.events.hand_over import HandedOver
+
+FIRST_CAP = 16
+"""Of an endpoint that has not answered yet."""
+SLOW_MS = 1_000
+
+
+@dataclass(slots=True)
+class Share:
+    """What an endpoint, or a tenant, has in flight here, and the most that it may have."""
+
+    cap: int
+    taken: int = 0
+    answers: AnswerAllowance = field(default_factory=AnswerAllowance)
+    closed_until: float = 0.0
+    """Until when its rate allows nothing more, on the monotonic clock."""
+    has_more: bool = False
+    """Whether more is due than its cap allows: the end of one of its requests is a reason to look."""
+
+    def give_back(self) -> bool:
+        """One of its requests has ended; returns whether that is a reason to look for more of it."""
+        self.taken -= 1
+        if self.has_more and self.taken < self.cap:
+            self.has_more = False
+            return True
+        return False
+
+
+class Shares:
+    """All shares of one dispatcher, which sends `capacity` requests at once and `of_tenant` of one tenant.
+
+    The cap of an endpoint grows with each quick success and halves with each failure or slow answer.
+    """
+
+    def __init__(self, *, capacity: int, of_tenant: int) -> None:
+        self._most = capacity - capacity // RESERVE
+        self._of_tenant = of_tenant
+        self._endpoints: defaultdict[UUID, Share] = defaultdict(lambda: Share(FIRST_CAP))
+        self._tenants: defaultdict[UUID, Share] = defaultdict(lambda: Share(of_tenant))
+
+    def of(self, *, endpoint_id: UUID, tenant_id: UUID) -> tuple[Share, Share]:
+        """The shares that a delivery counts in: its endpoint's and its tenant's."""
+        return self._endpoints[endpoint_id], self._tenants[tenant_id]
+
+    def adapt(self, endpoint: Share, *, ok: bool, ms: float) -> None:
+        """Change an endpoint's cap after an answer that took so many milliseconds."""
+        if ok and ms < SLOW_MS:
+            endpoint.cap = min(endpoint.cap + 1, self._most)
+        else:
+            endpoint.cap = max(endpoint.cap // 2, 1)
+
+    def close(self, waits: Mapping[UUID, float]) -> None:
+        """Claim nothing more of these endpoints for so many seconds: their rates allow nothing."""
+        for endpoint_id, seconds in waits.items():
+            self._endpoints[endpoint_id].closed_until = monotonic() + seconds
+
+    def room(self, total: int) -> Room:
+        """What may be claimed now, of `total` in all."""
+        moment = monotonic()
+        return Room(
+            total,
+            FIRST_CAP,
+            {endpoint_id: share.taken for endpoint_id, share in self._endpoints.items()},
+            {
+                endpoint_id: 0 if share.closed_until > moment else share.cap
+                for endpoint_id, share in self._endpoints.items()
+            },
+            self._of_tenant,
+            {tenant_id: share.taken for tenant_id, share in self._tenants.items()},
+        )
+
+    def note_unserved(self, unserved: Unserved, asked: Room) -> bool:
+        """Remember whose caps a claim met; returns whether to look again at once."""
+        looks = unserved.lacks_room
+        for shares, at_cap, taken in (
+            (self._endpoints, unserved.endpoints, asked.taken),
+            (self._tenants, unserved.tenants, asked.taken_by_tenant),
+        ):
+            for id_ in at_cap:
+                # One of its requests may have ended during the claim.
+                looks |= shares[id_].taken < taken.get(id_, 0)
+                shares[id_].has_more = True
+        return looks
+
+    def within_caps(self, handed_over: list[HandedOver]) -> list[HandedOver]:
+        """Those deliveries for which their endpoints' and tenants' caps leave room."""
+        fitting: list[HandedOver] = []
+        endpoints: Counter[UUID] = Counter()
+        tenants: Counter[UUID] = Counter()
+        for each in handed_over:
+            endpoint, tenant = self.of(endpoint_id=each.endpoint_id, tenant_id=each.tenant_id)
+            endpoints[each.endpoint_id] += 1
+            tenants[each.tenant_id] += 1
+            if endpoint.taken + endpoints[each.endpoint_id] > endpoint.cap:
+                endpoint.has_more = True
+            elif tenant.taken + tenants[each.tenant_id] > tenant.cap:
+                tenant.has_more = True
+            else:
+                fitting.append(each)
+        return fitting
