@@ -35,6 +35,7 @@ NAMES = (
     "media",
     "parse",
     "transport",
+    "reads",
     "console",
     "idle",
     "capacity",

@@ -1,0 +1,62 @@
+"""Reads of the API on one kept connection: CPU of the web processes for a list of numbers, of events, of messages."""
+
+import http.client
+import time
+from urllib.parse import urlsplit
+
+from benchmarks.equipment.harness import Harness
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import business
+
+READS, WARM_UP = 1_000, 100
+STORED = 200
+MOST_CPU = 1_000.0
+"""Microseconds of the web processes a read."""
+PATHS = ("/v1/numbers", "/v1/events?limit=10", "/v1/messages?limit=10")
+
+
+def run(harness: Harness) -> list[Result]:
+    """One list after another, with some events and messages stored."""
+    owner = business()
+    _store(owner.tenant_id)
+    url = harness.web(API_RATE_PER_SECOND="100000", API_RATE_BURST="100000")
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    results = []
+    for path in PATHS:
+        _read(connection, path, owner.api_key, WARM_UP)
+        with harness.measure() as measured:
+            waits, refused = _read(connection, path, owner.api_key, READS)
+        cpu = {name: spent for name, spent in measured.cpu_per(READS).items() if name != "client"}
+        result = Result(
+            f"GET {path}",
+            READS,
+            READS / measured.seconds,
+            unit="reads",
+            percentiles=percentiles(waits),
+            cpu=cpu,
+            target=f"≤ {MOST_CPU:,.0f} µs web",
+        )
+        result.expect(not refused, f"{refused:,} were not answered 200")
+        result.expect(cpu["web"] <= MOST_CPU, f"{cpu['web']:,.0f} µs of web, not {MOST_CPU:,.0f}")
+        results.append(result)
+    connection.close()
+    return results
+
+
+def _store(tenant_id: object) -> None:
+    from benchmarks.latency import publish_at
+
+    publish_at([tenant_id], rate=STORED, seconds=1)
+
+
+def _read(connection: http.client.HTTPConnection, path: str, key: str, count: int) -> tuple[list[float], int]:
+    """The milliseconds of each read, and how many were not answered 200."""
+    waits, refused = [], 0
+    for _ in range(count):
+        began = time.perf_counter()
+        connection.request("GET", path, headers={"Authorization": f"Bearer {key}"})
+        answer = connection.getresponse()
+        answer.read()
+        refused += answer.status != 200
+        waits.append((time.perf_counter() - began) * 1000)
+    return waits, refused
