@@ -113,11 +113,15 @@ def read_from(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     }
     connections.databases[replica.REPLICA] = reader.settings_dict
     connections[replica.REPLICA] = reader
+    with connection.cursor() as cursor:
+        # The tests' Postgres answers commits before they are written, and what is not written does not travel.
+        cursor.execute("SET synchronous_commit = local")
     wait_until(standby.has_replayed_all, "the standby follows", seconds=30)
     wait_until(lambda: source(monkeypatch) == replica.REPLICA, "it is fit", seconds=30)
     try:
         yield
     finally:
+        connection.close()
         connections[replica.REPLICA].close()
         del connections[replica.REPLICA]
         del connections.databases[replica.REPLICA]

