@@ -66,7 +66,6 @@ def take(
     tenant_id: UUID,
     *,
     former: str,
-    settle_seconds: float = SETTLE_SECONDS,
     after: Callable[[str], None] = lambda step: None,
 ) -> Moved:
     """Move a tenant here from the cell whose database `former` names. `after` is told each step that is done.
@@ -81,7 +80,7 @@ def take(
             _check_movable(source, tenant_id)
             _freeze(source, tenant_id)
             after("frozen")
-            time.sleep(settle_seconds)
+            time.sleep(SETTLE_SECONDS)
             _drain(source, tenant_id)
             rows = _copy(former, tenant_id)
             after("copied")

@@ -150,7 +150,8 @@ def test_a_tenant_moves_between_two_cells_under_calls(
                 calls = {"sends with a key", "sends without a key", "notifications", "reads"}
                 all_answered(callers, calls, 200)
                 frozen = time.monotonic()
-                moved = moving.take(tenant.id, former=former, settle_seconds=SETTLE_SECONDS)
+                moving.SETTLE_SECONDS = SETTLE_SECONDS
+                moved = moving.take(tenant.id, former=former)
                 assert callers.kinds(503, since=frozen) >= calls
                 call_command("cell_routes", "cell_b", str(routes))
                 assert running[0].start("django", "cell_routes", "cell_a", str(routes)).wait(60) == 0

