@@ -2,9 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-
-from django.conf import settings
+from collections.abc import Callable
 
 from gateway import ids
 from gateway.clock import isoformat_of
@@ -12,7 +10,7 @@ from gateway.outbound.client import Answer, Outbound
 from webhooks.delivery.claim import Claimed
 from webhooks.delivery.kept_answers import AnswerAllowance
 from webhooks.delivery.record import Outcome
-from webhooks.delivery.retry import Decision, decide, put_off
+from webhooks.delivery.retry import Decision, decide, put_off, schedule
 from webhooks.requests.delivery_span import delivery_span, note_answer
 from webhooks.requests.signed_request import body_of, delivery_headers, log_entry
 
@@ -33,7 +31,7 @@ class Attempts:
     ) -> None:
         self._outbound = outbound
         self._on_answer, self._on_first = on_answer, on_first
-        self._schedule: Sequence[float] = settings.WEBHOOK_RETRY_SCHEDULE
+        self._schedule = schedule()
         self._body_bytes = 0
         self._body_freed = asyncio.Event()
 

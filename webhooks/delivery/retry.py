@@ -1,12 +1,11 @@
-"""Retry schedule: what follows an attempt. Pure, without database or clock (decision "Webhooks to customers").
-
-The steps are WEBHOOK_RETRY_SCHEDULE (`gateway/settings.py`), which the dispatcher hands in with each answer.
-"""
+"""Retry schedule: what follows an attempt. Without database or clock (decision "Webhooks to customers")."""
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from django.conf import settings
 
 from gateway.outbound.client import Answer
 
@@ -23,6 +22,12 @@ class Decision:
     delay: float | None = None
     gone: bool = False
     """The receiver said 410: the endpoint is disabled."""
+
+
+def schedule() -> Sequence[float]:
+    """Seconds from each failed attempt to the next, the same for every endpoint; after the last it is dead."""
+    steps: Sequence[float] = settings.WEBHOOK_RETRY_SCHEDULE
+    return steps
 
 
 PUT_OFF_SECONDS = 10.0
