@@ -26,7 +26,7 @@ from tenants.staff.read_only_admin import (
     display,
 )
 from webhooks import replay
-from webhooks.delivery import kept_answers
+from webhooks.delivery import failed_answers
 from webhooks.endpoints import lifecycle
 from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
@@ -295,7 +295,7 @@ class DeliveryAdmin(HistoryAdmin):
                     (attempt["error"] or "accepted").replace("_", " "),
                     _answer(attempt),
                 )
-                for attempt in kept_answers.attempts(delivery)
+                for attempt in failed_answers.attempts(delivery)
             ),
         )
 

@@ -297,7 +297,7 @@ class Delivery(models.Model):
     last_response_ms = models.PositiveIntegerField(null=True)
     attempt_log = models.JSONField(default=list)
     answers = models.JSONField(null=True)
-    """What the receiver said to the newest failed attempts (`delivery/kept_answers.py`); null past retention."""
+    """What the receiver said to the newest failed attempts (`delivery/failed_answers.py`); null past retention."""
     customer_key = models.BigIntegerField(null=True)
     """Hash of the customer while the delivery to an ordered endpoint is open."""
     is_replay = models.BooleanField(default=False)

@@ -27,7 +27,8 @@ from gateway.task_queue import enqueue
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
 from webhooks import wake_up
-from webhooks.delivery.kept_answers import kept
+from webhooks.delivery.attempt_log import log_entry
+from webhooks.delivery.failed_answers import kept
 from webhooks.delivery.record import Outcome, record
 from webhooks.delivery.retry import Decision, decide
 from webhooks.endpoints import lifecycle
@@ -124,7 +125,7 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
         0,
         decide(answer, attempt=1, steps=()),
         answer,
-        signed_request.log_entry(answer, isoformat(at)),
+        log_entry(answer, isoformat(at)),
         kept(answer, isoformat(at)),
     )
 

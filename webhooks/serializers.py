@@ -10,7 +10,7 @@ from rest_framework import serializers
 from gateway import ids
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
-from webhooks.delivery import kept_answers
+from webhooks.delivery import failed_answers
 from webhooks.endpoints import health
 from webhooks.endpoints.health import Hold
 from webhooks.events.types import ALL, EVENT_TYPES, STATUSES
@@ -381,4 +381,4 @@ class DeliveryWithLogOut(DeliveryOut):
 
     @extend_schema_field(DeliveryAttemptOut(many=True))
     def get_attempt_log(self, delivery: Delivery) -> list[dict[str, Any]]:
-        return kept_answers.attempts(delivery)
+        return failed_answers.attempts(delivery)

@@ -7,7 +7,7 @@ from celery.signals import worker_init, worker_ready, worker_shutting_down
 
 from gateway.task_queue import enqueue
 from webhooks import replay
-from webhooks.delivery import dispatcher, kept_answers, process_limits
+from webhooks.delivery import dispatcher, failed_answers, process_limits
 from webhooks.endpoints import notices
 from webhooks.events import retention
 from webhooks.figures import rollup
@@ -72,7 +72,7 @@ def move_bodies(**_: Any) -> None:
 @shared_task
 def forget_answers(**_: Any) -> None:
     """Daily: forget what receivers answered, where the retention of the events is over."""
-    kept_answers.forget()
+    failed_answers.forget()
 
 
 @shared_task

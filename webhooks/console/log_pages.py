@@ -16,7 +16,7 @@ from tenants.console.frame import Visit, console_page, or_404, require_active, t
 from tenants.console.json_text import indented, tree
 from webhooks import replay
 from webhooks.console.forms import DeliveryFilter, EventFilter
-from webhooks.delivery import kept_answers
+from webhooks.delivery import failed_answers
 from webhooks.endpoints import health
 from webhooks.events import envelope, search
 from webhooks.models import Delivery, Endpoint
@@ -54,7 +54,7 @@ def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpRespon
     return render(
         request,
         "console/webhooks/delivery.html",
-        {"shown": shown, "attempts": kept_answers.attempts(found)[::-1]},
+        {"shown": shown, "attempts": failed_answers.attempts(found)[::-1]},
     )
 
 

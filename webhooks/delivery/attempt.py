@@ -7,12 +7,13 @@ from collections.abc import Callable
 from gateway import ids
 from gateway.clock import isoformat_of
 from gateway.outbound.client import Answer, Outbound
+from webhooks.delivery.attempt_log import log_entry
 from webhooks.delivery.claim import Claimed
-from webhooks.delivery.kept_answers import AnswerAllowance
+from webhooks.delivery.failed_answers import AnswerAllowance
 from webhooks.delivery.record import Outcome
 from webhooks.delivery.retry import Decision, decide, put_off, schedule
 from webhooks.requests.delivery_span import delivery_span, note_answer
-from webhooks.requests.signed_request import body_of, delivery_headers, log_entry
+from webhooks.requests.signed_request import body_of, delivery_headers
 
 MOST_BODY_BYTES = 128 * 1024 * 1024
 """Bodies in memory at once: a notification of megabytes makes one for each of its events. Beyond it nothing more is

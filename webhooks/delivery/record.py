@@ -18,8 +18,9 @@ from gateway.database.outage import concerns_all
 from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.outbound.client import Answer
 from webhooks.delivery import circuit_breaker
+from webhooks.delivery.attempt_log import KEPT_ATTEMPTS
 from webhooks.delivery.circuit_breaker import AttemptResult, EndpointCounters
-from webhooks.delivery.kept_answers import KEPT_ANSWERS
+from webhooks.delivery.failed_answers import KEPT_ANSWERS
 from webhooks.delivery.retry import Decision
 from webhooks.endpoints import lifecycle
 
@@ -51,9 +52,6 @@ class Outcome:
     def last_error(self) -> str | None:
         return self.answer.error if self.answer else self.error
 
-
-KEPT_ATTEMPTS = 20
-"""Attempts that a delivery's log keeps, the newest."""
 
 # Primary keys, partitions pruned by the ids; the log keeps its newest entries, and `answers` has a few places in turn.
 _DELIVERIES = """

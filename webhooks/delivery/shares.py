@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from uuid import UUID
 
-from webhooks.delivery.kept_answers import AnswerAllowance
+from webhooks.delivery.failed_answers import AnswerAllowance
 from webhooks.delivery.room import RESERVE, Room, Unserved
 from webhooks.events.hand_over import HandedOver
 

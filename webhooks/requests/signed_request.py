@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from cryptography.fernet import InvalidToken
@@ -14,7 +13,7 @@ from gateway import ids
 from gateway.api.errors import Conflict
 from gateway.encryption.cipher import decrypt
 from gateway.monitoring import tracing
-from gateway.outbound.client import TOTAL_TIMEOUT, Answer
+from gateway.outbound.client import TOTAL_TIMEOUT
 from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint
 from webhooks.requests import cloud_api_form, custom_headers
@@ -179,8 +178,3 @@ def delivery_headers(
         "X-Service-Attempt": str(attempt),
         **({tracing.HEADER: traceparent} if traceparent else {}),
     }
-
-
-def log_entry(answer: Answer, at: str) -> dict[str, Any]:
-    """An item of `attempt_log`."""
-    return {"at": at, "http_status": answer.status, "ms": answer.ms, "error": answer.error}

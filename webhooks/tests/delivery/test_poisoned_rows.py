@@ -13,11 +13,11 @@ from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks import replay, wake_up
 from webhooks.delivery import attempt, dispatcher
+from webhooks.delivery.attempt_log import log_entry
 from webhooks.delivery.claim import Claim, Ready, claiming
 from webhooks.delivery.room import Room
 from webhooks.events import retention
 from webhooks.models import Delivery, Endpoint, ReplayChunk, RetentionMove
-from webhooks.requests.signed_request import log_entry
 from webhooks.requests.signing import new_secret
 from webhooks.tests.delivering import publish_one
 
