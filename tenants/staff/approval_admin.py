@@ -314,7 +314,7 @@ def _decide(
         tenant = decide(tenant_id=object_id, actor_user_id=request.user.pk, **arguments)
     except Conflict as error:
         messages.error(request, f"Another person decided before you. {error.text}")
-        return redirect_dialog(change_url(Tenant, object_id))
+        return redirect_dialog(request, change_url(Tenant, object_id))
     following = None
     if outcome in {"approved", "rejected"}:
         following = Tenant.objects.filter(status=Tenant.Status.PENDING_APPROVAL).order_by("id").first()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from django.contrib import messages
 from django.db.models import Model
 from django.forms import BoundField
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from unfold import decorators
@@ -77,7 +77,7 @@ def action(*, dialog: dict[str, Any], **options: Any) -> Callable[[Method], Meth
 def done(request: HttpRequest, said: str, url: str) -> HttpResponse:
     """The answer to a dialog that was carried out: the whole page goes to an address, which says so."""
     messages.success(request, said)
-    return redirect_dialog(url)
+    return redirect_dialog(request, url)
 
 
 def change_url(model: type[Model], key: Any) -> str:
@@ -86,6 +86,11 @@ def change_url(model: type[Model], key: Any) -> str:
     return reverse(f"admin:{names.app_label}_{names.model_name}_change", args=[key])
 
 
-def redirect_dialog(url: str) -> HttpResponse:
-    """The answer to a dialog's form that leads the whole page to an address."""
-    return HttpResponse(headers={"HX-Redirect": url})
+def redirect_dialog(request: HttpRequest, url: str) -> HttpResponse:
+    """The answer to a dialog's form that leads the whole page to an address.
+
+    A form that was sent before the page's script took it over is the browser's own request, which follows a redirect.
+    """
+    if "HX-Request" in request.headers:
+        return HttpResponse(headers={"HX-Redirect": url})
+    return HttpResponseRedirect(url)

@@ -57,7 +57,11 @@ def waiting() -> Tenant:
 
 
 def decide(client: Client, tenant: Tenant, action: str, **fields: str) -> Any:
-    return client.post(f"/admin/tenants/tenant/{tenant.pk}/{action}/", {"_form_submitted": "on", **fields})
+    return client.post(
+        f"/admin/tenants/tenant/{tenant.pk}/{action}/",
+        {"_form_submitted": "on", **fields},
+        headers={"HX-Request": "true"},
+    )
 
 
 def test_only_staff_enter_by_the_consoles_log_in(tenant: Tenant) -> None:
@@ -107,6 +111,16 @@ def test_the_four_decisions(browser: Client, staff: User, waiting: Tenant) -> No
         assert waiting.status == status
         entry = AuditEntry.objects.latest("id")
         assert (entry.action, entry.actor_user_id) == (f"tenant.{action}", staff.pk)
+
+
+def test_a_dialog_whose_script_did_not_take_the_form_over_leads_on_too(
+    browser: Client, waiting: Tenant
+) -> None:
+    path = f"/admin/tenants/tenant/{waiting.pk}/approve/"
+    assert f'action="{path}"' in browser.get(path).content.decode()
+    answer = browser.post(path, {"_form_submitted": "on"})
+    assert answer.status_code == 302
+    assert f"{waiting.name} is approved." in browser.get(answer["Location"]).content.decode()
 
 
 def test_the_second_reviewer_is_told(browser: Client, waiting: Tenant) -> None:

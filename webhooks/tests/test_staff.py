@@ -24,7 +24,7 @@ def press(user: User, model: type[Model], name: str, key: UUID) -> Any:
     browser = Client()
     browser.force_login(user)
     path = reverse(f"admin:webhooks_{model._meta.model_name}_{name}", args=[key])
-    return browser.post(path, {"_form_submitted": "on"})
+    return browser.post(path, {"_form_submitted": "on"}, headers={"HX-Request": "true"})
 
 
 @pytest.fixture
