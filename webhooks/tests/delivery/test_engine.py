@@ -121,23 +121,25 @@ def test_an_endpoint_in_trouble_gets_less_and_a_probe_gets_one() -> None:
 def test_a_lost_database_connection_heals(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
 ) -> None:
-    def terminate_all() -> None:
+    def terminate_the_dispatchers() -> None:
         other = connections.create_connection("default")
         with other.cursor() as cursor:
             cursor.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_start > %s",
+                [began],
             )
         other.close()
 
     async def cut(request: Received) -> web.Response:
         if len(receiver.received) == 1:
-            await asyncio.to_thread(terminate_all)
+            await asyncio.to_thread(terminate_the_dispatchers)
         return web.Response()
 
     receiver.answer = cut
     for number in range(5):
         publish_one(tenant, f"k{number}")
+    began = now()
     dispatcher.run()
     connection.close()
     assert Delivery.objects.filter(status="delivered").count() == 5
