@@ -8,14 +8,13 @@ import asyncio
 from time import perf_counter
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit
 
 from aiohappyeyeballs import start_connection
 from django.conf import settings
 from requests.structures import CaseInsensitiveDict
 
 from gateway.api import timing
-from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
+from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, tls_context
 from gateway.outbound.answer import Attempt, UnknownNameError
 from gateway.outbound.connection import HttpConnection, IdleConnections, connect
 from gateway.outbound.dns import Names
@@ -25,6 +24,7 @@ from gateway.upstream.calls import (
     MOST_BODY_BYTES,
     GraphAnswer,
     GraphCall,
+    request_of,
     span_of,
     unreachable,
 )
@@ -59,16 +59,7 @@ class AsyncPool:
         """
         if not isinstance(call.body, bytes | None):
             raise TypeError("Only the blocking pool streams bodies.")
-        url = urlsplit(call.url)
-        is_tls = url.scheme == "https"
-        origin = Origin(url.hostname or "", url.port or (443 if is_tls else 80), is_tls)
-        head = request_head(
-            call.method,
-            f"{url.path}?{url.query}" if url.query else url.path,
-            url.netloc,
-            call.headers,
-            body_bytes=None if call.body is None and call.method == "GET" else len(call.body or b""),
-        )
+        origin, head = request_of(call)
         with span_of(call) as span:
             async with self._turns:
                 answer = await self._exchange(origin, head, call.body or b"")

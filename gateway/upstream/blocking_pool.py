@@ -12,13 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
 from time import monotonic, perf_counter
-from urllib.parse import urlsplit
 
 from django.conf import settings
 
 from gateway.api import timing
 from gateway.database.transactions import leave_database
-from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
+from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Origin, tls_context
 from gateway.upstream.calls import (
     CONNECT_SECONDS,
     IDLE_SECONDS,
@@ -26,6 +25,7 @@ from gateway.upstream.calls import (
     GraphAnswer,
     GraphCall,
     StreamedBody,
+    request_of,
     span_of,
     unreachable,
 )
@@ -85,16 +85,7 @@ class BlockingPool:
         self, call: GraphCall, *, most_body_bytes: int, is_streamed: bool
     ) -> tuple["_Connection", float]:
         leave_database()
-        url = urlsplit(call.url)
-        is_tls = url.scheme == "https"
-        origin = Origin(url.hostname or "", url.port or (443 if is_tls else 80), is_tls)
-        head = request_head(
-            call.method,
-            f"{url.path}?{url.query}" if url.query else url.path,
-            url.netloc,
-            call.headers,
-            body_bytes=None if call.body is None and call.method == "GET" else len(call.body or b""),
-        )
+        origin, head = request_of(call)
         started, seconds = perf_counter(), settings.UPSTREAM_TIMEOUT_MS / 1000
         deadline = monotonic() + seconds
         try:

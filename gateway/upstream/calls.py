@@ -20,6 +20,7 @@ from django.conf import settings
 
 from gateway.api import timing
 from gateway.api.authentication import Environment
+from gateway.http1 import Origin, request_head
 from gateway.monitoring import tracing
 from gateway.monitoring.spans import OFF, Span
 
@@ -140,6 +141,21 @@ def prepare(
             f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in query.items()
         )
     return GraphCall(method, url, headers, body)
+
+
+def request_of(call: GraphCall) -> tuple[Origin, bytes]:
+    """Where a call goes, and its request up to the body: the same bytes from both pools."""
+    url = urlsplit(call.url)
+    is_tls = url.scheme == "https"
+    origin = Origin(url.hostname or "", url.port or (443 if is_tls else 80), is_tls)
+    head = request_head(
+        call.method,
+        f"{url.path}?{url.query}" if url.query else url.path,
+        url.netloc,
+        call.headers,
+        body_bytes=None if call.body is None and call.method == "GET" else len(call.body or b""),
+    )
+    return origin, head
 
 
 def span_of(call: GraphCall) -> Span:
