@@ -16,10 +16,10 @@ from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
 from gateway.clock import now
 from gateway.roles import Area
-from tenants.console.frame import LIVE, HomeWarning, Page, register, warns
+from tenants.console.frame import LIVE, HomeWarning, Page, Section, register, warns
 from tenants.models import Tenant
 
-register(pages=[Page("Billing", "console_billing", "/console/billing", 85)])
+register(pages=[Page("Billing", "console_billing", "/console/billing", Section.ACCOUNT, 10)])
 
 
 @warns(Area.BILLING)

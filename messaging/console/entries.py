@@ -1,13 +1,13 @@
 """Messaging in the console: entries in the navigation, and the last of the first steps."""
 
-from tenants.console.frame import FirstStep, Page, register
+from tenants.console.frame import FirstStep, Page, Section, register
 
 register(
     pages=[
-        Page("Send a test", "console_send", "/console/send", 10),
-        Page("Messages", "console_messages", "/console/messages", 15),
-        Page("Batches", "console_batches", "/console/batches", 20),
-        Page("Templates", "console_templates", "/console/templates", 30),
+        Page("Send a test", "console_send", "/console/send", Section.TRY, 10),
+        Page("Messages", "console_messages", "/console/messages", Section.MESSAGES, 10),
+        Page("Batches", "console_batches", "/console/batches", Section.MESSAGES, 20),
+        Page("Templates", "console_templates", "/console/templates", Section.MESSAGES, 30),
     ],
     steps=[
         FirstStep(

@@ -9,7 +9,7 @@ from gateway.roles import Area
 from phone_numbers.connection.details import explained
 from phone_numbers.connection.state import token_end
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.console.frame import FirstStep, HomeWarning, Page, register, warns
+from tenants.console.frame import FirstStep, HomeWarning, Page, Section, register, warns
 from tenants.models import Tenant
 
 TOKEN_WARNING = timedelta(days=7)
@@ -17,8 +17,8 @@ MOST_WARNINGS = 5
 
 register(
     pages=[
-        Page("Test phone", "console_phone", "/console/phone", 12),
-        Page("Numbers", "console_numbers", "/console/numbers", 40),
+        Page("Test phone", "console_phone", "/console/phone", Section.TRY, 20),
+        Page("Numbers", "console_numbers", "/console/numbers", Section.MESSAGES, 40),
     ],
     steps=[
         FirstStep(

@@ -1,15 +1,15 @@
 """The tenant's own entries in the console's navigation and list of first steps."""
 
-from tenants.console.frame import FirstStep, Page, register
+from tenants.console.frame import FirstStep, Page, Section, register
 
 register(
     pages=[
-        Page("Home", "console", "/console", 0),
-        Page("Request log", "console_requests", "/console/requests", 60),
-        Page("API keys", "console_api_keys", "/console/api-keys", 80),
-        Page("Team", "console_team", "/console/team", 88),
-        Page("Settings", "console_settings", "/console/settings", 90),
-        Page("Security", "mfa_index", "/second-factor", 95),
+        Page("Home", "console", "/console", Section.OVERVIEW, 10),
+        Page("Request log", "console_requests", "/console/requests", Section.DEVELOPERS, 20),
+        Page("API keys", "console_api_keys", "/console/api-keys", Section.DEVELOPERS, 10),
+        Page("Team", "console_team", "/console/team", Section.ACCOUNT, 20),
+        Page("Settings", "console_settings", "/console/settings", Section.ACCOUNT, 30),
+        Page("Security", "mfa_index", "/second-factor", Section.ACCOUNT, 40),
     ],
     steps=[
         FirstStep(

@@ -7,7 +7,9 @@ Each page names the area that it belongs to (`console_page`); the roles of `gate
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache, wraps
+from itertools import groupby
 from typing import Any, Concatenate, Literal, ParamSpec, cast
 from zoneinfo import ZoneInfo
 
@@ -39,13 +41,31 @@ TIME_ZONE = "time_zone"
 TIME_ZONES = {"Asia/Kolkata": "IST", "UTC": "UTC"}
 
 
+class Section(Enum):
+    """A heading of the navigation, in the order in which the headings are shown. The first pages have none."""
+
+    OVERVIEW = ""
+    TRY = "Try it out"
+    MESSAGES = "Messaging"
+    WEBHOOKS = "Webhooks"
+    DEVELOPERS = "Developers"
+    ACCOUNT = "Account"
+
+
+SECTIONS = list(Section)
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An entry of the navigation. `prefix` is what the paths of the page and of those below it begin with."""
+    """An entry of the navigation, at its `order` in its section.
+
+    `prefix` is what the paths of the page and of those below it begin with.
+    """
 
     title: str
     url_name: str
     prefix: str
+    section: Section
     order: int
 
 
@@ -86,7 +106,7 @@ _panels: list[tuple[Area, Panel]] = []
 def register(*, pages: list[Page] | None = None, steps: list[FirstStep] | None = None) -> None:
     """Add an app's pages and first steps, each in the place that its `order` says."""
     _pages.extend(pages or [])
-    _pages.sort(key=lambda page: page.order)
+    _pages.sort(key=lambda page: (SECTIONS.index(page.section), page.order))
     _steps.extend(steps or [])
     _steps.sort(key=lambda step: step.order)
 
@@ -207,12 +227,19 @@ def console_context(request: HttpRequest) -> dict[str, Any]:
         "console": visit,
         "has_outbox": outbox.is_open(),
         "console_may_change": visit is not None and visit.may_change(_area_of(request)),
-        "console_pages": [
-            {"page": page, "current": _below(request.path, page.prefix)} for page in pages_of(visit)
-        ]
-        if visit
-        else [],
+        "console_sections": _navigation(visit, request.path) if visit else [],
     }
+
+
+def _navigation(visit: Visit, path: str) -> list[dict[str, Any]]:
+    """The sections of the navigation that have pages for the person, with those pages."""
+    return [
+        {
+            "section": section,
+            "entries": [{"page": page, "current": _below(path, page.prefix)} for page in pages],
+        }
+        for section, pages in groupby(pages_of(visit), key=lambda page: page.section)
+    ]
 
 
 def _area_of(request: HttpRequest) -> Area | None:

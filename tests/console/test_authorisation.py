@@ -1,5 +1,6 @@
 """Every page of the console × everybody who could ask for it, from the table in `console_pages.py`."""
 
+import re
 from typing import Any
 
 import pytest
@@ -201,3 +202,12 @@ def test_a_page_that_the_role_cannot_change_says_so_and_shows_no_form(tenant: Te
     page = browser_of(tenant, "developer").get("/console/api-keys").content.decode()
     assert "change nothing here" not in page
     assert 'method="post"' in page.partition("<main")[2]
+
+
+def test_the_navigation_is_grouped_under_headings_and_a_role_sees_no_empty_one(tenant: Tenant) -> None:
+    def headings(role: str) -> list[str]:
+        page = browser_of(tenant, role).get("/console").content.decode()
+        return re.findall(r'<p id="section-\w+">([^<]+)</p>', page)
+
+    assert headings("owner") == ["Try it out", "Messaging", "Webhooks", "Developers", "Account"]
+    assert headings("billing") == ["Account"]

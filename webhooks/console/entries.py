@@ -3,16 +3,16 @@
 from django.urls import reverse
 
 from gateway.roles import Area
-from tenants.console.frame import FirstStep, HomeWarning, Page, register, warns
+from tenants.console.frame import FirstStep, HomeWarning, Page, Section, register, warns
 from tenants.models import Tenant
 from webhooks.models import Endpoint
 
 register(
     pages=[
-        Page("Webhooks", "console_endpoints", "/console/webhooks", 50),
-        Page("Deliveries", "console_deliveries", "/console/deliveries", 52),
-        Page("Events", "console_events", "/console/events", 54),
-        Page("Figures", "console_figures", "/console/figures", 56),
+        Page("Webhooks", "console_endpoints", "/console/webhooks", Section.WEBHOOKS, 10),
+        Page("Deliveries", "console_deliveries", "/console/deliveries", Section.WEBHOOKS, 20),
+        Page("Events", "console_events", "/console/events", Section.WEBHOOKS, 30),
+        Page("Figures", "console_figures", "/console/figures", Section.OVERVIEW, 20),
     ],
     steps=[
         FirstStep(
