@@ -2,11 +2,12 @@
 
 import http.client
 import time
+from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks.equipment.harness import Harness
 from benchmarks.equipment.results import Result, percentiles
-from benchmarks.equipment.seed import business
+from benchmarks.equipment.seed import Business, business, endpoint
 
 READS, WARM_UP = 1_000, 100
 STORED = 200
@@ -16,9 +17,9 @@ PATHS = ("/v1/numbers", "/v1/events?limit=10", "/v1/messages?limit=10")
 
 
 def run(harness: Harness) -> list[Result]:
-    """One list after another, with some events and messages stored."""
+    """One list after another, with some events, deliveries and messages stored."""
     owner = business()
-    _store(owner.tenant_id)
+    store(owner)
     url = harness.web(API_RATE_PER_SECOND="100000", API_RATE_BURST="100000")
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
     results = []
@@ -43,10 +44,30 @@ def run(harness: Harness) -> list[Result]:
     return results
 
 
-def _store(tenant_id: object) -> None:
-    from benchmarks.latency import publish_at
+def store(owner: Business) -> None:
+    """Inbound messages of a business, each with its event and with a delivery that nobody makes."""
+    from gateway.database.statements import run as run_statements
+    from gateway.upstream.notifications.message_facts import MessageFacts
+    from webhooks.events.members import NewEvent
+    from webhooks.events.publish import Publication, publishing
 
-    publish_at([tenant_id], rate=STORED, seconds=1)
+    endpoint(owner.tenant_id, "http://127.0.0.1:9/nobody")
+    events: list[Any] = [
+        NewEvent(
+            type="message.inbound",
+            environment="live",
+            waba_id=owner.waba_id,
+            phone_number_id=owner.phone_number_id,
+            display_phone_number=owner.display_phone_number,
+            wamid=f"wamid.{number}",
+            wa_id=f"9198{number:08d}",
+            dedupe_key=f"wamid.{number}",
+            data=b'{"text":"Is my order on its way?"}',
+            message=MessageFacts("inbound", "received", is_message=True, type="text"),
+        )
+        for number in range(STORED)
+    ]
+    run_statements(publishing([Publication(owner.tenant_id, [event], b"{}") for event in events]))
 
 
 def _read(connection: http.client.HTTPConnection, path: str, key: str, count: int) -> tuple[list[float], int]:

@@ -129,6 +129,11 @@ class PhoneNumber(models.Model):
     def __str__(self) -> str:
         return self.phone_number_id
 
+    @property
+    def waba_id(self) -> str:
+        """The upstream's id of its account."""
+        return self.account.waba_id
+
 
 class NumberStateInterval(models.Model):
     """From when to when a number was in a connection state: what usage is measured by.

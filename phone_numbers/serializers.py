@@ -8,7 +8,7 @@ from phone_numbers.models import PhoneNumber
 
 
 class NumberOut(serializers.ModelSerializer[PhoneNumber]):
-    waba_id = serializers.CharField(source="account.waba_id")
+    waba_id = serializers.CharField()
 
     class Meta:
         model = PhoneNumber

@@ -12,15 +12,16 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.authentication import caller_of, scope_of, tenant_of
 from gateway.api.errors import NotFound
 from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, limited_by
 from gateway.api.limits.in_flight import waits_for_upstream
+from gateway.api.rendering import rendered
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.errors import passed_through, unreachable
-from phone_numbers import health, onboarding, operations
+from phone_numbers import health, listing, onboarding, operations
 from phone_numbers.actors import Actor
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
@@ -75,14 +76,7 @@ class NumbersView(UpstreamCallsView):
         responses=NumberOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        rows = (
-            PhoneNumber.objects.for_tenant(tenant_of(request).id)
-            .filter(environment=caller_of(request).effective_environment)
-            .select_related("account")
-            .defer("pin", "meta_snapshot", "account__access_token")
-            .order_by("-id")
-        )
-        return Response({"data": NumberOut(rows, many=True).data})
+        return Response({"data": rendered(NumberOut, listing.listed(**scope_of(request)))})
 
     @extend_schema(
         operation_id="get_number",

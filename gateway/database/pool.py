@@ -1,4 +1,4 @@
-"""Connection pool of a web or edge process: its threads borrow connections instead of keeping one each."""
+"""Database connections of a web or edge process: borrowed from a pool, with prepared statements planned once."""
 
 from typing import Any
 
@@ -8,13 +8,26 @@ from gateway.database.replica import REPLICA
 
 
 def begin() -> None:
-    """Take connections from a pool in this process, from its next connection on."""
-    if not settings.DATABASE_POOL_SIZE:
-        return
+    """Make the connections of this process so, from its next one on."""
     databases: dict[str, dict[str, Any]] = settings.DATABASES
     for alias, database in databases.items():
-        # The primary serves what the replica cannot: nobody waits long for one that is away.
-        _pool(database, seconds=1 if alias == REPLICA else 5)
+        if settings.DATABASE_PREPARED_STATEMENTS:
+            _plan_once(database)
+        if settings.DATABASE_POOL_SIZE:
+            # The primary serves what the replica cannot: nobody waits long for one that is away.
+            _pool(database, seconds=1 if alias == REPLICA else 5)
+
+
+def _plan_once(database: dict[str, Any]) -> None:
+    """Let each prepared statement have one plan for all parameters.
+
+    Postgres would plan a statement on a partitioned table anew at every execution, because a plan for known parameters
+    leaves partitions out and so looks cheaper: 1 to 5 ms for what takes 0.1 ms to run. The one plan leaves them out
+    when it runs, by ranges of the partitions' key. Statements of Django's own cursors are not prepared, so nothing
+    changes for them.
+    """
+    options = database["OPTIONS"]
+    options["options"] = f"{options.get('options', '')} -c plan_cache_mode=force_generic_plan".strip()
 
 
 def _pool(database: dict[str, Any], *, seconds: int) -> None:

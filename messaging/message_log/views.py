@@ -10,6 +10,7 @@ from gateway import ids
 from gateway.api import query
 from gateway.api.authentication import scope_of
 from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
+from gateway.api.rendering import rendered
 from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.notifications.message_facts import STATUSES, Direction
 from messaging.message_log import customers, detail
@@ -66,7 +67,7 @@ class MessageLogView(ResourceViewSet):
         )
         return Response(
             {
-                "data": MessageOut(page.messages, many=True).data,
+                "data": rendered(MessageOut, page.messages),
                 "next_cursor": encode_cursor(page.before) if page.before else None,
             }
         )

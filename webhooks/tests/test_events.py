@@ -261,7 +261,8 @@ class TestCost:
                 make(tenant)
             with CaptureQueriesContext(connection) as queries:
                 assert len(api.get(path).json()["data"]) >= more
-            assert len([each for each in queries if "SAVEPOINT" not in each["sql"]]) == 3
+            # The text of a prepared statement is not noted.
+            assert len([each for each in queries if "SAVEPOINT" not in (each["sql"] or "")]) == 3
 
     def test_one_event_in_five_queries(self, api: Api, tenant: Tenant, endpoint: Endpoint) -> None:
         event = make(tenant)

@@ -1,0 +1,56 @@
+"""Connections of web and edge processes: one plan for each prepared statement, beside what the operator asks for."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from gateway.database import pool
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The settings of a database of a process that has not begun."""
+    database: dict[str, Any] = {"OPTIONS": {"connect_timeout": 2}}
+    monkeypatch.setattr(settings, "DATABASES", {"default": database})
+    monkeypatch.setattr(settings, "DATABASE_POOL_SIZE", 3)
+    return database
+
+
+def shown(options: str, name: str) -> str:
+    """What a connection with these options says of a setting."""
+    parameters = {**connection.get_connection_params(), "options": options}
+    with psycopg.connect(**parameters) as connected:
+        row = connected.execute(f"SHOW {name}").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def test_a_prepared_statement_is_planned_once(database: dict[str, Any]) -> None:
+    pool.begin()
+
+    assert shown(database["OPTIONS"]["options"], "plan_cache_mode") == "force_generic_plan"
+    assert database["OPTIONS"]["pool"]["max_size"] == 3
+
+
+def test_the_operators_own_options_stay(database: dict[str, Any]) -> None:
+    database["OPTIONS"]["options"] = "-c statement_timeout=7s"
+
+    pool.begin()
+
+    assert shown(database["OPTIONS"]["options"], "statement_timeout") == "7s"
+    assert shown(database["OPTIONS"]["options"], "plan_cache_mode") == "force_generic_plan"
+
+
+def test_nothing_is_asked_of_a_pooler_that_keeps_no_statements(
+    database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "DATABASE_PREPARED_STATEMENTS", False)
+
+    pool.begin()
+
+    assert "options" not in database["OPTIONS"]
