@@ -19,13 +19,14 @@ def main() -> None:
     import uvicorn
 
     from edge import server
+    from edge.application import application
     from gateway import web_start
     from webhooks.delivery import process_limits
 
     process_limits.prepare()
     web_start.calm_collector()
     web_start.begin()
-    uvicorn.Server(server.config(host=options.host, port=options.port)).run()
+    uvicorn.Server(server.config(application, host=options.host, port=options.port)).run()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The HTTP server of the edge: uvicorn with httptools and uvloop, and the bounds of `edge/protocol.py`."""
 
+from typing import Any
+
 import uvicorn
 
-from edge.application import application
 from edge.protocol import BoundedProtocol
 
 KEEP_ALIVE_SECONDS = 75
@@ -10,8 +11,8 @@ KEEP_ALIVE_SECONDS = 75
 GRACEFUL_SECONDS = 20
 
 
-def config(*, host: str, port: int) -> uvicorn.Config:
-    """How the edge is served, in production and in tests."""
+def config(application: Any, *, host: str, port: int) -> uvicorn.Config:
+    """How an ASGI application of the edge is served, in production and in tests."""
     return uvicorn.Config(
         application,
         host=host,

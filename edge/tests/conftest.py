@@ -8,6 +8,7 @@ import pytest
 import uvicorn
 
 from edge import server
+from edge.application import application
 from tests.fixtures import wait_until
 
 
@@ -17,7 +18,7 @@ def edge_address(django_db_setup: None) -> Iterator[tuple[str, int]]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         host, port = listener.getsockname()
-        running = uvicorn.Server(server.config(host=host, port=port))
+        running = uvicorn.Server(server.config(application, host=host, port=port))
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         wait_until(lambda: running.started, "the edge does not start")

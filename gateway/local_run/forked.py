@@ -26,6 +26,7 @@ from gateway.local_run.processes import open_log
 _PRELOADED = (
     "gateway.urls",
     "celery.bin.celery",
+    "edge.application",
     "edge.server",
     "gunicorn.app.wsgiapp",
     "gateway.web_worker",

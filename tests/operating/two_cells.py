@@ -5,8 +5,6 @@ the tests' database itself, emptied. Reconciled at the simulator and at the cust
 """
 
 import os
-import shutil
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -29,8 +27,9 @@ from tenants.credentials.api_keys import NewKey
 from tenants.models import Tenant
 from tests.emptying import delete_all_rows
 from tests.faults.callers import Callers
-from tests.faults.service import ROOT, Service, Valkey, database_url, received, wait_until
+from tests.faults.service import Service, Valkey, database_url, received, wait_until
 from tests.fixtures import Api
+from tests.operating.cell_front import Front
 from tests.operating.composed import free_port
 from tests.receiver import Receiver
 from tests.simulated import RunningSimulator, _simulator_process, simulator
@@ -41,7 +40,6 @@ __all__ = ["_simulator_process", "simulator"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 FORMER = "former_cell"
-NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") or "nginx"
 SETTLE_SECONDS = 30.0
 """Twice as long as a process remembers a tenant and a send to this simulator takes."""
 
@@ -61,42 +59,6 @@ def former_database() -> Iterator[str]:
         key_cache.forget_process_cache()
         yield server._replace(path=f"/{FORMER}").geturl()
         operator.execute(drop)
-
-
-class Front:
-    """nginx with `deploy/cells/nginx.conf`, its names and ports those of this machine."""
-
-    def __init__(self, directory: Path, cells: dict[str, str], router: int) -> None:
-        self.port = free_port()
-        text = (ROOT / "deploy/cells/nginx.conf").read_text()
-        for written, here in (
-            ("server cell-a:8080;", f"server {urlsplit(cells['cell_a']).netloc};"),
-            ("server cell-b:8080;", f"server {urlsplit(cells['cell_b']).netloc};"),
-            ("server router-1:8060; server router-2:8060;", f"server 127.0.0.1:{router};"),
-            ("listen 8080;", f"listen 127.0.0.1:{self.port};"),
-            ("include /routes/", f"include {directory}/routes/"),
-        ):
-            assert written in text, written
-            text = text.replace(written, here)
-        configuration = directory / "nginx.conf"
-        configuration.write_text(
-            f"user root;\npid {directory}/nginx.pid;\nevents {{}}\nhttp {{\naccess_log off;\n{text}\n}}\n"
-        )
-        self._command = [NGINX, "-p", str(directory), "-e", "stderr", "-c", str(configuration)]
-        self._process = subprocess.Popen([*self._command, "-g", "daemon off;"])
-        local_ports.wait_for_answer(self.port, "/v1/health", seconds=30, check_alive=lambda: None)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def reload(self) -> None:
-        """Read the routes anew."""
-        subprocess.run([*self._command, "-s", "reload"], check=True)
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(10)
 
 
 def test_a_tenant_moves_between_two_cells_under_calls(
@@ -131,7 +93,7 @@ def test_a_tenant_moves_between_two_cells_under_calls(
                 assert service.start("django", "cell_routes", name, str(routes)).wait(60) == 0
             router = free_port()
             running[0].start(
-                "messaging.cells.notification_router",
+                "edge.notification_router",
                 f"--port={router}",
                 "--default=cell_a",
                 *(f"--cell={name}={url}" for name, url in cells.items()),
@@ -139,7 +101,7 @@ def test_a_tenant_moves_between_two_cells_under_calls(
             )
             local_ports.wait_for_answer(
                 router,
-                "/?hub.mode=subscribe&hub.verify_token=sim-verify-token&hub.challenge=1",
+                "/v1/health/live",
                 seconds=60,
                 check_alive=lambda: None,
             )

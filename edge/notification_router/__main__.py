@@ -1,0 +1,43 @@
+"""`python -m edge.notification_router`: the router's process. Run two of them; they share nothing.
+
+python -m edge.notification_router --port 8060 --default a --cell a=http://… --cell b=http://… ROUTES
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+
+def main() -> None:
+    """Serve until SIGTERM; notifications in flight are answered."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
+    import django
+
+    parser = argparse.ArgumentParser(
+        prog="python -m edge.notification_router", description="The notification router."
+    )
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--cell", action="append", required=True, metavar="NAME=URL")
+    parser.add_argument("--default", required=True, help="the cell of what is of no cell")
+    parser.add_argument("routes", type=Path, help="the directory that `manage.py cell_routes` writes to")
+    options = parser.parse_args()
+    cells = dict(each.split("=", 1) for each in options.cell)
+    if options.default not in cells:
+        parser.error("--default is no --cell")
+    django.setup()
+
+    import uvicorn
+
+    from edge import server
+    from edge.notification_router.application import Router
+    from edge.notification_router.routing_table import RoutingTable
+    from webhooks.delivery import process_limits
+
+    process_limits.prepare()
+    router = Router(RoutingTable(options.routes, cells, default=options.default))
+    uvicorn.Server(server.config(router, host=options.host, port=options.port)).run()
+
+
+if __name__ == "__main__":
+    main()
