@@ -16,8 +16,6 @@ def main() -> None:
     options = parser.parse_args()
     django.setup()
 
-    import uvicorn
-
     from edge import server
     from edge.application import application
     from gateway import web_start
@@ -26,7 +24,7 @@ def main() -> None:
     process_limits.prepare()
     web_start.calm_collector()
     web_start.begin()
-    uvicorn.Server(server.config(application, host=options.host, port=options.port)).run()
+    server.Server(server.config(application, host=options.host, port=options.port)).run()
 
 
 if __name__ == "__main__":

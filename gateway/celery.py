@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from celery import Celery, Task
-from celery.signals import setup_logging, worker_init, worker_ready
+from celery.signals import setup_logging, task_postrun, task_prerun, worker_init, worker_ready
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
@@ -37,6 +37,18 @@ def _configure_logs(**_: Any) -> None:
     from gateway.monitoring.logs import configure
 
     configure(settings.LOGGING)
+
+
+@task_prerun.connect
+@task_postrun.connect
+def _close_old_connections(**_: Any) -> None:
+    """A task uses the connection of its thread as a request does: again, unless it is old or broken.
+
+    Celery's own way, a connection for each task, costs Postgres a new process each time (`CELERY_DB_REUSE_MAX`).
+    """
+    from django.db import close_old_connections
+
+    close_old_connections()
 
 
 @worker_init.connect

@@ -416,6 +416,9 @@ CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # workers wait for Valkey however l
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_DB_REUSE_MAX = (
+    1_000_000_000  # Celery closes no connection: `gateway/celery.py` does, as Django between requests
+)
 CELERY_TASK_ROUTES = {
     "webhooks.tasks.deliver_due": {"queue": "deliveries"},
     "messaging.tasks.run_batches": {"queue": "batches"},
@@ -429,12 +432,13 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = {
-    "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 5.0, "options": {"expires": 5}},
-    "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 5.0, "options": {"expires": 5}},
+    # Dispatchers and runners look by themselves: these find what is lost with Valkey or with a process.
+    "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 15.0, "options": {"expires": 15}},
+    "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 15.0, "options": {"expires": 15}},
     "release-replays": {
         "task": "webhooks.tasks.release_replays",
-        "schedule": 5.0,
-        "options": {"expires": 5},
+        "schedule": 15.0,
+        "options": {"expires": 15},
     },
     "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},

@@ -5,8 +5,9 @@ from typing import Any
 from uuid import UUID
 
 from celery import shared_task
-from celery.signals import worker_shutting_down
+from celery.signals import worker_ready, worker_shutting_down
 
+from gateway.task_queue import enqueue
 from messaging import pruning
 from messaging.batches import runner
 from messaging.media import known
@@ -16,8 +17,16 @@ from messaging.message_templates import sync
 # Acknowledged at its start: with a message that is not, a Celery worker ends when Valkey goes away under it.
 @shared_task(acks_late=False)
 def run_batches(**_: Any) -> None:
-    """Run the batches that nobody runs; ends when none is left. Called by wake-ups, and by beat as the safety net."""
-    runner.run()
+    """Run the batches that nobody runs until the worker stops. Called by wake-ups, at a worker's start, and by beat as
+    the safety net; has the runner look at once where the process has one."""
+    while runner.run():
+        pass
+
+
+@worker_ready.connect
+def _look_at_once(**_: Any) -> None:
+    """A worker that starts looks for batches that wait for a runner."""
+    enqueue("messaging.tasks.run_batches", expires=5)
 
 
 @worker_shutting_down.connect

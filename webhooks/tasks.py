@@ -16,8 +16,10 @@ from webhooks.figures import rollup
 # Acknowledged at its start: with a message that is not, a Celery worker ends when Valkey goes away under it.
 @shared_task(acks_late=False)
 def deliver_due(**_: Any) -> None:
-    """Deliver what is due; ends when idle. Called by wake-ups, at a worker's start, and by beat as the safety net."""
-    dispatcher.run()
+    """Deliver what is due until the worker stops. Called by wake-ups, at a worker's start, and by beat as the safety
+    net; returns at once while the process delivers already."""
+    while dispatcher.run():
+        pass
 
 
 @shared_task

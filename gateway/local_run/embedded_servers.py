@@ -92,6 +92,7 @@ def start_valkey(data_dir: Path, *, process_group: int | None = None) -> subproc
         "save": "",
         "appendonly": "no",
         "maxmemory-policy": "noeviction",
+        "hz": "2",
         "dir": str(data_dir.absolute()),
     }
     command = [str(binary), *(word for name, value in options.items() for word in (f"--{name}", value))]

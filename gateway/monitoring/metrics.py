@@ -94,6 +94,11 @@ def _note(amounts: Mapping[str, float]) -> None:
             _pending[name] += amount
 
 
+def is_pending() -> bool:
+    """Whether `flush` has something to add."""
+    return bool(_pending)
+
+
 def flush() -> None:
     """Add what this process counted to everybody's figures; without Valkey it waits for the next time."""
     with _lock:

@@ -1,13 +1,15 @@
 """The batch runner: one in each worker process of the queue `batches`, for all batches that the process holds.
 
 It runs inside the Celery task `run_batches`: asyncio and aiohttp for the messages, threads for the database and for
-Valkey. It ends when nothing is left to run, or when told to stop. A crash loses nothing and repeats nothing: the
-lease runs out, another runner goes on, and what was claimed without a result is reported as `outcome_unknown`.
+Valkey. It ends when told to stop, or when it had nothing to run for long, which the task answers with the next one. A
+crash loses nothing and repeats nothing: the lease runs out, another runner goes on, and what was claimed without a
+result is reported as `outcome_unknown`.
 """
 
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -30,6 +32,10 @@ MESSAGES_AT_ONCE = 768
 """In one process: below the 1,024 files that a process may usually open."""
 DATABASE_THREADS = 3
 POLL_SECONDS = 1.0
+QUIET_POLL_SECONDS = 5.0
+"""How often a runner that runs nothing looks by itself: a number is connected again, or another runner has crashed."""
+LINGER_SECONDS = 300.0
+"""How long a runner that runs nothing stays: it has a connection to the database, which costs more than a look."""
 
 Value = TypeVar("Value")
 
@@ -38,21 +44,25 @@ _lock = threading.Lock()
 _current: "Runner | None" = None
 
 
-def run() -> None:
-    """Run batches until none is left; when this process runs some already, that runner looks for more at once."""
+def run() -> bool:
+    """Run batches until there were none for long; when this process has a runner already, that one looks at once.
+
+    Returns whether another runner may follow: this one ran, and the process is not stopping.
+    """
     global _current
     with _lock:
         if _stopping.is_set():
-            return
+            return False
         if _current is not None:
             _current.look()
-            return
+            return False
         _current = runner = Runner()
     try:
         asyncio.run(runner.run())
     finally:
         with _lock:
             _current = None
+    return not _stopping.is_set()
 
 
 def stop() -> None:
@@ -100,13 +110,17 @@ class Runner:
         self.loop = asyncio.get_running_loop()
         try:
             async with AsyncPool(limit=MESSAGES_AT_ONCE) as channel:
+                ran_at = time.monotonic()
                 while True:
                     self.woken.clear()
                     self._start(await self._claim(), channel)
                     if self.running:
-                        await self._until_woken()
-                    elif self.stopping or _leave(self):
+                        ran_at = time.monotonic()
+                        await self._until_woken(POLL_SECONDS)
+                    elif self.stopping or (time.monotonic() - ran_at >= LINGER_SECONDS and _leave(self)):
                         return
+                    else:
+                        await self._until_woken(QUIET_POLL_SECONDS)
         finally:
             for executor in self.database:
                 await self.loop.run_in_executor(executor, _close_connection)
@@ -149,9 +163,9 @@ class Runner:
             # The lease runs out and another runner goes on: an error here must not end the other batches.
             log.error("batch_crashed", exc_info=error)
 
-    async def _until_woken(self) -> None:
+    async def _until_woken(self, seconds: float) -> None:
         try:
-            async with asyncio.timeout(POLL_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self.woken.wait()
         except TimeoutError:
             return

@@ -2,11 +2,18 @@
 
 import pytest
 
+from messaging.batches import runner
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator, SimulatedAccount, _simulator_process, simulator
 
 __all__ = ["_simulator_process", "simulator"]
+
+
+@pytest.fixture(autouse=True)
+def _no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner ends as soon as it has nothing to run."""
+    monkeypatch.setattr(runner, "LINGER_SECONDS", 0.0)
 
 
 def connected_number(

@@ -140,6 +140,33 @@ def test_every_item_is_sent_once_as_it_was_written_and_the_batch_completes(
     assert (data["accepted"], data["failed"], data["skipped"]) == (300, 0, 0)
 
 
+def test_a_runner_at_rest_finds_a_batch_by_itself_and_ends_when_it_is_told_to(
+    api: Api, fast: PhoneNumber, monkeypatch: pytest.MonkeyPatch, background: InBackground
+) -> None:
+    monkeypatch.setattr(runner, "LINGER_SECONDS", 60.0)
+    monkeypatch.setattr(runner, "QUIET_POLL_SECONDS", 0.05)
+    looked = threading.Event()
+    claim_batches = lease.claim_batches
+
+    def claim(limit: int) -> list[Held]:
+        looked.set()
+        return claim_batches(limit)
+
+    monkeypatch.setattr(lease, "claim_batches", claim)
+    background.start()
+    assert looked.wait(30)
+    batch_id = create(api, fast, 3)
+    wait_until(lambda: row(batch_id).status == "completed")
+    assert background.is_alive(), "it waits for the next"
+    monkeypatch.setattr(runner, "QUIET_POLL_SECONDS", 60.0)
+    second = create(api, fast, 3)
+    assert not runner.run(), "a second call has it look at once, and returns"
+    wait_until(lambda: row(second).status == "completed")
+    runner.stop()
+    background.join(20)
+    assert not background.is_alive()
+
+
 def test_what_the_upstream_refuses_is_failed_with_its_body_and_not_retried(
     api: Api, tenant: Tenant, fast: PhoneNumber, simulator: RunningSimulator
 ) -> None:

@@ -1,8 +1,9 @@
 """The dispatcher: claim → prepare → post → record, thousands of signed deliveries a second from one process.
 
 One runs in each worker process of the queue `deliveries`, inside the Celery task `deliver_due`. It claims what is
-due, sends many requests at once, writes results in bulk, lingers for the next wake-up and ends when idle or told
-to stop. A crash loses nothing: leases run out and the deliveries are claimed again (docs/architecture.md).
+due, sends many requests at once, writes results in bulk, lingers for the next wake-up and ends when idle for long,
+which the task answers with the next one, or told to stop. A crash loses nothing: leases run out and the deliveries are
+claimed again (docs/architecture.md).
 """
 
 import asyncio
@@ -62,14 +63,18 @@ _dispatcher: "_Dispatcher | None" = None
 """The dispatcher of this process, while it runs."""
 
 
-def run() -> None:
-    """Run the dispatcher of this process until idle; returns at once when one is running already."""
+def run() -> bool:
+    """Run the dispatcher of this process until it was idle for long; returns at once when one is running already.
+
+    Returns whether another may follow: this one ran, and the process is not stopping.
+    """
     if not _running.acquire(blocking=False):
-        return
+        return False
     try:
         asyncio.run(_run())
     finally:
         _running.release()
+    return not _stopping.is_set()
 
 
 async def _run() -> None:
@@ -108,7 +113,8 @@ class _Pace:
 async def _flush_metrics() -> None:
     while True:
         await asyncio.sleep(METRICS_SECONDS)
-        await asyncio.to_thread(metrics.flush)
+        if metrics.is_pending():
+            await asyncio.to_thread(metrics.flush)
 
 
 class _Dispatcher:

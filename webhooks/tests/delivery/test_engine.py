@@ -57,21 +57,36 @@ def dispatcher_process() -> "subprocess.Popen[bytes]":
     )
 
 
-def test_what_beat_calls_delivers_without_any_wake_up(
+def test_what_beat_calls_delivers_without_any_wake_up_until_the_worker_stops(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wake_up, "wake", lambda: None)
-    publish_one(tenant)
+    monkeypatch.setattr(wake_up, "soon", lambda _fresh: None)
+    monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
+    run, ended = dispatcher.run, threading.Event()
+
+    def run_and_say() -> bool:
+        goes_on = run()
+        ended.set()
+        return goes_on
+
+    monkeypatch.setattr(dispatcher, "run", run_and_say)
+    publish_one(tenant, "first")
     celery_app.loader.import_default_modules()
     schedule: dict[str, dict[str, Any]] = django_settings.CELERY_BEAT_SCHEDULE
-    called_within_seconds = [
-        entry["task"]
-        for entry in schedule.values()
-        if isinstance(entry["schedule"], float) and entry["schedule"] <= 5.0 and "webhooks" in entry["task"]
-    ]
-    for name in called_within_seconds:
-        celery_app.tasks[name].run()
-    receiver.wait_for(1)
+    (entry,) = (entry for entry in schedule.values() if entry["task"] == "webhooks.tasks.deliver_due")
+    assert entry["schedule"] <= 15.0
+
+    worker = threading.Thread(target=celery_app.tasks["webhooks.tasks.deliver_due"].run)
+    worker.start()
+    try:
+        receiver.wait_for(1)
+        assert ended.wait(30), "this one lingers for no time: another has to find the second event"
+        publish_one(tenant, "second")
+        receiver.wait_for(2)
+    finally:
+        dispatcher.stop()
+        worker.join(30)
+    assert not worker.is_alive()
     queue = django_settings.CELERY_TASK_ROUTES["webhooks.tasks.deliver_due"]["queue"]
     assert queue == "deliveries", "a worker of its own, so nothing can hold it up"
 
