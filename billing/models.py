@@ -172,8 +172,8 @@ class Invoice(models.Model):
     """When a refund made a paid invoice due again. It is reminded of anew, and never debited by itself."""
     retries_started = models.PositiveSmallIntegerField(default=0)
     irn = models.CharField(max_length=64, null=True, blank=True)
-    ack_no = models.CharField(max_length=30, null=True, blank=True)
-    ack_at = models.DateTimeField(null=True, blank=True)
+    ack_no = models.CharField("acknowledgement number", max_length=30, null=True, blank=True)
+    ack_at = models.DateTimeField("acknowledged at", null=True, blank=True)
     signed_qr = models.TextField(null=True, blank=True)
 
     objects = InvoiceQuerySet.as_manager()
@@ -309,8 +309,8 @@ class CreditNote(models.Model):
     total_paise = models.BigIntegerField()
     issued_by = models.BigIntegerField(null=True)
     irn = models.CharField(max_length=64, null=True, blank=True)
-    ack_no = models.CharField(max_length=30, null=True, blank=True)
-    ack_at = models.DateTimeField(null=True, blank=True)
+    ack_no = models.CharField("acknowledgement number", max_length=30, null=True, blank=True)
+    ack_at = models.DateTimeField("acknowledged at", null=True, blank=True)
     signed_qr = models.TextField(null=True, blank=True)
 
     class Meta:

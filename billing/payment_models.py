@@ -26,9 +26,9 @@ class Mandate(models.Model):
     """A standing permission to debit a tenant. Written by `mandates.py`."""
 
     class Method(models.TextChoices):
-        UPI = "upi"
+        UPI = "upi", "UPI"
         CARD = "card"
-        EMANDATE = "emandate"
+        EMANDATE = "emandate", "E-mandate"
 
     class Status(models.TextChoices):
         PENDING = "pending"

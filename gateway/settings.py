@@ -493,6 +493,7 @@ UNFOLD = {
     "SITE_HEADER": f"{SERVICE_NAME} staff",
     "SITE_SYMBOL": "forum",
     "SITE_URL": "/console",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tenants.staff.site.favicon"}],
     "COLORS": {
         "primary": {
             "50": "#effaf8",

@@ -10,7 +10,7 @@ from gateway import ids
 from messaging.message_templates import admin as template_admin  # noqa: F401 - registers its pages
 from messaging.models import Batch, KeptNotification
 from tenants.staff.navigation import NavigationLink, register_navigation
-from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, StatusLabel, display
+from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, StatusLabel, display, worded
 
 register_navigation(
     "Messaging",
@@ -34,15 +34,15 @@ class BatchAdmin(HistoryAdmin):
         "total",
         "accepted",
         "failed",
-        "rate_per_sec",
+        "rate",
     )
     list_filter = (PeriodFilter, "status")
     fields = (
         "shown_id",
         "tenant",
-        "environment",
+        "shown_environment",
         "phone_number_id",
-        "client_ref",
+        "reference",
         "shown_status",
         "waiting_for",
         "waiting_since",
@@ -50,15 +50,24 @@ class BatchAdmin(HistoryAdmin):
         "accepted",
         "failed",
         "retries",
-        "rate_per_sec",
+        "rate",
         "created_at",
         "started_at",
         "completed_at",
     )
-    readonly_fields = ("shown_id", "tenant", "shown_status")
+    readonly_fields = ("shown_id", "tenant", "shown_environment", "reference", "shown_status", "rate")
+    shown_environment = worded("environment")
     id_searches = {ids.BATCH: "id"}
     uuid_searches = ("tenant_id",)
-    search_help_text = "A batch id (bat_…) or a tenant id"
+    search_help_text = "A batch ID (bat_…) or a tenant ID"
+
+    @display(description="The tenant's reference")
+    def reference(self, batch: Batch) -> str:
+        return batch.client_ref or ""
+
+    @display(description="Messages per second")
+    def rate(self, batch: Batch) -> int:
+        return batch.rate_per_sec
 
     @display(description="Status", label=BATCH_LABELS)
     def shown_status(self, batch: Batch) -> StatusLabel:
@@ -67,10 +76,12 @@ class BatchAdmin(HistoryAdmin):
 
 @admin.register(KeptNotification)
 class KeptNotificationAdmin(HistoryAdmin):
-    list_display = ("id", "received_at", "reason", "error", "waba_id")
+    list_display = ("id", "received_at", "why_kept", "error", "waba_id")
     list_filter = (PeriodFilter,)
-    fields = ("id", "received_at", "reason", "error", "waba_id", "body_sha256")
-    search_help_text = "A waba_id"
+    fields = ("id", "received_at", "why_kept", "error", "waba_id", "body_sha256")
+    readonly_fields = ("why_kept",)
+    why_kept = worded("reason")
+    search_help_text = "A WABA ID"
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

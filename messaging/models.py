@@ -95,9 +95,9 @@ class Batch(models.Model):
         CANCELLED = "cancelled"
 
     class WaitingFor(models.TextChoices):
-        NUMBER_NOT_CONNECTED = "number_not_connected"
-        NUMBER_RELEASED = "number_released"
-        TENANT_SUSPENDED = "tenant_suspended"
+        NUMBER_NOT_CONNECTED = "number_not_connected", "Number not connected"
+        NUMBER_RELEASED = "number_released", "Number released"
+        TENANT_SUSPENDED = "tenant_suspended", "Business suspended"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="batches")

@@ -8,10 +8,11 @@ from unfold.enums import ActionVariant
 
 from phone_numbers.actors import Actor
 from phone_numbers.leaving import releasing
+from phone_numbers.messaging_limit import limit_in_words
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.staff.dialogs import DialogForm, action, dialog, done
 from tenants.staff.navigation import NavigationLink, register_navigation
-from tenants.staff.read_only_admin import StatusLabel, TenantRowsAdmin, display
+from tenants.staff.read_only_admin import CodeFilter, StatusLabel, TenantRowsAdmin, display, worded
 
 register_navigation(
     "Messaging",
@@ -37,7 +38,7 @@ class BusinessAccountAdmin(TenantRowsAdmin):
     )
     list_filter = ("environment", "subscribed")
     search_fields = ("=waba_id", "name", "=tenant__id", "tenant__name")
-    search_help_text = "waba_id, name, tenant id or name"
+    search_help_text = "WABA ID, name, tenant ID or name"
     fields = (
         "id",
         "waba_id",
@@ -84,14 +85,19 @@ class PhoneNumberAdmin(TenantRowsAdmin):
         "phone_number_id",
         "owner",
         "state",
-        "connection_detail",
-        "quality_rating",
-        "messaging_limit_tier",
+        "reason",
+        "quality",
+        "limit",
         "last_event_at",
     )
-    list_filter = ("connection_state", "connection_detail", "environment", "quality_rating")
+    list_filter = (
+        "connection_state",
+        ("connection_detail", CodeFilter),
+        "environment",
+        ("quality_rating", CodeFilter),
+    )
     search_fields = ("=phone_number_id", "digits", "=tenant__id", "tenant__name", "=account__waba_id")
-    search_help_text = "Number, phone_number_id, waba_id, tenant id or name"
+    search_help_text = "Number, phone number ID, WABA ID, tenant ID or name"
     fields = (
         "id",
         "phone_number_id",
@@ -101,19 +107,23 @@ class PhoneNumberAdmin(TenantRowsAdmin):
         "account",
         "environment",
         "state",
-        "connection_detail",
+        "reason",
         "registered",
         "registered_at",
         "coexistence",
-        "quality_rating",
-        "messaging_limit_tier",
-        "throughput_level",
-        "name_status",
+        "quality",
+        "limit",
+        "throughput",
+        "name_approval",
         "last_event_at",
         "refreshed_at",
         "created_at",
     )
-    readonly_fields = ("owner", "state")
+    readonly_fields = ("owner", "state", "reason", "quality", "limit", "throughput", "name_approval")
+    reason = worded("connection_detail", "Reason")
+    quality = worded("quality_rating")
+    throughput = worded("throughput_level")
+    name_approval = worded("name_status")
 
     actions_detail = ["release"]
 
@@ -137,6 +147,10 @@ class PhoneNumberAdmin(TenantRowsAdmin):
         releasing.release_number(number, actor=Actor(user_id=request.user.pk))
         said = f"Number {number.phone_number_id} is released."
         return done(request, said, reverse("admin:numbers_phonenumber_changelist"))
+
+    @display(description="Messaging limit", ordering="messaging_limit_tier")
+    def limit(self, number: PhoneNumber) -> str:
+        return limit_in_words(number.messaging_limit_tier)
 
     @display(description="State", label=STATE_LABELS)
     def state(self, number: PhoneNumber) -> StatusLabel:

@@ -20,8 +20,8 @@ from tenants.models import ApiKey, Tenant
 class TakenAway(models.TextChoices):
     """Why the upstream side took an account or a number away; a connection detail as well."""
 
-    ACCOUNT_REMOVED = "account_removed"
-    ACCOUNT_RESTRICTED = "account_restricted"
+    ACCOUNT_REMOVED = "account_removed", "Account removed"
+    ACCOUNT_RESTRICTED = "account_restricted", "Account restricted"
 
 
 class BusinessAccountQuerySet(models.QuerySet["BusinessAccount"]):

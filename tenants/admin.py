@@ -1,14 +1,19 @@
 """The staff admin of this app besides the queue (`staff/approval_admin.py`): platform apps, keys, people, audit."""
 
+from operator import itemgetter
 from typing import Any, cast
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django import forms
 from django.contrib import admin
+from django.contrib.admin import SimpleListFilter
 from django.contrib.auth.models import Group
-from django.db.models import Count, QuerySet
+from django.db.models import Count, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.text import Truncator
 from unfold.admin import ModelAdmin
 from unfold.enums import ActionVariant
@@ -24,7 +29,9 @@ from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, Use
 from tenants.staff import approval_admin as approval_admin
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.navigation import NavigationLink, register_navigation
-from tenants.staff.read_only_admin import HistoryAdmin, ReadOnlyAdmin, display, tenant_link
+from tenants.staff.read_only_admin import HistoryAdmin, ReadOnlyAdmin, display, lines, tenant_link
+from tenants.wording.audit_words import ACTIONS, action_words, said
+from tenants.wording.labels import label
 
 register_navigation(
     "Businesses",
@@ -60,6 +67,7 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
 
     list_display = ("name", "id", "tenant_count", "created_at")
     search_fields = ("name", "=id")
+    search_help_text = "Name or ID"
     fields = ("name", "id", "created_at")
     readonly_fields = ("id", "created_at")
     actions = None
@@ -123,7 +131,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     list_filter = ("environment",)
     list_select_related = ("tenant", "app")
     search_fields = ("prefix", "name", "=tenant__id", "=app__id")
-    search_help_text = "Prefix (the first 16 characters), name, tenant id or app id"
+    search_help_text = "Prefix (the first 16 characters), name, tenant ID or app ID"
     fields = (
         "id",
         "prefix",
@@ -190,15 +198,34 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         return tenant_link(key.tenant_id, key.tenant.name) if key.tenant else f"App {key.app}"
 
 
+class ActionFilter(SimpleListFilter):
+    """By action: the table of words, not a DISTINCT over the log."""
+
+    title = "action"
+    parameter_name = "action"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return sorted(ACTIONS.items(), key=itemgetter(1))
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(action=self.value()) if self.value() else queryset
+
+
 @admin.register(AuditEntry)
 class AuditAdmin(HistoryAdmin):
     """Append-only, by a trigger in the database."""
 
-    list_display = ("created_at", "action", "actor", "tenant", "target_type", "target_id", "changed")
-    fields = ("id", "created_at", "action", "actor", "tenant", "target_type", "target_id", "details")
-    readonly_fields = ("actor", "tenant")
+    list_display = ("created_at", "shown_action", "actor", "tenant", "target", "change")
+    list_filter = (ActionFilter,)
+    fields = ("id", "created_at", "shown_action", "actor", "tenant", "target", "details_lines")
+    readonly_fields = ("shown_action", "actor", "tenant", "target", "details_lines")
     uuid_searches = ("tenant_id",)
-    search_help_text = "A tenant id, or an action such as tenant.approve"
+    search_help_text = "A tenant ID, or an action as the API names it, such as tenant.approve"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        person = User.objects.filter(pk=OuterRef("actor_user_id")).values("email")
+        named: QuerySet[Any] = super().get_queryset(request).annotate(actor_email=person)
+        return named
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -207,16 +234,32 @@ class AuditAdmin(HistoryAdmin):
             return queryset.filter(action=search_term.strip()), False
         return super().get_search_results(request, queryset, search_term)
 
-    @display(description="Change")
-    def changed(self, entry: AuditEntry) -> str:
-        return Truncator(audit.said(entry.details)).chars(160)
+    @display(description="Action")
+    def shown_action(self, entry: AuditEntry) -> str:
+        return action_words(entry.action)
+
+    @display(description="Target")
+    def target(self, entry: AuditEntry) -> str:
+        """A search for the target, which opens it while it exists."""
+        url = f"{reverse('admin:staff_search')}?{urlencode({'q': entry.target_id})}"
+        link = '{} <a class="text-link break-all" href="{}">{}</a>'
+        return format_html(link, label(entry.target_type), url, entry.target_id)
+
+    @display(description="What changed")
+    def change(self, entry: AuditEntry) -> str:
+        return Truncator(", ".join(said(entry.details))).chars(160)
+
+    @display(description="What changed")
+    def details_lines(self, entry: AuditEntry) -> str:
+        return lines(said(entry.details))
 
     @display(description="Actor")
-    def actor(self, entry: AuditEntry) -> str:
+    def actor(self, entry: Any) -> str:
+        if key := entry.details.get("acting_key"):
+            return f"API key {key}…"
         if entry.actor_user_id is None:
-            return "API key or command"
-        person = User.objects.filter(pk=entry.actor_user_id).first()
-        return person.email if person else f"Person {entry.actor_user_id}"
+            return "The gateway"
+        return str(entry.actor_email or f"Person {entry.actor_user_id} (removed)")
 
 
 @admin.register(EmailDomainRule)
@@ -224,7 +267,9 @@ class EmailDomainRuleAdmin(ModelAdmin):  # type: ignore[misc]
     list_display = ("domain", "verdict", "note", "created_at")
     list_filter = ("verdict",)
     search_fields = ("domain",)
+    search_help_text = "Domain"
     fields = ("domain", "verdict", "note")
+    actions = None
 
     def save_model(self, request: HttpRequest, obj: EmailDomainRule, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
@@ -243,6 +288,7 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
     list_filter = ("is_staff", "is_active")
     list_select_related = ("tenant",)
     search_fields = ("email", "tenant__name", "=tenant__id")
+    search_help_text = "Mail address, tenant name or tenant ID"
     fields = (
         "email",
         "tenant",

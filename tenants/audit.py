@@ -1,17 +1,9 @@
-"""The audit log's only writer, called inside the transaction of the action that it records; and its words."""
+"""The audit log's only writer, called inside the transaction of the action that it records."""
 
 from typing import Any
 from uuid import UUID
 
 from tenants.models import ApiKey, AuditEntry
-
-
-def said(details: dict[str, Any]) -> str:
-    """The values that an entry's action changed, before and after; empty where it changed none."""
-    before, after = details.get("before"), details.get("after")
-    if not isinstance(before, dict) or not isinstance(after, dict):
-        return ""
-    return ", ".join(f"{name}: {before.get(name)} → {value}" for name, value in after.items())
 
 
 def record(
@@ -24,7 +16,7 @@ def record(
     acting_key_id: UUID | None = None,
     details: dict[str, Any] | None = None,
 ) -> AuditEntry:
-    """Append an entry, e.g. `tenant.approve`; `details` holds before and after, never a secret.
+    """Append an entry of an action (`wording/audit_words.py`); `details` holds before and after, never a secret.
 
     An action by an API key gets the key's prefix as `details.acting_key`.
     """

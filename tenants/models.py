@@ -41,7 +41,7 @@ class Tenant(models.Model):
     """One business (specification 2). The checklist's booleans are stored; the apps above write them."""
 
     class Status(models.TextChoices):
-        PENDING_APPROVAL = "pending_approval"
+        PENDING_APPROVAL = "pending_approval", "Pending approval"
         ACTIVE = "active"
         REJECTED = "rejected"
         SUSPENDED = "suspended"
@@ -61,7 +61,7 @@ class Tenant(models.Model):
     class BillingStatus(models.TextChoices):
         TRIALING = "trialing"
         ACTIVE = "active"
-        PAST_DUE = "past_due"
+        PAST_DUE = "past_due", "Past due"
         EXEMPT = "exempt"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)

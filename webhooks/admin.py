@@ -25,6 +25,7 @@ from tenants.staff.read_only_admin import (
     TenantRowsAdmin,
     display,
 )
+from tenants.wording.labels import label, words
 from webhooks import replay
 from webhooks.delivery import failed_answers
 from webhooks.endpoints import lifecycle
@@ -63,7 +64,7 @@ class EndpointAdmin(TenantRowsAdmin):
     )
     list_filter = ("status", "environment")
     search_fields = ("url", "=id", "=tenant__id", "tenant__name")
-    search_help_text = "URL, endpoint id, tenant id or name"
+    search_help_text = "URL, endpoint ID, tenant ID or name"
     fields = (
         "id",
         "owner",
@@ -75,11 +76,11 @@ class EndpointAdmin(TenantRowsAdmin):
         "waba_ids",
         "phone_number_ids",
         "statuses",
-        "uid",
-        "metadata",
+        "own_id",
+        "notes",
         "header_names",
-        "timeout_seconds",
-        "rate_per_second",
+        "time_out",
+        "rate",
         "ordered",
         "shown_status",
         "verified_at",
@@ -92,7 +93,16 @@ class EndpointAdmin(TenantRowsAdmin):
         "disabled_at",
         "created_at",
     )
-    readonly_fields = ("owner", "shown_url", "shown_status", "header_names")
+    readonly_fields = (
+        "owner",
+        "shown_url",
+        "shown_status",
+        "header_names",
+        "own_id",
+        "notes",
+        "time_out",
+        "rate",
+    )
 
     @display(description="URL", ordering="url")
     def short_url(self, endpoint: Endpoint) -> str:
@@ -101,6 +111,22 @@ class EndpointAdmin(TenantRowsAdmin):
     @display(description="URL")
     def shown_url(self, endpoint: Endpoint) -> str:
         return format_html('<span class="break-all">{}</span>', endpoint.url)
+
+    @display(description="The tenant's own ID")
+    def own_id(self, endpoint: Endpoint) -> str:
+        return endpoint.uid or ""
+
+    @display(description="The tenant's notes")
+    def notes(self, endpoint: Endpoint) -> str:
+        return "; ".join(f"{name}: {value}" for name, value in endpoint.metadata.items())
+
+    @display(description="Time-out")
+    def time_out(self, endpoint: Endpoint) -> str:
+        return f"{endpoint.timeout_seconds} s" if endpoint.timeout_seconds else ""
+
+    @display(description="Deliveries per second, at most")
+    def rate(self, endpoint: Endpoint) -> str:
+        return str(endpoint.rate_per_second or "")
 
     @display(description="Headers")
     def header_names(self, endpoint: Endpoint) -> str:
@@ -203,7 +229,7 @@ class EventAdmin(HistoryAdmin):
     readonly_fields = ("shown_id", "created", "tenant", "shown_deliveries")
     id_searches = {ids.EVENT: "id"}
     uuid_searches = ("tenant_id",)
-    search_help_text = "An event id (evt_…) or a tenant id"
+    search_help_text = "An event ID (evt_…) or a tenant ID"
 
     @display(description="Deliveries")
     def shown_deliveries(self, event: Event) -> str:
@@ -237,9 +263,8 @@ class DeliveryAdmin(HistoryAdmin):
         "next_attempt_at",
         "last_http_status",
         "shown_error",
-        "last_response_ms",
+        "shown_duration",
         "shown_attempts",
-        "is_replay",
         "shown_original",
     )
     readonly_fields = (
@@ -250,12 +275,13 @@ class DeliveryAdmin(HistoryAdmin):
         "shown_endpoint",
         "shown_status",
         "shown_error",
+        "shown_duration",
         "shown_attempts",
         "shown_original",
     )
     id_searches = {ids.DELIVERY: "id", ids.EVENT: "event_id"}
     uuid_searches = ("tenant_id",)
-    search_help_text = "A delivery id (dlv_…), an event id (evt_…) or a tenant id"
+    search_help_text = "A delivery ID (dlv_…), an event ID (evt_…) or a tenant ID"
 
     @display(description="Status", label=DELIVERY_LABELS)
     def shown_status(self, delivery: Delivery) -> StatusLabel:
@@ -280,7 +306,11 @@ class DeliveryAdmin(HistoryAdmin):
 
     @display(description="Last error")
     def shown_error(self, delivery: Delivery) -> str:
-        return (delivery.last_error or "").replace("_", " ")
+        return label(delivery.last_error)
+
+    @display(description="Last answer took")
+    def shown_duration(self, delivery: Delivery) -> str:
+        return "" if delivery.last_response_ms is None else f"{delivery.last_response_ms} ms"
 
     @display(description="Each attempt")
     def shown_attempts(self, delivery: Delivery) -> str:
@@ -292,7 +322,7 @@ class DeliveryAdmin(HistoryAdmin):
                     date_format(datetime.fromisoformat(attempt["at"]), r"j M Y, H:i:s \U\T\C"),
                     f"HTTP {attempt['http_status']}" if attempt["http_status"] else "no answer",
                     attempt["ms"],
-                    (attempt["error"] or "accepted").replace("_", " "),
+                    words(attempt["error"] or "accepted"),
                     _answer(attempt),
                 )
                 for attempt in failed_answers.attempts(delivery)

@@ -5,34 +5,43 @@ from uuid import UUID
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 
+from billing.admin.filters import MonthFilter, StateFilter
 from billing.buyers import profiles
 from billing.models import BillingProfile, BillingSnapshot
 from billing.pricing.money import rupees
 from billing.templatetags.money import month_name
+from tenants.signup.tax_ids import STATES
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
-from tenants.staff.read_only_admin import TenantRowsAdmin, display
+from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, lines, worded
+from tenants.wording.audit_words import said
 
 
 @admin.register(BillingProfile)
 class BillingProfileAdmin(TenantRowsAdmin):
-    list_display = ("legal_name", "owner", "tax_id", "state_code", "is_sez")
-    list_filter = ("is_sez", "state_code", "tax_id_type")
+    list_display = ("legal_name", "owner", "tax_id", "state", "is_sez")
+    list_filter = ("is_sez", ("state_code", StateFilter), ("tax_id_type", CodeFilter))
     search_fields = ("legal_name", "tax_id", "=tenant__id", "tenant__name")
+    search_help_text = "Legal name, tax ID, tenant ID or name"
     actions_detail = ("switch_sez",)
     fields = (
         "owner",
         "legal_name",
         "tax_id",
-        "tax_id_type",
+        "kind_of_tax_id",
         "address",
         "city",
         "pin",
-        "state_code",
+        "state",
         "phone",
         "country",
         "is_sez",
     )
-    readonly_fields = ("owner",)
+    readonly_fields = ("owner", "kind_of_tax_id", "state")
+    kind_of_tax_id = worded("tax_id_type")
+
+    @display(description="State", ordering="state_code")
+    def state(self, profile: BillingProfile) -> str:
+        return STATES.get(profile.state_code, profile.state_code)
 
     def has_switch_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm("billing.change_billingprofile")
@@ -57,13 +66,24 @@ class BillingProfileAdmin(TenantRowsAdmin):
 @admin.register(BillingSnapshot)
 class BillingSnapshotAdmin(TenantRowsAdmin):
     list_display = ("month", "owner", "active_numbers", "total", "taken_at")
-    list_filter = ("period",)
-    fields = ("month", "owner", "active_numbers", "numbers", "terms", "total", "taken_at")
-    readonly_fields = ("month", "owner", "total")
+    list_filter = (("period", MonthFilter),)
+    fields = ("month", "owner", "active_numbers", "shown_numbers", "shown_terms", "total", "taken_at")
+    readonly_fields = ("month", "owner", "shown_numbers", "shown_terms", "total")
 
     @display(description="Month", ordering="period")
     def month(self, snapshot: BillingSnapshot) -> str:
         return month_name(snapshot.period)
+
+    @display(description="Numbers")
+    def shown_numbers(self, snapshot: BillingSnapshot) -> str:
+        return lines(
+            f"{number['display_phone_number']}: connected for {number['connected_seconds'] // 3600:,} hours"
+            for number in snapshot.numbers
+        )
+
+    @display(description="Terms")
+    def shown_terms(self, snapshot: BillingSnapshot) -> str:
+        return lines(said(snapshot.terms))
 
     @display(description="Total")
     def total(self, snapshot: BillingSnapshot) -> str:

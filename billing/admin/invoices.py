@@ -17,6 +17,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from billing import accounting
 from billing.admin.amounts import AmountForm, rupees_field
+from billing.admin.filters import MonthFilter
 from billing.invoices import credit_notes, replacing
 from billing.models import CreditNote, Invoice
 from billing.payments import bank_transfers
@@ -25,7 +26,15 @@ from billing.pricing.periods import Period
 from billing.templatetags.money import month_name
 from gateway.clock import now
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
-from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, TenantRowsAdmin, display
+from tenants.staff.read_only_admin import (
+    CodeFilter,
+    ReadOnlyAdmin,
+    StatusLabel,
+    TenantRowsAdmin,
+    display,
+    person,
+    worded,
+)
 
 INVOICE_LABELS = {
     "open": "info",
@@ -73,9 +82,9 @@ class TdsForm(AmountForm):
 @admin.register(Invoice)
 class InvoiceAdmin(TenantRowsAdmin):
     list_display = ("number", "owner", "month", "shown_status", "total", "due", "issued_at", "due_at")
-    list_filter = ("status", "period", "supply_type")
+    list_filter = ("status", ("period", MonthFilter), ("supply_type", CodeFilter))
     search_fields = ("number", "=tenant__id", "tenant__name")
-    search_help_text = "Invoice number, tenant id or name"
+    search_help_text = "Invoice number, tenant ID or name"
     actions_detail = ("credit", "replace", "payment", "tds")
     fields = (
         "number",
@@ -117,6 +126,7 @@ class InvoiceAdmin(TenantRowsAdmin):
         "billed_to",
         "sold_by",
     )
+    supply = worded("supply_type", "Supply")
 
     def get_urls(self) -> list[URLPattern]:
         return [
@@ -166,10 +176,6 @@ class InvoiceAdmin(TenantRowsAdmin):
     @display(description="Month", ordering="period")
     def month(self, invoice: Invoice) -> str:
         return month_name(invoice.period)
-
-    @display(description="Supply")
-    def supply(self, invoice: Invoice) -> str:
-        return invoice.supply_type.replace("_", " ")
 
     @display(description="Buyer")
     def billed_to(self, invoice: Invoice) -> str:
@@ -304,6 +310,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     list_display = ("number", "invoice", "total", "reason", "issued_at")
     list_select_related = ("invoice",)
     search_fields = ("number", "invoice__number")
+    search_help_text = "Number of the credit note or of its invoice"
     ordering = ("-id",)
     fields = (
         "number",
@@ -313,12 +320,13 @@ class CreditNoteAdmin(ReadOnlyAdmin):
         "tax",
         "reason",
         "issued_at",
-        "issued_by",
+        "issuer",
         "irn",
         "ack_no",
         "ack_at",
     )
-    readonly_fields = ("total", "taxable", "tax")
+    readonly_fields = ("total", "taxable", "tax", "issuer")
+    issuer = person("issued_by")
 
     @display(description="Total")
     def total(self, note: CreditNote) -> str:

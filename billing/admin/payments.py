@@ -13,7 +13,15 @@ from billing.payments import refunds
 from billing.pricing.money import rupees
 from gateway.clock import now
 from tenants.staff.dialogs import action, change_url, dialog, done
-from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, TenantRowsAdmin, display
+from tenants.staff.read_only_admin import (
+    ReadOnlyAdmin,
+    StatusLabel,
+    TenantRowsAdmin,
+    display,
+    person,
+    worded,
+)
+from tenants.wording.labels import readable
 
 REFUND_LABELS = {"processed": "success", "failed": "danger", "unknown": "warning"}
 ATTEMPT_LABELS = {"captured": "success", "failed": "danger", "unknown": "warning"}
@@ -21,7 +29,7 @@ ATTEMPT_LABELS = {"captured": "success", "failed": "danger", "unknown": "warning
 
 def _said(error: dict[str, Any] | None) -> str:
     """What the provider said, as one line."""
-    return ", ".join(str(value) for value in (error or {}).values() if value)
+    return ", ".join(readable(str(value)) for value in (error or {}).values() if value)
 
 
 @admin.register(Mandate)
@@ -42,6 +50,7 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
     list_filter = ("status", "kind")
     list_select_related = ("invoice",)
     search_fields = ("invoice__number", "=provider_order_id", "=provider_payment_id", "=provider_link_id")
+    search_help_text = "Invoice number, or the provider's order, payment or link ID"
     ordering = ("-id",)
     fields = (
         "invoice",
@@ -49,7 +58,7 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
         "shown_status",
         "amount",
         "refunded",
-        "provider",
+        "shown_provider",
         "mandate",
         "receipt",
         "provider_order_id",
@@ -62,7 +71,8 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
         "refusal",
     )
     actions_detail = ("refund",)
-    readonly_fields = ("shown_status", "amount", "refunded", "refusal")
+    readonly_fields = ("shown_status", "amount", "refunded", "shown_provider", "refusal")
+    shown_provider = worded("provider")
 
     def has_refund_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm("billing.add_refund")
@@ -112,6 +122,7 @@ class RefundAdmin(ReadOnlyAdmin):
     list_filter = ("status",)
     list_select_related = ("attempt",)
     search_fields = ("attempt__invoice__number", "=provider_refund_id")
+    search_help_text = "Invoice number or the provider's refund ID"
     ordering = ("-id",)
     fields = (
         "attempt",
@@ -121,10 +132,11 @@ class RefundAdmin(ReadOnlyAdmin):
         "provider_refund_id",
         "created_at",
         "completed_at",
-        "requested_by",
+        "requester",
         "refusal",
     )
-    readonly_fields = ("amount", "shown_status", "refusal")
+    readonly_fields = ("amount", "shown_status", "requester", "refusal")
+    requester = person("requested_by")
 
     @display(description="Error")
     def refusal(self, refund: Refund) -> str:
@@ -141,8 +153,11 @@ class RefundAdmin(ReadOnlyAdmin):
 
 @admin.register(ProviderEvent)
 class ProviderEventAdmin(ReadOnlyAdmin):
-    list_display = ("type", "event_id", "provider", "received_at", "processed_at")
+    list_display = ("type", "event_id", "shown_provider", "received_at", "processed_at")
     list_filter = ("type",)
     search_fields = ("=event_id",)
+    search_help_text = "The provider's event ID"
     ordering = ("-id",)
-    fields = ("provider", "event_id", "type", "received_at", "processed_at")
+    fields = ("shown_provider", "event_id", "type", "received_at", "processed_at")
+    readonly_fields = ("shown_provider",)
+    shown_provider = worded("provider")

@@ -9,27 +9,37 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
 from messaging.message_templates.models import MessageTemplate
-from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter
+from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, worded
 
 
 @admin.register(MessageTemplate)
 class MessageTemplateAdmin(HistoryAdmin):
-    list_display = ("template_id", "name", "language", "status", "category", "tenant", "changed_at")
+    list_display = (
+        "template_id",
+        "name",
+        "language",
+        "shown_status",
+        "shown_category",
+        "tenant",
+        "changed_at",
+    )
     list_filter = (PeriodFilter,)
     fields = (
         "template_id",
         "name",
         "language",
-        "status",
-        "category",
+        "shown_status",
+        "shown_category",
         "tenant",
         "account",
         "environment",
         "changed_at",
         "deleted_at",
     )
-    readonly_fields = ("tenant",)
-    search_help_text = "The upstream's template id, a waba_id or a tenant id"
+    readonly_fields = ("tenant", "shown_status", "shown_category")
+    shown_status = worded("status")
+    shown_category = worded("category")
+    search_help_text = "The upstream's template ID, a WABA ID or a tenant ID"
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

@@ -7,10 +7,12 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from gateway.roles import Area
-from tenants import audit, tenants
+from tenants import tenants
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, require_active
 from tenants.models import AuditEntry, Tenant, User
+from tenants.wording.audit_words import action_words, changes
+from tenants.wording.labels import label
 
 
 class SettingsForm(forms.Form):
@@ -59,11 +61,11 @@ def audit_log(request: HttpRequest, visit: Visit) -> HttpResponse:
         rows = rows.filter(id__lt=min(int(begin), 2**63 - 1))
     page = keyset.cut(list(rows[: keyset.ROWS_PER_PAGE + 1]))
     people = _people(visit, [row.actor_user_id for row in page.rows if row.actor_user_id is not None])
-    return render(
-        request,
-        "console/audit.html",
-        {"page": page, "rows": [(row, _actor(row, people), audit.said(row.details)) for row in page.rows]},
-    )
+    shown = [
+        (row, _actor(row, people), action_words(row.action), label(row.target_type), changes(row.details))
+        for row in page.rows
+    ]
+    return render(request, "console/audit.html", {"page": page, "rows": shown})
 
 
 def _people(visit: Visit, ids: list[int]) -> dict[int, str]:

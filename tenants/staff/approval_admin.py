@@ -21,8 +21,10 @@ from tenants.models import AuditEntry, SignUp, Tenant, User
 from tenants.signup import email_domains, tax_ids
 from tenants.staff import lookup
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done, redirect_dialog
-from tenants.staff.read_only_admin import ReadOnlyAdmin, StatusLabel, display
+from tenants.staff.read_only_admin import CodeFilter, ReadOnlyAdmin, StatusLabel, display, worded
 from tenants.standing import approval, suspension
+from tenants.wording.audit_words import action_words
+from tenants.wording.labels import label, words
 
 STATUS_LABELS = {
     "active": "success",
@@ -38,7 +40,7 @@ CANNED_REJECTIONS = (
     ),
     (
         "The tax id does not belong to the company named. Please correct it in the console and apply again.",
-        "Tax id of another company",
+        "Tax ID of another company",
     ),
     ("We cannot serve this kind of business under the messaging platform's policies.", "Business not served"),
 )
@@ -88,9 +90,9 @@ class TenantAdmin(ReadOnlyAdmin):
         "shown_flags",
         "created_at",
     )
-    list_filter = ("status", "sandbox", "created_via", "billing_status")
+    list_filter = ("status", "sandbox", ("created_via", CodeFilter), "billing_status")
     search_fields = ("name", "contact_email", "website", "tax_id", "=id", "external_ref")
-    search_help_text = "Name, e-mail, website, tax id, external reference or id"
+    search_help_text = "Name, e-mail, website, tax ID, external reference or ID"
     change_form_before_template = "admin/tenant_evidence.html"
     actions_detail = ("approve", "reject", "suspend", "reinstate", "reinstate_and_approve")
     fieldsets = (
@@ -103,12 +105,12 @@ class TenantAdmin(ReadOnlyAdmin):
                     "contact_email",
                     "website",
                     "tax_id",
-                    "tax_id_type",
+                    "kind_of_tax_id",
                     "email_domain",
                 )
             },
         ),
-        ("Decisions", {"fields": ("approved_at", "rejected_reason", "suspended_reason")}),
+        ("Decisions", {"fields": ("approved_at", "rejected_reason", "why_suspended")}),
         (
             "Account",
             {
@@ -116,7 +118,7 @@ class TenantAdmin(ReadOnlyAdmin):
                     "id",
                     "app",
                     "external_ref",
-                    "created_via",
+                    "way_in",
                     "created_at",
                     "sandbox",
                     "retention",
@@ -130,7 +132,10 @@ class TenantAdmin(ReadOnlyAdmin):
         ),
     )
 
-    readonly_fields = ("retention",)
+    readonly_fields = ("retention", "kind_of_tax_id", "why_suspended", "way_in")
+    kind_of_tax_id = worded("tax_id_type")
+    why_suspended = worded("suspended_reason")
+    way_in = worded("created_via")
 
     def get_ordering(self, request: HttpRequest) -> tuple[str]:
         return ("id",) if request.GET.get("status__exact") == "pending_approval" else ("-id",)
@@ -159,7 +164,7 @@ class TenantAdmin(ReadOnlyAdmin):
             tenant.email_domain or "",
         )
 
-    @display(description="Tax id")
+    @display(description="Tax ID")
     def shown_tax_id(self, tenant: Tenant) -> str:
         if not tenant.tax_id:
             return ""
@@ -271,18 +276,22 @@ class TenantAdmin(ReadOnlyAdmin):
         )
 
 
-def _trail(tenant_id: str) -> list[tuple[AuditEntry, str]]:
-    """The newest entries of a tenant's audit log, each with who did it."""
+def _trail(tenant_id: str) -> list[tuple[AuditEntry, str, str]]:
+    """The newest entries of a tenant's audit log, each with its action in words and who did it."""
     entries = list(AuditEntry.objects.filter(tenant_id=tenant_id).order_by("-id")[:8])
     people = User.objects.in_bulk([entry.actor_user_id for entry in entries if entry.actor_user_id])
     return [
-        (entry, people[entry.actor_user_id].email if entry.actor_user_id in people else "")
+        (
+            entry,
+            action_words(entry.action),
+            people[entry.actor_user_id].email if entry.actor_user_id in people else "",
+        )
         for entry in entries
     ]
 
 
-def _linked_flags(tenant: Tenant) -> list[tuple[dict[str, str], str]]:
-    """The flags of a tenant; one that names others leads to the search that finds them."""
+def _linked_flags(tenant: Tenant) -> list[tuple[dict[str, str], str, str]]:
+    """The flags of a tenant, each in words; one that names others leads to the search that finds them."""
     tax = tax_ids.parse(tenant.tax_id) if tenant.tax_id else None
     searched = {
         "duplicate_tax_id": tenant.tax_id,
@@ -293,17 +302,18 @@ def _linked_flags(tenant: Tenant) -> list[tuple[dict[str, str], str]]:
     }
     page = reverse("admin:tenants_tenant_changelist")
     return [
-        (flag, f"{page}?{urlencode({'q': text})}" if (text := searched.get(flag["code"])) else "")
+        (
+            flag,
+            label(flag["code"]),
+            f"{page}?{urlencode({'q': text})}" if (text := searched.get(flag["code"])) else "",
+        )
         for flag in tenant.flags
     ]
 
 
 def _flag_rows(tenant: Tenant) -> list[tuple[str, str, str]]:
     marks = {"high": "● ", "warning": "◐ ", "info": "○ "}
-    return [
-        (flag["detail"], marks.get(flag["severity"], ""), flag["code"].replace("_", " "))
-        for flag in tenant.flags
-    ]
+    return [(flag["detail"], marks.get(flag["severity"], ""), words(flag["code"])) for flag in tenant.flags]
 
 
 def _decide(

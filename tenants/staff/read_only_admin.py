@@ -4,24 +4,26 @@ Every app's `admin.py` builds on these. The fields of a page are always named on
 shows nowhere by itself.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
-from django.contrib.admin import SimpleListFilter
+from django.contrib.admin import AllValuesFieldListFilter, SimpleListFilter
 from django.db.models import Model, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.formats import date_format
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import mark_safe
 from unfold import decorators
 from unfold.admin import ModelAdmin
 from unfold.paginator import InfinitePaginator
 
 from gateway import ids
 from gateway.clock import now
-from tenants.models import Tenant
+from tenants.models import Tenant, User
+from tenants.wording.labels import label
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -52,6 +54,40 @@ def tenant_link(tenant_id: UUID | None, name: str | None = None) -> str:
     )
 
 
+def worded(column: str, description: str = "") -> Callable[[Any, Any], str]:
+    """A column of codes, such as the upstream's, shown as words."""
+
+    @display(description=description or label(column), ordering=column)
+    def shown(model_admin: Any, row: Any) -> str:
+        return label(getattr(row, column))
+
+    return shown
+
+
+def person(column: str) -> Callable[[Any, Any], str]:
+    """A column that holds the id of a staff member, shown as the mail address."""
+
+    @display(description=label(column))
+    def shown(model_admin: Any, row: Any) -> str:
+        found = User.objects.filter(pk=getattr(row, column)).values_list("email", flat=True).first()
+        return found or ""
+
+    return shown
+
+
+def lines(texts: Iterable[str]) -> str:
+    """Texts below each other."""
+    return format_html_join(mark_safe("<br>"), "{}", ((text,) for text in texts))
+
+
+class CodeFilter(AllValuesFieldListFilter):
+    """A filter over the codes that a column has, shown as words."""
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        for choice in super().choices(changelist):
+            yield {**choice, "display": label(str(choice["display"]))}
+
+
 class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     """A table that staff look at: no adding, no changing, no deleting, for superusers either."""
 
@@ -75,7 +111,7 @@ class TenantRowsAdmin(ReadOnlyAdmin):
     list_select_related = ("tenant",)
     ordering = ("-pk",)
     search_fields: tuple[str, ...] = ("=tenant__id", "tenant__name")
-    search_help_text = "Tenant id or name"
+    search_help_text = "Tenant ID or name"
 
     @display(description="Tenant")
     def owner(self, row: Any) -> str:
@@ -104,7 +140,7 @@ class PeriodFilter(SimpleListFilter):
 
 
 class HistoryAdmin(ReadOnlyAdmin):
-    """A big, time-ordered table: newest first, never counted, found by exact and indexed values only.
+    """A big, time-ordered table: newest first and in no other order, never counted, found by indexed values only.
 
     `id_searches` maps a public prefix to the column it is looked up in, `uuid_searches` are the columns that a
     bare uuid is compared with.
@@ -113,9 +149,15 @@ class HistoryAdmin(ReadOnlyAdmin):
     paginator = InfinitePaginator
     show_full_result_count = False
     ordering = ("-id",)
+    sortable_by = ()
     search_fields = ("id",)
     id_searches: dict[str, str] = {}
     uuid_searches: tuple[str, ...] = ()
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the list goes back only as far as the chosen period; its empty page says so."""
+        return PeriodFilter in (self.list_filter or ())
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
@@ -149,7 +191,7 @@ class HistoryAdmin(ReadOnlyAdmin):
     def tenant(self, row: Any) -> str:
         return tenant_link(row.tenant_id, row.tenant_name)
 
-    @display(description="Id")
+    @display(description="ID")
     def shown_id(self, row: Any) -> str:
         return str(row)
 

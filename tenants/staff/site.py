@@ -16,6 +16,7 @@ from unfold.sites import UnfoldAdminSite
 from tenants.console.accounts import has_second_factor
 from tenants.staff import lookup
 from tenants.staff.roles import OWN_APPS
+from tenants.wording.labels import spelled
 
 ADMIN_CSP = {
     "script-src": ["'self'", "'unsafe-inline'", "'unsafe-eval'"],
@@ -36,6 +37,8 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
             list(model_or_iterable) if isinstance(model_or_iterable, Iterable) else [model_or_iterable]
         )
         own = [model for model in models if model._meta.app_label in OWN_APPS]
+        for model in own:
+            _spell_labels(model)
         super().register(own, admin_class, **options)
 
     def has_permission(self, request: HttpRequest) -> bool:
@@ -64,6 +67,15 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
         return csp_replace(ADMIN_CSP)(_reloading(super().admin_view(view, cacheable)))
 
 
+def _spell_labels(model: Any) -> None:
+    """Capitals for the acronyms in the labels of a model and its columns, of which Django makes "Waba ids"."""
+    names = model._meta
+    for named in (*names.concrete_fields, *names.many_to_many):
+        named.verbose_name = spelled(str(named.verbose_name))
+    names.verbose_name = spelled(str(names.verbose_name))
+    names.verbose_name_plural = spelled(str(names.verbose_name_plural))
+
+
 def _reloading(view: Any) -> Any:
     """A view whose redirects, such as that to the log-in, lead the whole page instead of a dialog on it."""
 
@@ -85,6 +97,11 @@ def _lacks_second_factor(request: HttpRequest) -> bool:
 def stylesheet(request: HttpRequest) -> str:
     """What the admin adds to its theme."""
     return static("console/staff.css")
+
+
+def favicon(request: HttpRequest) -> str:
+    """The console's own icon."""
+    return static("console/favicon.svg")
 
 
 def script(request: HttpRequest) -> str:

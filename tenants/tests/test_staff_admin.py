@@ -91,7 +91,7 @@ def test_the_queue_is_oldest_first_and_shows_what_to_look_at(browser: Client, wa
         "+919800000001",
         "Karnataka",
         "E-mail is at infosys.com",
-        "tenant.sign_up",
+        "Signed up",
     ):
         assert evidence in detail
     assert "the-hash-of-a-password" not in detail
@@ -269,4 +269,11 @@ def test_the_audit_list_says_what_changed(browser: Client, tenant: Tenant) -> No
         tenant_id=tenant.id,
         details={"before": {"retention_days": 90}, "after": {"retention_days": 30}},
     )
-    assert "retention_days: 90 → 30" in browser.get("/admin/tenants/auditentry/").content.decode()
+    assert "Retention days: 90 → 30" in browser.get("/admin/tenants/auditentry/").content.decode()
+
+
+def test_an_empty_list_says_how_far_back_it_looked(browser: Client) -> None:
+    page = browser.get("/admin/webhooks/event/").content.decode()
+    assert "Nothing in the last 24 hours" in page
+    assert "Choose a longer period" in page
+    assert "Nothing matches" in browser.get("/admin/webhooks/event/?period=7").content.decode()

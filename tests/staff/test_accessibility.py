@@ -22,7 +22,7 @@ from tests.one_of_each import one_of_each
 CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
 OVERVIEWS = (
     "/admin/find/",
-    "/admin/find/?q=Asha",
+    "/admin/find/?q=traders",
     "/admin/find/?q=zzzz",
     "/admin/billing/invoice/accounting/",
 )

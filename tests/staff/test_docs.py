@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tenants.wording.audit_words import ACTIONS
 from tests.fixtures import Api
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,11 +51,29 @@ def test_every_flag_is_described() -> None:
     assert [code for code in codes if f"`{code}`" not in STAFF] == []
 
 
-def test_every_audited_action_is_named() -> None:
-    found = calls_with("record", 9, *APPS) | calls_with("_audit", 0, *APPS)
-    actions = {action for action in found if "." in action and not action.endswith(".")}
-    assert {"api_key.create", "webhook_endpoint.create", "billing.credit"} <= actions
-    assert [action for action in actions if f"`{action}`" not in STAFF] == []
+def audited_actions() -> set[str]:
+    """The actions that the code records: of the audit's writers, and of the decisions about a tenant."""
+    found = set()
+    for writer, position in (
+        ("record", 0),
+        ("_record", 0),
+        ("_record", 1),
+        ("_audit", 0),
+        ("_forget_account", 9),
+    ):
+        found |= {
+            action
+            for action in calls_with(writer, position, *APPS)
+            if re.fullmatch(r"[a-z_]+\.[a-z_]+", action)
+        }
+    return found | {f"tenant.{action}" for action in calls_with("decide", 0, "tenants")}
+
+
+def test_every_audited_action_has_words_on_the_pages_and_in_the_documentation() -> None:
+    actions = audited_actions()
+    assert {"api_key.create", "webhook_endpoint.create", "billing.credit", "number.register"} <= actions
+    assert actions == set(ACTIONS)
+    assert dict(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \| (.+) \|$", STAFF, re.MULTILINE)) == ACTIONS
 
 
 @pytest.mark.django_db

@@ -73,14 +73,14 @@ def test_a_single_hit_opens_at_once_and_nothing_found_says_what_can_be(staff: Us
     assert answer["Location"] == f"/admin/webhooks/event/{rows.event.pk}/change/"
     for nothing in ("zzzz", "evt_00000000000000000000000000", "%", "x" * 5000):
         page = client.get("/admin/find/", {"q": nothing}).content.decode()
-        assert "Nothing has this id" in page
+        assert "Nothing has this ID" in page
 
 
 def test_staff_find_only_what_they_may_see(tenant: Tenant, rows: OneOfEach) -> None:
     narrow = User.objects.create_user("narrow@service.example", is_staff=True)
     narrow.user_permissions.add(Permission.objects.get(codename="view_tenant"))
     client = browser_of(narrow)
-    assert "Nothing has this id" in text(client, "/admin/find/?q=ravi@traders")
+    assert "Nothing has this ID" in text(client, "/admin/find/?q=ravi@traders")
     page = text(client, f"/admin/tenants/tenant/{tenant.pk}/change/")
     assert "hooks.traders.example" not in page
 

@@ -1,0 +1,118 @@
+"""The audit log in words: what each action is called, and what an entry's details say."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django.utils.formats import date_format
+
+from tenants.wording.labels import label, readable, words
+
+ACTIONS = {
+    "account.connect": "Account connected",
+    "account.move": "Account moved to another business",
+    "account.release": "Account released",
+    "api_key.create": "API key created",
+    "api_key.revoke": "API key revoked",
+    "api_key.rotate": "API key rotated",
+    "app.create": "Platform app created",
+    "billing.credit": "Credit note issued",
+    "billing.einvoice": "E-invoice registered",
+    "billing.payment": "Bank transfer recorded",
+    "billing.profile": "Billing profile changed",
+    "billing.refund": "Payment paid back",
+    "billing.replace": "Invoice replaced",
+    "billing.tds": "Tax deducted at source recorded",
+    "email_domain.delete": "E-mail domain rule deleted",
+    "email_domain.rule": "E-mail domain rule set",
+    "number.deregister": "Number deregistered",
+    "number.migrate": "Migration of a number begun",
+    "number.move": "Number moved to another business",
+    "number.register": "Number registered",
+    "number.release": "Number released",
+    "number.two_step": "Two-step PIN set",
+    "team.invite": "Person invited",
+    "team.join": "Invitation accepted",
+    "team.remove": "Person removed",
+    "team.role": "Role changed",
+    "team.withdraw": "Invitation withdrawn",
+    "tenant.apply_again": "Applied again",
+    "tenant.approve": "Business approved",
+    "tenant.close": "Business closed",
+    "tenant.create": "Business created by a platform",
+    "tenant.expunge": "Stored events deleted",
+    "tenant.move": "Business moved to this cell",
+    "tenant.reinstate": "Business reinstated",
+    "tenant.reject": "Business rejected",
+    "tenant.sign_up": "Signed up",
+    "tenant.suspend": "Business suspended",
+    "tenant.update": "Settings changed",
+    "user.change": "Person changed",
+    "user.create": "Person created",
+    "webhook_delivery.replay": "Delivery sent again",
+    "webhook_endpoint.create": "Endpoint created",
+    "webhook_endpoint.delete": "Endpoint deleted",
+    "webhook_endpoint.disable": "Endpoint disabled",
+    "webhook_endpoint.resume": "Endpoint resumed",
+    "webhook_endpoint.rotate_secret": "Endpoint secret rotated",
+    "webhook_endpoint.update": "Endpoint changed",
+    "webhook_endpoint.verify": "Endpoint verified",
+}
+"""Each action in words; docs/staff.md lists the same ones."""
+
+_CHANGED = ("before", "after")
+_ACTOR = "acting_key"
+"""Names the actor, so it is no part of what an entry says."""
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
+
+Unit = Callable[[Any], str]
+_units: dict[str, Unit] = {}
+
+
+def register_unit(suffix: str, shown: Unit) -> None:
+    """Show numbers of members that end with `_suffix` in a unit of people, e.g. paise as rupees."""
+    _units[f"_{suffix}"] = shown
+
+
+def action_words(action: str) -> str:
+    """What an action is called; one that is gone from the code is spelled out."""
+    return ACTIONS.get(action) or label(action.replace(".", " "))
+
+
+def changes(details: dict[str, Any]) -> list[str]:
+    """The values that an action changed, before and after, a line for each: what the business itself may read."""
+    before, after = (details.get(name) for name in _CHANGED)
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return []
+    return [
+        f"{_name(key)}: {_value(key, before.get(key))} → {_value(key, value)}" for key, value in after.items()
+    ]
+
+
+def said(details: dict[str, Any]) -> list[str]:
+    """Everything that an entry says: what changed, then the rest, such as a note. For staff alone."""
+    others = {name: value for name, value in details.items() if name not in {*_CHANGED, _ACTOR}}
+    return changes(details) + [f"{_name(name)}: {_value(name, value)}" for name, value in others.items()]
+
+
+def _name(name: str) -> str:
+    return label(next((name.removesuffix(suffix) for suffix in _units if name.endswith(suffix)), name))
+
+
+def _value(name: str, value: Any) -> str:
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(_value(name, part) for part in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{words(key)} {_value(key, part)}" for key, part in value.items())
+    for suffix, shown in _units.items():
+        if name.endswith(suffix):
+            return shown(value)
+    text = str(value)
+    if _MOMENT.match(text):
+        return date_format(datetime.fromisoformat(text), "DATETIME_FORMAT")
+    return readable(text)
