@@ -30,7 +30,9 @@ class EventsView(ResourceViewSet):
     @extend_schema(
         operation_id="list_events",
         summary="Search the event log",
-        description="Newest first, without bodies, each with the counts of its deliveries.",
+        description="Newest first, without bodies, each with the counts of its deliveries. A request looks through at "
+        "most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is "
+        "set: go on with it.",
         tags=["Events"],
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
@@ -41,9 +43,9 @@ class EventsView(ResourceViewSet):
         responses=EventOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        caller, limit = scope_of(request), limit_of(request)
+        caller = scope_of(request)
         cursor = request.query_params.get("cursor")
-        rows = search.search(
+        page = search.search(
             **caller,
             types=query.choices(request, "type", EVENT_TYPES) or (),
             equal={
@@ -54,17 +56,16 @@ class EventsView(ResourceViewSet):
             begin=query.moment(request, "from"),
             end=query.moment(request, "to"),
             before=decode_cursor(cursor, Event, "id") if cursor else None,
-            limit=limit + 1,
+            limit=limit_of(request),
         )
-        page = rows[:limit]
         context = {
-            "available": search.available(tenant_id=caller["tenant_id"], events=page),
-            "counts": search.delivery_counts(page),
+            "available": search.available(tenant_id=caller["tenant_id"], events=page.events),
+            "counts": search.delivery_counts(page.events),
         }
         return Response(
             {
-                "data": EventOut(page, many=True, context=context).data,
-                "next_cursor": encode_cursor(page[-1].id) if len(rows) > limit else None,
+                "data": EventOut(page.events, many=True, context=context).data,
+                "next_cursor": encode_cursor(page.before) if page.before else None,
             }
         )
 

@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,11 +12,12 @@ from gateway.api import query
 from gateway.api.authentication import scope_of
 from gateway.api.errors import NotFound
 from gateway.api.limits.in_flight import waits_for_endpoint
-from gateway.api.pagination import NewestFirst
+from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from webhooks import replay
 from webhooks.endpoints import health, lifecycle
+from webhooks.events import delivery_search
 from webhooks.events.types import ALL, EVENT_TYPES
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import example_event
@@ -220,26 +220,28 @@ class DeliveriesView(ResourceViewSet):
         responses=DeliveryOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        rows = Delivery.objects.for_environment(**scope_of(request)).defer("attempt_log", "answers")
-        condition = Q()
-        if endpoint_id := query.uuid(request, "endpoint_id"):
-            condition &= Q(endpoint_id=endpoint_id)
-        if status := query.choice(request, "status", Delivery.Status.values):
-            condition &= Q(status=status)
-        if event_types := query.choices(request, "event_type", EVENT_TYPES):
-            condition &= Q(event_type__in=event_types)
-        if http_status := query.integer(request, "http_status", least=100, most=599):
-            condition &= Q(last_http_status=http_status)
-        if event_id := query.public_id(request, "event_id", ids.EVENT):
-            # By its own index: an event has few deliveries.
-            rows, condition = rows.filter(condition, event_id=event_id), Q()
-        if begin := query.moment(request, "from"):
-            rows = rows.filter(id__gte=ids.first_at(begin))
-        if end := query.moment(request, "to"):
-            rows = rows.filter(id__lt=ids.first_at(end))
-        pages = NewestFirst()
-        found = pages.paginate_walk(rows, condition, request)
-        return pages.get_paginated_response(DeliveryOut(found, many=True, context=_context(request)).data)
+        cursor = request.query_params.get("cursor")
+        equal: dict[str, Any] = {
+            "endpoint_id": query.uuid(request, "endpoint_id"),
+            "status": query.choice(request, "status", Delivery.Status.values),
+            "last_http_status": query.integer(request, "http_status", least=100, most=599),
+        }
+        page = delivery_search.search(
+            **scope_of(request),
+            equal={name: value for name, value in equal.items() if value is not None},
+            event_types=query.choices(request, "event_type", EVENT_TYPES) or (),
+            event_id=query.public_id(request, "event_id", ids.EVENT),
+            begin=query.moment(request, "from"),
+            end=query.moment(request, "to"),
+            before=decode_cursor(cursor, Delivery, "id") if cursor else None,
+            limit=limit_of(request),
+        )
+        return Response(
+            {
+                "data": DeliveryOut(page.deliveries, many=True, context=_context(request)).data,
+                "next_cursor": encode_cursor(page.before) if page.before else None,
+            }
+        )
 
     @extend_schema(
         operation_id="get_webhook_delivery",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.core.exceptions import ValidationError
-from django.db.models import Field, Model, Q
+from django.db.models import Field, Model
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,8 +14,6 @@ from gateway.api.errors import InvalidRequest
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
-WALK = 10_000
-"""Rows that one page may look through for those that match."""
 
 
 class NewestFirst(BasePagination):
@@ -36,24 +34,6 @@ class NewestFirst(BasePagination):
         rows = list(queryset[: limit + 1])
         self.next_cursor = encode_cursor(getattr(rows[limit - 1], self.field)) if len(rows) > limit else None
         return rows[:limit]
-
-    def paginate_walk(self, queryset: Any, condition: Q, request: Request) -> list[Any]:
-        """As `paginate_queryset` of the rows that meet a condition which has no index: a page walks through at most
-        `WALK` rows of `queryset`, so it can hold fewer than `limit`, even none, and still have a next one.
-        """
-        if not condition:
-            return self.paginate_queryset(queryset, request)
-        walked = queryset
-        if cursor := request.query_params.get("cursor"):
-            walked = walked.filter(id__lt=decode_cursor(cursor, queryset.model, "id"))
-        walked = walked.order_by("-id")
-        farthest = walked.values_list("id", flat=True)[WALK - 1 : WALK].first()
-        if farthest is not None:
-            queryset = queryset.filter(id__gte=farthest)
-        rows = self.paginate_queryset(queryset.filter(condition), request)
-        if self.next_cursor is None and farthest is not None:
-            self.next_cursor = encode_cursor(farthest)
-        return rows
 
     def get_paginated_response(self, data: Any) -> Response:
         return Response({"data": data, "next_cursor": self.next_cursor})

@@ -16,10 +16,11 @@ from django.db import connection
 
 from gateway.api.errors import NotFound
 from gateway.clock import now
+from gateway.database.bounded_walk import MOST_WALKED
 from gateway.upstream.notifications.lossless_json import member, text
 from phone_numbers.models import PhoneNumber
 from webhooks.events import message_search
-from webhooks.events.message_search import COLUMNS, MOST_WALKED
+from webhooks.events.message_search import COLUMNS
 from webhooks.message_models import Message
 from webhooks.models import Event
 

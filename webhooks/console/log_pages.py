@@ -18,7 +18,7 @@ from webhooks import replay
 from webhooks.console.forms import DeliveryFilter, EventFilter
 from webhooks.delivery import failed_answers
 from webhooks.endpoints import health
-from webhooks.events import envelope, search
+from webhooks.events import delivery_search, envelope, search
 from webhooks.models import Delivery, Endpoint
 
 
@@ -27,17 +27,17 @@ from webhooks.models import Delivery, Endpoint
 def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Deliveries, newest first, with a filter."""
     form = DeliveryFilter(request.GET)
-    rows = Delivery.objects.for_environment(visit.tenant.id, visit.environment).defer(
-        "attempt_log", "answers"
-    )
     wanted = form.cleaned_data if form.is_valid() else {}
-    if wanted.get("status"):
-        rows = rows.filter(status=wanted["status"])
-    if wanted.get("event_type"):
-        rows = rows.filter(event_type=wanted["event_type"])
-    if wanted.get("endpoint"):
-        rows = rows.filter(endpoint_id=wanted["endpoint"])
-    page = keyset.page_of(rows, request)
+    equal = {"status": wanted.get("status"), "endpoint_id": wanted.get("endpoint")}
+    found = delivery_search.search(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        equal={name: value for name, value in equal.items() if value},
+        event_types=[wanted["event_type"]] if wanted.get("event_type") else (),
+        before=keyset.before(request),
+        limit=keyset.ROWS_PER_PAGE,
+    )
+    page = keyset.KeysetPage(found.deliveries, found.before)
     return render(
         request,
         "console/webhooks/deliveries.html",
@@ -84,15 +84,15 @@ def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Events, newest first, with a filter."""
     form = EventFilter(request.GET)
     wanted = form.cleaned_data if form.is_valid() else {}
-    rows = search.search(
+    found = search.search(
         tenant_id=visit.tenant.id,
         environment=visit.environment,
         types=[wanted["type"]] if wanted.get("type") else (),
         equal={name: wanted[name] for name in ("wa_id", "wamid") if wanted.get(name)},
         before=keyset.before(request),
-        limit=keyset.ROWS_PER_PAGE + 1,
+        limit=keyset.ROWS_PER_PAGE,
     )
-    page = keyset.cut(rows)
+    page = keyset.KeysetPage(found.events, found.before)
     counts = search.delivery_counts(page.rows)
     return render(
         request,

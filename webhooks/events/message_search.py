@@ -1,7 +1,7 @@
 """Reads of the message log: search by keyset, and one message with its events, their contents and their deliveries.
 
-Called by `/v1/messages*`. A search walks one index from the newest match on and reads at most `MOST_WALKED` rows; what
-has no index of its own is a condition on the rows that the walk passes.
+Called by `/v1/messages*`. A search walks one index from the newest match on, past a bounded number of rows; what has no
+index of its own is a condition on the rows that the walk passes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ from django.db import OperationalError, connection, transaction
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
+from gateway.database.bounded_walk import LAST_ID, BoundedList, Walk
 from gateway.database.statements import bulk_cursor, uuids
 from webhooks.events.message_log import LOOK_BACK
 from webhooks.message_models import STATUS_CONDITIONS, Message, month_of
 from webhooks.models import Delivery, Event, within_retention
 from webhooks.tables import LONGEST_RETENTION_DAYS
 
-MOST_WALKED = 10_000
 MOST_EVENTS = 200
 """Events shown with one message: a message to a group has a status for each participant."""
 MOST_DELIVERIES = 500
@@ -33,20 +33,12 @@ EARLIER = timedelta(minutes=10)
 """How much before a message's first published event another one of it may have been made."""
 
 COLUMNS = tuple(field.attname for field in Message._meta.concrete_fields)
-INDEXED = frozenset({"wa_id", "user_id", "batch_id"})
+_MESSAGES = BoundedList("messages", COLUMNS)
+_SCOPE = """tenant_id = %(tenant_id)s AND environment = %(environment)s
+    AND month BETWEEN %(first_month)s AND %(last_month)s"""
+_INDEXED = ("wa_id", "user_id", "batch_id")
 """Columns with an index that ends in the id; the others are conditions on what the walk passes."""
 
-# The oldest row that the walk reached is asked for only when the page is not full.
-_WALK = """
-FROM (
-    SELECT * FROM messages
-    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s {indexed}
-      AND id >= %(first)s AND id < %(before)s AND month BETWEEN %(first_month)s AND %(last_month)s
-    ORDER BY id DESC LIMIT %(walked)s
-) AS walk
-"""
-_PAGE = f"SELECT {', '.join(COLUMNS)} {_WALK} WHERE true {{passed}} ORDER BY id DESC LIMIT %(limit)s"
-_END = f"SELECT id {_WALK} ORDER BY id DESC OFFSET %(walked)s - 1"
 # The days stand alone as well: the planner leaves out partitions by a condition, not by a join.
 _CONTENTS = """
 SELECT e.id, p.body, t.retention_days
@@ -82,7 +74,6 @@ SELECT * FROM found WHERE tenant_id = %(tenant_id)s ORDER BY id DESC LIMIT %(mos
 """  # noqa: S608 - only column names are formatted in
 # To plan it for the partitions of a year takes many times as long as to run it, so one plan serves all.
 _ONE_PLAN = "SELECT set_config('plan_cache_mode', 'force_generic_plan', true)"
-_LAST_ID = UUID(int=2**128 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,32 +101,31 @@ def search(
     a next one: then the walk ended before the page was full.
     """
     first = ids.first_at(begin) if begin else UUID(int=0)
-    until = min(before or _LAST_ID, ids.first_at(end) if end else _LAST_ID)
-    parameters: dict[str, Any] = {
-        "tenant_id": tenant_id,
-        "environment": environment,
-        "first": first,
-        "before": until,
-        "first_month": month_of(first),
-        "last_month": month_of(until) if until < _LAST_ID else now().date() + timedelta(days=31),
-        "walked": MOST_WALKED,
-        "limit": limit + 1,
-        **equal,
-    }
-    indexed = [f"AND {name} = %({name})s" for name in equal if name in INDEXED]
-    passed = [f"AND {name} = %({name})s" for name in equal if name not in INDEXED]
-    if status == "failed":
-        indexed.append("AND failed_at IS NOT NULL")
+    until = min(before or LAST_ID, ids.first_at(end) if end else LAST_ID)
+    conditions = [f"{name} = %({name})s" for name in equal]
     if status is not None:
-        passed.append(f"AND {STATUS_CONDITIONS[status]}")
-    with connection.cursor() as cursor:
-        cursor.execute(_PAGE.format(indexed=" ".join(indexed), passed=" ".join(passed)), parameters)
-        rows = [Message.from_db(None, COLUMNS, row) for row in cursor.fetchall()]
-        if len(rows) > limit:
-            return MessagePage(rows[:limit], rows[limit - 1].id)
-        cursor.execute(_END.format(indexed=" ".join(indexed)), parameters)
-        end_of_walk = cursor.fetchone()
-    return MessagePage(rows, end_of_walk[0] if end_of_walk else None)
+        conditions.append(STATUS_CONDITIONS[status])
+    found = _MESSAGES.page(
+        _walks(equal, status),
+        conditions=conditions,
+        parameters={
+            "tenant_id": tenant_id,
+            "environment": environment,
+            "first_month": month_of(first),
+            "last_month": month_of(until) if until < LAST_ID else now().date() + timedelta(days=31),
+            **equal,
+        },
+        first=first,
+        before=until,
+        limit=limit,
+    )
+    return MessagePage([Message.from_db(None, COLUMNS, row) for row in found.rows], found.before)
+
+
+def _walks(equal: Mapping[str, Any], status: str | None) -> list[Walk]:
+    """The indexes that can serve a search: the narrowest, else that of failed messages, else that of all."""
+    walks = [Walk(_SCOPE, name, [equal[name]]) for name in _INDEXED if name in equal]
+    return walks or [Walk(f"{_SCOPE} AND failed_at IS NOT NULL" if status == "failed" else _SCOPE)]
 
 
 def find(*, tenant_id: UUID, environment: str, key: str) -> Message:

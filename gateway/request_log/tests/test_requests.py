@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from gateway import ids
@@ -14,8 +15,8 @@ from gateway.api import finished
 from gateway.api.authentication import Caller, TenantFacts
 from gateway.api.finished import FinishedCall
 from gateway.clock import now
-from gateway.database import partitions
-from gateway.request_log import recorder, search
+from gateway.database import bounded_walk, partitions
+from gateway.request_log import recorder
 from gateway.request_log.models import ApiRequest
 from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
@@ -201,7 +202,7 @@ def test_what_is_older_than_the_log_is_not_shown(
 def test_a_page_walks_a_bounded_number_of_calls(
     api: Api, tenant: Tenant, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "WALK", 3)
+    monkeypatch.setattr(bounded_walk, "MOST_WALKED", 3)
     store(call_of(tenant, status=500, error_code="internal_error"), *(call_of(tenant) for _ in range(5)))
     first = api.get("/v1/requests?status=5xx").json()
     second = api.get(f"/v1/requests?status=5xx&cursor={first['next_cursor']}").json()
@@ -209,14 +210,14 @@ def test_a_page_walks_a_bounded_number_of_calls(
 
 
 def test_a_search_reads_its_tenants_index(api: Api, tenant: Tenant, write: Write) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        api.get("/v1/requests?limit=10")
+    [search] = [each["sql"] for each in queries if "api_requests" in (each["sql"] or "")]
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute(
-            "EXPLAIN " + search._SEARCH.format(columns=search._COLUMNS, condition="true"),
-            [tenant.id, "live", ids.first_at(now()), ids.first_at(now() + timedelta(1)), 100, 10],
-        )
+        cursor.execute("EXPLAIN " + search)
         plan = "\n".join(line for (line,) in cursor.fetchall())
-    assert "Sort Key" not in plan.partition("CTE Scan")[0]
+    assert "Sort  (" not in plan.partition("CTE walked")[2].partition("CTE ended")[0]
     assert re.search(r"Index Scan using api_requests\w*tenant_id_environment_id", plan), plan
 
 

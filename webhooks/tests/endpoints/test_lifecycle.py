@@ -14,8 +14,8 @@ from django.db import connection
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from gateway import ids
-from gateway.api import pagination
 from gateway.clock import isoformat, now
+from gateway.database import bounded_walk
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
@@ -339,7 +339,7 @@ class TestDeliveries:
         assert rest["next_cursor"] is None
         assert other_api.get("/v1/webhook-deliveries").json() == {"data": [], "next_cursor": None}
 
-        monkeypatch.setattr(pagination, "WALK", 2)
+        monkeypatch.setattr(bounded_walk, "MOST_WALKED", 2)
         missed = api.get("/v1/webhook-deliveries?status=dead").json()
         assert missed["data"] == []
         assert missed["next_cursor"] is not None, "two of three were looked at"

@@ -1,0 +1,163 @@
+"""Lists whose filters match few rows or none read a bounded number of rows, and their pages go on from there."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from gateway.database import bounded_walk
+from tenants.models import Tenant
+from tests.fixtures import Api
+
+pytestmark = pytest.mark.django_db
+
+ROWS = 3_000
+WALKED = 300
+# A fifth of the rows is of the number 7 and a twentieth of the type that is looked for; the one row that has both and
+# the rare customer is the oldest.
+_NUMBERED = """
+WITH made AS (
+    SELECT n, (lpad(to_hex((floor(extract(epoch FROM now()) * 1000))::bigint - n), 12, '0') || '70008'
+        || lpad(to_hex(n), 15, '0'))::uuid AS id
+    FROM generate_series(1, %(rows)s) AS n
+)
+"""
+_LOAD = {
+    "events": """
+        INSERT INTO events (id, tenant_id, environment, type, dedupe_key, payload_expires_on, phone_number_id, waba_id,
+                            wa_id)
+        SELECT id, %(tenant)s, 'live', CASE WHEN n %% 20 = 0 AND (n %% 5 <> 1 OR n = %(rows)s)
+               THEN 'message.status' ELSE 'message.inbound' END, 'k' || n, current_date + 30,
+               CASE WHEN n %% 5 = 1 OR n = %(rows)s THEN '7' ELSE '8' END, '1',
+               CASE WHEN n = %(rows)s THEN '91999' ELSE '91' || n END FROM made""",
+    "webhook_deliveries": """
+        INSERT INTO webhook_deliveries (id, tenant_id, environment, endpoint_id, event_id, event_type, status, attempts,
+                                        attempt_log, is_replay)
+        SELECT id, %(tenant)s, 'live', gen_random_uuid(), id, 'message.inbound',
+               CASE WHEN n = %(rows)s THEN 'dead' ELSE 'delivered' END, 1, '[]', false FROM made""",
+    "messages": """
+        INSERT INTO messages (tenant_id, environment, key, month, id, direction, phone_number_id, wa_id, type)
+        SELECT %(tenant)s, 'live', 'wamid.' || n, date_trunc('month', now())::date, id,
+               CASE WHEN n = %(rows)s THEN 'inbound' ELSE 'outbound' END, '8', '91' || n %% 2, 'text' FROM made""",
+    "api_requests": """
+        INSERT INTO api_requests (id, tenant_id, environment, method, route, status, own_ms, upstream_ms)
+        SELECT id, %(tenant)s, 'live', 'GET', '/v1/numbers', CASE WHEN n = %(rows)s THEN 500 ELSE 200 END, 1, 0
+        FROM made""",
+}
+
+
+def load(table: str, tenant: Tenant) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_NUMBERED + _LOAD[table], {"tenant": tenant.id, "rows": ROWS})
+        cursor.execute(f"ANALYZE {table}")
+
+
+def rows_read(table: str, statement: str) -> int:
+    """How many rows of the table a statement reads, those included that its scans filter out."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
+        (plan,) = cursor.fetchone()
+    return sum(
+        int((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
+        for node in _nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"])
+        if node.get("Relation Name", "").startswith(table)
+    )
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from _nodes(below)
+
+
+@pytest.mark.parametrize(
+    ("table", "path", "walks"),
+    [
+        ("events", "/v1/events?phone_number_id=7&type=message.status", 2),
+        ("events", "/v1/events?phone_number_id=8&wa_id=91999", 1),
+        ("events", "/v1/events?waba_id=2&phone_number_id=8", 2),
+        ("events", "/v1/events?type=message.status,message.inbound&phone_number_id=9", 2),
+        ("webhook_deliveries", "/v1/webhook-deliveries?status=dead", 1),
+        ("webhook_deliveries", "/v1/webhook-deliveries?endpoint_id=00000000-0000-7000-8000-000000000000", 1),
+        ("messages", "/v1/messages?direction=inbound", 1),
+        ("messages", "/v1/messages?wa_id=911&template=x", 1),
+        ("messages", "/v1/messages?status=failed&template=x", 1),
+        ("api_requests", "/v1/requests?status=5xx", 1),
+    ],
+)
+def test_a_page_reads_a_bounded_number_of_rows(
+    api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch, table: str, path: str, walks: int
+) -> None:
+    monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
+    load(table, tenant)
+    with CaptureQueriesContext(connection) as queries:
+        answer = api.get(f"{path}&limit=10")
+    assert answer.status_code == 200, answer.content
+    searches = [each["sql"] for each in queries if f"FROM {table}" in (each["sql"] or "")]
+    read = sum(rows_read(table, statement) for statement in searches)
+    assert searches
+    assert read <= walks * WALKED + 2 * bounded_walk.FIRST_WALK * 11
+
+
+@pytest.mark.parametrize(
+    ("table", "path", "name", "expected"),
+    [
+        ("events", "/v1/events?phone_number_id=7&type=message.status", "wa_id", ["91999"]),
+        ("webhook_deliveries", "/v1/webhook-deliveries?status=dead", "status", ["dead"]),
+        ("messages", "/v1/messages?direction=inbound", "id", [f"wamid.{ROWS}"]),
+        ("api_requests", "/v1/requests?status=5xx", "status", [500]),
+    ],
+)
+def test_pages_go_on_to_the_rare_row(
+    api: Api,
+    tenant: Tenant,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    path: str,
+    name: str,
+    expected: list[Any],
+) -> None:
+    monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
+    load(table, tenant)
+    found, cursor, pages = [], "", 0
+    while True:
+        body = api.get(f"{path}{cursor}").json()
+        found += [row[name] for row in body["data"]]
+        pages += 1
+        if body["next_cursor"] is None:
+            break
+        cursor = f"&cursor={body['next_cursor']}"
+    assert found == expected
+    assert pages <= ROWS // WALKED + 1
+
+
+def test_pages_of_several_types_miss_and_repeat_nothing(
+    api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The walk through the rare type reaches farther back than the one through the common type."""
+    monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
+    load("events", tenant)
+    found, cursor = [], ""
+    while True:
+        path = f"/v1/events?type=message.status,message.inbound&waba_id=1&limit=200{cursor}"
+        body = api.get(path).json()
+        found += [row["id"] for row in body["data"]]
+        if body["next_cursor"] is None:
+            break
+        cursor = f"&cursor={body['next_cursor']}"
+    assert len(found) == ROWS
+    assert found == sorted(set(found), reverse=True)
+
+
+def test_a_rare_type_of_a_busy_number_is_one_page(
+    api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the two indexes the one that reaches farther back is used: all events of the type, whatever the number."""
+    monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
+    load("events", tenant)
+    body = api.get("/v1/events?phone_number_id=7&type=message.status").json()
+    assert len(body["data"]) == 1
+    assert body["next_cursor"] is None

@@ -1,0 +1,70 @@
+"""Search of a tenant's deliveries, newest first: each page walks a bounded number of them (`bounded_walk`)."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from gateway import ids
+from gateway.database.bounded_walk import LAST_ID, BoundedList, Walk
+from webhooks.models import LIVE, Delivery
+
+COLUMNS = tuple(
+    field.attname
+    for field in Delivery._meta.concrete_fields
+    if field.attname not in {"attempt_log", "answers"}
+)
+_DELIVERIES = BoundedList("webhook_deliveries", COLUMNS)
+_TENANT = "tenant_id = %(tenant_id)s"
+# Written out: a parameter would not match the condition of the partial index.
+_WALKS = {LIVE: Walk(_TENANT), "test": Walk(f"{_TENANT} AND environment = 'test'")}
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryPage:
+    """Deliveries without their attempts, and the id before which the next page begins; None at the end."""
+
+    deliveries: Sequence[Delivery]
+    before: UUID | None
+
+
+def search(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    equal: Mapping[str, Any],
+    event_types: Collection[str] = (),
+    event_id: UUID | None = None,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    before: UUID | None = None,
+    limit: int,
+) -> DeliveryPage:
+    """A tenant's deliveries of one environment with these column values, made from `begin` to before `end`.
+
+    A page can hold fewer than `limit` deliveries, even none, and still have a next one.
+    """
+    conditions = ["environment = %(environment)s", *(f"{name} = %({name})s" for name in equal)]
+    walk = _WALKS[environment]
+    first = ids.first_at(begin) if begin is not None else UUID(int=0)
+    if event_types:
+        conditions.append("event_type = ANY(%(event_types)s)")
+    if event_id is not None:
+        # Deliveries are made with their event or later: older partitions are left aside.
+        walk = Walk(_TENANT, "event_id", [event_id])
+        first = max(first, ids.first_at(ids.created_at(event_id)))
+    found = _DELIVERIES.page(
+        [walk],
+        conditions=conditions,
+        parameters={
+            "tenant_id": tenant_id,
+            "environment": environment,
+            "event_types": list(event_types),
+            **equal,
+        },
+        first=first,
+        before=min(before or LAST_ID, ids.first_at(end) if end is not None else LAST_ID),
+        limit=limit,
+    )
+    return DeliveryPage([Delivery.from_db(None, COLUMNS, row) for row in found.rows], found.before)
