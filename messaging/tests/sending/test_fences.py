@@ -94,7 +94,7 @@ def test_a_lease_is_prolonged_by_its_renewal_and_by_nobody_else(
     assert prolonged > soon
 
 
-def test_a_runner_that_was_overtaken_neither_frees_nor_ends_the_batch(
+def test_a_runner_that_was_overtaken_neither_claims_nor_frees_nor_ends_the_batch(
     api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
@@ -106,6 +106,8 @@ def test_a_runner_that_was_overtaken_neither_frees_nor_ends_the_batch(
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
     (newer,) = lease.claim_batches(10)
     assert [each.idx for each in lease.take_over(newer)] == [0]
+    with pytest.raises(lease.BatchLeaseLost):
+        lease.take(late, first=1, count=1)
     lease.release(late, taken.items)
     lease.finish(late)
     batch = Batch.objects.get()
