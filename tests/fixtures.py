@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.http import HttpResponseBase
 from django.test import Client, TestCase
 from pytest_django import Settings
@@ -104,6 +105,13 @@ def wait_until(holds: Callable[[], bool], otherwise: str, *, seconds: float = 30
     while not holds():
         assert time.monotonic() < deadline, otherwise
         time.sleep(0.01)
+
+
+def a_lock_is_waited_for() -> bool:
+    """Whether some connection waits for a lock of another one; also from within a transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+        return bool(cursor.fetchone()[0])
 
 
 def assert_service_headers(response: HttpResponseBase) -> None:

@@ -42,7 +42,7 @@ from billing.tests.test_payments import CHARGE, answer, deliver, post, set_up_ma
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.monitoring import health
 from tenants.models import AuditEntry, OutboundMail, Tenant
-from tests.fixtures import assert_error
+from tests.fixtures import a_lock_is_waited_for, assert_error
 from tests.simulated import RunningSimulator
 
 pytestmark = pytest.mark.django_db
@@ -523,7 +523,7 @@ def test_two_payments_of_an_invoice_captured_at_once_both_count(
     assert inside.wait(20)
     second.start()
     deadline = time.monotonic() + 20
-    while second.is_alive() and not _waits_for_a_lock() and time.monotonic() < deadline:
+    while second.is_alive() and not a_lock_is_waited_for() and time.monotonic() < deadline:
         second.join(0.02)
     go_on.set()
     for thread in (first, second):
@@ -531,9 +531,3 @@ def test_two_payments_of_an_invoice_captured_at_once_both_count(
     invoice.refresh_from_db()
     assert invoice.amount_paid_paise == 118_000
     assert invoice.surplus_paise == 59_000
-
-
-def _waits_for_a_lock() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-        return bool(cursor.fetchone()[0])

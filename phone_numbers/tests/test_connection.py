@@ -20,6 +20,7 @@ from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tests.reading import moves, published
 from tenants.models import Tenant
+from tests.fixtures import a_lock_is_waited_for, wait_until
 from webhooks.models import Endpoint, Event
 from webhooks.signals import endpoints_changed
 
@@ -282,8 +283,8 @@ def in_threads(*jobs: Callable[[], object]) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_causes_at_the_same_moment_neither_lose_nor_double_an_event(tenant: Tenant) -> None:
-    """An endpoint appears, the account is subscribed, the number registered, all at once, over and over."""
-    for turn in range(15):
+    """An endpoint appears, the account is subscribed, the number registered, all at once."""
+    for turn in range(4):
         account = make_account(tenant)
         number = make_number(account)
         BusinessAccount.objects.filter(pk=account.pk).update(subscribed=False)
@@ -311,6 +312,42 @@ def test_causes_at_the_same_moment_neither_lose_nor_double_an_event(tenant: Tena
         events = Event.objects.filter(type="number.connection", phone_number_id=number.phone_number_id)
         number.refresh_from_db()
         assert events.count() == number.connection_changes, f"turn {turn}"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_endpoint_that_is_verified_beside_a_registration_connects_the_number(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registration has looked for an endpoint and not yet committed when the endpoint looks for numbers."""
+    number = make_number(make_account(tenant))
+    PhoneNumber.objects.update(registered=False)
+    state.recompute(tenant_id=tenant.id)
+    has_looked, may_commit, has_verified = threading.Event(), threading.Event(), threading.Event()
+    recompute = state._recompute
+
+    def look(*chosen: Any) -> None:
+        recompute(*chosen)
+        if not has_looked.is_set():
+            has_looked.set()
+            assert may_commit.wait(30)
+
+    def register() -> None:
+        with state.facts_change(tenant_id=tenant.id, phone_number_id=number.phone_number_id):
+            PhoneNumber.objects.filter(pk=number.pk).update(registered=True)
+
+    def verify() -> None:
+        assert has_looked.wait(30)
+        verified_endpoint(tenant)
+        state.recompute(tenant_id=tenant.id)
+        has_verified.set()
+
+    def let_go() -> None:
+        wait_until(lambda: has_verified.is_set() or a_lock_is_waited_for(), "neither waits nor is done")
+        may_commit.set()
+
+    monkeypatch.setattr(state, "_recompute", look)
+    in_threads(register, verify, let_go)
+    assert state_of(number) == ("connected", None)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,15 +1,19 @@
 """Operations on one number: the upstream's answers verbatim, what they change here, who may not."""
 
+import threading
 from typing import Any
 
 import pytest
 from django.db import connection as database
+from django.db import transaction
 from django.test.utils import CaptureQueriesContext
 
+from phone_numbers import onboarding
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.reading import moves, published
+from phone_numbers.tests.test_connection import in_threads, make_account, make_number
 from tenants.models import Tenant
-from tests.fixtures import Api, assert_error, assert_service_headers
+from tests.fixtures import Api, a_lock_is_waited_for, assert_error, assert_service_headers, wait_until
 from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.models import Endpoint
@@ -49,6 +53,25 @@ def test_deregister_and_register_again_with_the_kept_pin(
         ("connected", "disconnected", "deregistered"),
         ("disconnected", "connected", None),
     ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_registrations_at_once_use_one_pin(tenant: Tenant) -> None:
+    """The second one comes while the first has chosen a PIN and not yet committed it."""
+    number = make_number(make_account(tenant))
+    found: list[str] = []
+
+    def choose() -> None:
+        found.append(onboarding.keep_pin(number))
+
+    with transaction.atomic():
+        first = onboarding.keep_pin(number)
+        second = threading.Thread(target=lambda: in_threads(choose))
+        second.start()
+        wait_until(a_lock_is_waited_for, "the second one does not wait")
+    second.join(30)
+    number.refresh_from_db()
+    assert [number.pin] == found == [first]
 
 
 def test_a_wrong_pin_is_the_upstreams_error_and_changes_nothing(api: Api, account: SimulatedAccount) -> None:

@@ -9,10 +9,12 @@ from django.db import connection as database
 
 from gateway.clock import now
 from gateway.monitoring import health
+from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import onboarding, tasks, tokens
 from phone_numbers.actors import Actor
 from phone_numbers.connection import state
 from phone_numbers.connection.upstream_snapshot import store_view
+from phone_numbers.graph_calls import graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
 from phone_numbers.syncing import sync
 from phone_numbers.tests.reading import moves, published
@@ -215,6 +217,24 @@ def test_what_a_command_did_after_the_read_stands(
     store_view(number, {"platform_type": "NOT_APPLICABLE", "quality_rating": "RED"}, read_at=read_before)
     assert state_of(number) == ("connected", None)
     assert number.quality_rating == "RED"
+    sync._note_gone(number, read_at=read_before)
+    assert state_of(number) == ("connected", None), "registered since the list was read that lacks it"
+
+
+def test_a_subscription_that_is_made_while_it_is_read_stands(
+    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(simulator, tenant)
+    account = BusinessAccount.objects.get()
+
+    def not_yet(*_: Any) -> bool:
+        onboarding.subscribe(account)
+        return False
+
+    monkeypatch.setattr(type(graph_of(account)), "subscribed_to_us", not_yet)
+    sync._Run(account.pk, now())._read_subscription(account)
+    account.refresh_from_db()
+    assert account.subscribed
 
 
 def test_a_claimed_account_is_not_claimed_again_until_its_lease_ends(
@@ -241,6 +261,23 @@ def test_a_run_whose_lease_was_taken_over_does_nothing(
     before = simulator.calls(account.waba_id)
     sync.run(account_id=account_id, lease=old_lease)
     assert simulator.calls(account.waba_id) == before
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_that_was_overtaken_at_its_end_leaves_the_lease_of_the_next(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    account, newer = make_account(tenant), now() + timedelta(minutes=5)
+
+    def overtaken(_: sync._Run) -> None:
+        BusinessAccount.objects.update(sync_lease_until=newer)
+        if fails:
+            raise UpstreamUnreachable("timeout", 0.0, is_unsent=False)
+
+    monkeypatch.setattr(sync._Run, "read", overtaken)
+    sync.run(account_id=account.pk, lease=now())
+    account.refresh_from_db()
+    assert (account.sync_lease_until, account.sync_failures, account.synced_at) == (newer, 0, None)
 
 
 def test_a_hint_during_a_run_has_the_account_read_once_more(

@@ -199,6 +199,19 @@ def test_what_the_upstream_removed_moves_to_the_next_tenant(
     assert_error(connect(api, account), 409, "conflict")
 
 
+def test_what_the_upstream_removed_and_its_owner_connects_again_keeps_its_rows(
+    api: Api, tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    account = simulator.account()
+    connect(api, account)
+    PhoneNumber.objects.update(pin="271828")
+    before = list(PhoneNumber.objects.values_list("pk", "pin"))
+    BusinessAccount.objects.update(taken_away="account_removed")
+    assert connect(api, account).status_code == 200
+    assert list(PhoneNumber.objects.values_list("pk", "pin")) == before
+    assert audited(tenant) == ["account.connect", "account.connect"]
+
+
 def test_one_number_held_elsewhere_does_not_block_the_rest(
     api: Api, other_api: Api, other_tenant: Tenant, simulator: RunningSimulator
 ) -> None:
