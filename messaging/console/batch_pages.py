@@ -1,6 +1,7 @@
 """Console pages of batches: the list, and one batch with its progress and failed messages."""
 
 import csv
+import re
 from typing import Any
 
 from django.contrib import messages
@@ -10,12 +11,14 @@ from django.views.decorators.http import require_POST, require_safe
 
 from gateway.roles import Area
 from messaging.batches import lifecycle
+from messaging.console.choices import shown_numbers
 from messaging.csv_batches import failed
 from messaging.models import Batch, BatchItem
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
 
 FAILED_SHOWN = 100
+_FILE_ID = re.compile(r" \([0-9a-f-]{36}\)$")
 
 
 @require_safe
@@ -23,7 +26,18 @@ FAILED_SHOWN = 100
 def batch_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The batches, newest first."""
     rows = Batch.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
-    return render(request, "console/messaging/batches.html", {"page": keyset.page_of(rows, request)})
+    page = keyset.page_of(rows, request)
+    numbers = shown_numbers(visit, [row.phone_number_id for row in page.rows])
+    return render(
+        request,
+        "console/messaging/batches.html",
+        {
+            "page": page,
+            "rows": [
+                (row, _title(row), numbers.get(row.phone_number_id, row.phone_number_id)) for row in page.rows
+            ],
+        },
+    )
 
 
 @require_safe
@@ -37,10 +51,17 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
         "console/messaging/batch.html",
         {
             **_progress_of(found),
+            "title": _title(found) or found.public_id,
+            "number": shown_numbers(visit, [found.phone_number_id]).get(found.phone_number_id),
             "failed": [(item, failed.error_of(bytes(item.response or b""))) for item in rows],
             "most": FAILED_SHOWN,
         },
     )
+
+
+def _title(batch: Batch) -> str:
+    """The caller's reference; of a batch from a file the file's name, without the id that makes it unique."""
+    return _FILE_ID.sub("", batch.client_ref or "")
 
 
 @require_safe

@@ -1,4 +1,6 @@
-"""Choices that several forms of the messaging pages offer."""
+"""Numbers and templates that several messaging pages name or offer in a form."""
+
+from collections.abc import Iterable
 
 from messaging.message_templates.models import MessageTemplate, MessageTemplateQuerySet
 from phone_numbers.models import PhoneNumber
@@ -6,6 +8,15 @@ from tenants.console.frame import Visit
 
 MOST_CHOICES = 200
 MOST_TEMPLATES = 500
+
+
+def shown_numbers(visit: Visit, ids: Iterable[str | None]) -> dict[str, str]:
+    """Phone numbers as people read them, by `phone_number_id`; those that the tenant has no more are missing."""
+    rows = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(
+        environment=visit.environment, phone_number_id__in={id_ for id_ in ids if id_}
+    )
+    names = rows.values_list("phone_number_id", "display_phone_number")
+    return {number: shown or number for number, shown in names}
 
 
 def sending_numbers(visit: Visit) -> list[tuple[str, str]]:

@@ -16,9 +16,10 @@ from django.views.decorators.http import require_safe
 from gateway import ids
 from gateway.roles import Area
 from gateway.upstream.notifications.message_facts import STATUSES
+from messaging.console.choices import shown_numbers
 from messaging.console.explanation import explained
 from messaging.message_log import detail
-from messaging.message_log.detail import Detail
+from messaging.message_log.detail import Detail, Error
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, or_404
 from tenants.console.json_text import indented
@@ -120,6 +121,7 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
                 if body is not None
             ],
             "batch": ids.encode(ids.BATCH, row.batch_id) if row.batch_id else None,
+            "number": shown_numbers(visit, [row.phone_number_id]).get(row.phone_number_id or ""),
         },
     )
 
@@ -139,7 +141,7 @@ def _moments(visit: Visit, found: Detail) -> Iterator[Moment]:
                 reverse("console_event", args=[own.id]),
             )
     for report in found.statuses:
-        said = " ".join(filter(None, (report.error.title, report.error.details))) if report.error else ""
+        said = _reason(report.error) if report.error else ""
         yield Moment(
             report.at,
             _WORDS.get(report.status or "", report.status or "A status"),
@@ -148,6 +150,14 @@ def _moments(visit: Visit, found: Detail) -> Iterator[Moment]:
             reverse("console_event", args=[report.event_id]),
         )
     yield from _attempts(visit, found)
+
+
+def _reason(error: Error) -> str:
+    """What the platform said of a failure; its details often repeat the title in other letters."""
+    said = [text for text in (error.title, error.details) if text]
+    if len(said) == 2 and said[0].strip(" .").lower() == said[1].strip(" .").lower():
+        said = said[1:]
+    return ": ".join(said)
 
 
 def _times(service_ms: int | None, upstream_ms: int | None) -> str:

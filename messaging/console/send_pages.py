@@ -71,11 +71,13 @@ def _sent(request: HttpRequest, visit: Visit, form: SendForm) -> dict[str, Any]:
         reply = error_reply(error, getattr(request, "request_id", None))
     answer = _answer(reply)
     wamid = next(iter(answer.get("messages") or [{}])).get("id") if isinstance(answer, dict) else None
+    shown = orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()
     return {
         "status": reply.status,
         "answer": orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode(),
         "problem": None if reply.status < 300 or not isinstance(answer, dict) else answer.get("error"),
-        "request_body": orjson.dumps(body, option=orjson.OPT_INDENT_2).decode(),
+        "request_body": shown,
+        "indented_body": shown.replace("\n", "\n    "),
         "wamid": wamid,
         "rows": _events(visit, wamid) if wamid else [],
     }

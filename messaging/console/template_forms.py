@@ -48,9 +48,9 @@ class DraftForm(forms.Form):
     category = forms.ChoiceField(
         label="Category",
         choices=[
-            ("UTILITY", "Utility: about an order or an account"),
+            ("UTILITY", "Utility: an order or account"),
             ("MARKETING", "Marketing: offers and news"),
-            (AUTHENTICATION, "Authentication: a one-time code, with the platform's own text"),
+            (AUTHENTICATION, "Authentication: a one-time code"),
         ],
     )
     header_format = forms.ChoiceField(
@@ -69,7 +69,7 @@ class DraftForm(forms.Form):
         label="Body",
         max_length=1024,
         required=False,
-        help_text="Variables are {{1}}, {{2}} … or {{name}}. None may be at the begin or the end.",
+        help_text="Variables are {{1}}, {{2}} … or {{name}}. None may be at the beginning or the end.",
         widget=forms.Textarea(attrs={"rows": 4}),
     )
     body_examples = forms.CharField(
@@ -89,10 +89,11 @@ class DraftForm(forms.Form):
 
     def __init__(self, *args: Any, visit: Visit, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        accounts = BusinessAccount.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+        owned = BusinessAccount.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+        accounts = list(owned.order_by("-id").values_list("waba_id", "name"))
         self.fields["account"].choices = [  # type: ignore[attr-defined]
-            (waba_id, f"{name} ({waba_id})" if name else waba_id)
-            for waba_id, name in accounts.order_by("-id").values_list("waba_id", "name")
+            (waba_id, f"{name} ({waba_id})" if name and len(accounts) > 1 else name or waba_id)
+            for waba_id, name in accounts
         ]
 
     def clean(self) -> dict[str, Any]:

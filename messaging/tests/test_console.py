@@ -42,10 +42,12 @@ def test_a_business_that_waits_for_approval_sends_in_its_test_world_alone(
 ) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(status=Tenant.Status.PENDING_APPROVAL)
     (number,) = world.ensure(tenant.id)
-    assert browser.post("/console/send", form(number)).status_code == 403
-    browser.post("/console/preferences", {"environment": "test"})
+    assert "Send a test message" in browser.get("/console").content.decode(), "the test world is open at once"
     page = html.unescape(browser.post("/console/send", form(number)).content.decode())
     assert "the platform accepted it" in page
+    browser.post("/console/preferences", {"environment": "live"})
+    assert browser.post("/console/send", form(number)).status_code == 403
+    assert "choose “Test” at the top" in browser.get("/console/send").content.decode()
     assert Event.objects.filter(type="message.outbound").count() == 1
 
 

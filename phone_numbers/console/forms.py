@@ -23,7 +23,7 @@ class ReleaseForm(forms.Form):
     """Releasing cannot be undone by a click: the number's id is typed in."""
 
     phone_number_id = forms.CharField(
-        label="Phone number id", widget=forms.TextInput(attrs={"autocomplete": "off"})
+        label="Type the id of the number to confirm", widget=forms.TextInput(attrs={"autocomplete": "off"})
     )
 
     def __init__(self, *args: Any, phone_number_id: str, **kwargs: Any) -> None:

@@ -130,7 +130,8 @@ def _page(
     status: int = 200,
     sdk_origin: str = "",
 ) -> HttpResponse:
-    response = render(request, template, context, status=status)
+    # The person who connects need not be one of the console's: the page has none of its navigation.
+    response = render(request, template, {"console": None, **(context or {})}, status=status)
     response["Content-Security-Policy"] = _policy(sdk_origin)
     # The sign-up's window answers its opener: it must keep one.
     response["Cross-Origin-Opener-Policy"] = "same-origin-allow-popups"

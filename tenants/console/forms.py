@@ -12,8 +12,8 @@ from tenants.names import check_name
 from tenants.signup import email_domains, registration, tax_ids
 
 ENVIRONMENTS = [
-    (ApiKey.Environment.TEST, "Test: never reaches WhatsApp"),
-    (ApiKey.Environment.LIVE, "Live: sends to your customers"),
+    (ApiKey.Environment.TEST, "Test: no real phone"),
+    (ApiKey.Environment.LIVE, "Live: your customers"),
 ]
 _PHONE = re.compile(r"\+[1-9]\d{7,14}")
 
@@ -168,7 +168,9 @@ class DeviceForm(forms.Form):
 class RevokeForm(forms.Form):
     """Revoking cannot be undone: the name is typed in."""
 
-    name = forms.CharField(label="Name of the key", widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    name = forms.CharField(
+        label="Type the name of the key to confirm", widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
 
     def __init__(self, *args: Any, key_name: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

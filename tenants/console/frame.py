@@ -212,9 +212,14 @@ def visit_of(request: HttpRequest) -> Visit | None:
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated or user.tenant is None:
         return None
-    environment = TEST if user.tenant.sandbox else request.session.get(ENVIRONMENT, LIVE)
+    environment = TEST if user.tenant.sandbox else request.session.get(ENVIRONMENT, _first_seen(user.tenant))
     zone = request.COOKIES.get(TIME_ZONE, "")
     return Visit(user, user.tenant, environment, ZoneInfo(zone if zone in TIME_ZONES else "Asia/Kolkata"))
+
+
+def _first_seen(tenant: Tenant) -> str:
+    """The environment of a person who has not chosen one: the test world while the account waits for approval."""
+    return TEST if tenant.status == Tenant.Status.PENDING_APPROVAL else LIVE
 
 
 def console_context(request: HttpRequest) -> dict[str, Any]:

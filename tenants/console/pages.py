@@ -100,6 +100,7 @@ def _home(request: HttpRequest, visit: Visit) -> HttpResponse:
             "warnings": warnings_of(visit),
             "steps": steps_of(visit),
             "panels": panels_of(visit),
+            "can_try": visit.environment == TEST and visit.may_change(Area.INTEGRATION),
         },
     )
 

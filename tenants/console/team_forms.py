@@ -9,17 +9,21 @@ from gateway.roles import Role
 from tenants.models import User
 
 _ROLES = [
-    (Role.OWNER, "Owner: everything, team and settings included"),
-    (Role.DEVELOPER, "Developer: numbers, messages, webhooks and API keys; no billing"),
-    (Role.BILLING, "Billing: invoices, autopay and billing profile; no messages"),
-    (Role.READ_ONLY, "Read only: sees everything, changes nothing"),
+    (Role.OWNER, "Owner"),
+    (Role.DEVELOPER, "Developer"),
+    (Role.BILLING, "Billing"),
+    (Role.READ_ONLY, "Read only"),
 ]
+_WHAT_ROLES_DO = (
+    "An owner does everything. A developer has numbers, messages, webhooks and API keys, and no billing. Billing has "
+    "invoices, autopay and the billing profile, and no messages. Read only sees everything and changes nothing."
+)
 
 
 class RoleForm(forms.Form):
     """The role of a person."""
 
-    role = forms.ChoiceField(label="Role", choices=_ROLES)
+    role = forms.ChoiceField(label="Role", choices=_ROLES, help_text=_WHAT_ROLES_DO)
 
 
 class InviteForm(forms.Form):
@@ -28,7 +32,7 @@ class InviteForm(forms.Form):
     email = forms.EmailField(
         label="Email", max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "off"})
     )
-    role = forms.ChoiceField(label="Role", choices=_ROLES, initial=Role.DEVELOPER)
+    role = forms.ChoiceField(label="Role", choices=_ROLES, initial=Role.DEVELOPER, help_text=_WHAT_ROLES_DO)
 
 
 class InvitationForm(forms.Form):

@@ -11,6 +11,8 @@ from gateway.clock import now
 
 register = template.Library()
 
+_ROUNDED_UP = timedelta(seconds=59)
+"""A key that ends in 24 hours does so "in 1 day" also a moment later, not "in 23 hours"."""
 _UNITS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
 
 
@@ -39,6 +41,8 @@ def moment(context: dict[str, Any], at: datetime | str | None, relative: bool = 
 def away(at: datetime) -> str:
     """How far a moment is away, e.g. `in 5 minutes`, `2 days ago`, `now`."""
     distance = at - now()
+    if distance > timedelta():
+        distance += _ROUNDED_UP
     for unit, word in _UNITS:
         count = abs(distance) // unit
         if count:

@@ -157,6 +157,8 @@ def _methods_are_those_of_the_table(case: Case) -> None:
 
 def _status_decides_what_is_changed(case: Case) -> None:
     client, page = browser_of(case.world.tenant), case.page
+    # The objects of the table are live ones; an account that waits begins in its test world.
+    client.post("/console/preferences", {"environment": "live"})
     shown = case.get(client).status_code if page.reads else None
     for status in ("pending_approval", "rejected", "suspended"):
         Tenant.objects.filter(pk=case.world.tenant.pk).update(status=status, rejected_reason="x")

@@ -100,6 +100,7 @@ window.fbAsyncInit = () => {
 };
 
 begin.addEventListener("click", () => {
+  if (!window.FB) return location.reload();
   attempt = {};
   allow(false);
   show("progress", "Waiting for you to finish in the other window …");
@@ -121,7 +122,6 @@ sdk.src = page.sdkUrl;
 sdk.async = true;
 sdk.crossOrigin = "anonymous";
 sdk.addEventListener("error", () => {
-  leave.disabled = false;
-  show("problem", "The sign-up of Meta could not be loaded. A blocker in your browser may be in the way.");
+  problem("The sign-up of Meta could not be loaded. Check your network, and whether a blocker in your browser stops it.");
 });
 document.head.append(sdk);

@@ -162,3 +162,17 @@ def test_an_expired_link_says_so(drive: Callable[..., list[str]]) -> None:
 
     complaints = drive(play)
     assert [text for text in complaints if "410" not in text] == []
+
+
+def test_a_sign_up_that_is_not_loaded_can_be_tried_again(drive: Callable[..., list[str]]) -> None:
+    def play(page: Page) -> None:
+        sdk = "**/sdk.js*"
+        page.route(sdk, lambda route: route.abort())
+        page.reload()
+        page.get_by_text("could not be loaded").wait_for()
+        page.unroute(sdk)
+        page.get_by_role("button", name="Try again").click()
+        page.get_by_role("button", name="Connect my number").wait_for()
+        page.wait_for_function("!document.getElementById('begin').disabled")
+
+    assert all("ERR_FAILED" in complaint for complaint in drive(play))
