@@ -26,6 +26,15 @@ TEMPLATE = "unfold/helpers/dialog.html"
 class DialogForm(BaseDialogForm):  # type: ignore[misc]
     """The form in a dialog."""
 
+    finding = ""
+    """What a count found, before the person confirms it."""
+    counted = ""
+    """The choices that the count was made for."""
+
+    def is_confirmed(self, choices: str) -> bool:
+        """Whether the person saw the count of the very choices that are sent now."""
+        return bool(self.request.POST.get("counted") == choices)
+
     def shown_fields(self) -> list[BoundField]:
         """The fields that a person fills in. The first faulty one, else the first of all, takes the focus."""
         fields: list[BoundField] = self.visible_fields()
@@ -63,15 +72,27 @@ def action(*, dialog: dict[str, Any], **options: Any) -> Callable[[Method], Meth
                 return method(model_admin, request, form, object_id)
             except ServiceError as error:
                 form.refuse(error)
-                return render(
-                    request,
-                    TEMPLATE,
-                    {"dialog": dialog, "form": form, "form_submit_text": dialog["form_submit_text"]},
-                )
+                return _shown(request, dialog, form, dialog["form_submit_text"])
 
         return cast("Method", decorators.action(dialog=dialog, **options)(answered))
 
     return decorated
+
+
+def ask_again(
+    request: HttpRequest, dialog: dict[str, Any], form: DialogForm, choices: str, finding: str, submit: str
+) -> HttpResponse:
+    """The answer to a dialog that counts first: the same dialog with what was found.
+
+    Its button, with the text `submit`, confirms the count of these choices. Without a text it counts once more.
+    """
+    form.finding = finding
+    form.counted = choices if submit else ""
+    return _shown(request, dialog, form, submit or dialog["form_submit_text"])
+
+
+def _shown(request: HttpRequest, dialog: dict[str, Any], form: DialogForm, submit: str) -> HttpResponse:
+    return render(request, TEMPLATE, {"dialog": dialog, "form": form, "form_submit_text": submit})
 
 
 def done(request: HttpRequest, said: str, url: str) -> HttpResponse:

@@ -54,6 +54,7 @@ ACTIONS = {
     "webhook_endpoint.create": "Endpoint created",
     "webhook_endpoint.delete": "Endpoint deleted",
     "webhook_endpoint.disable": "Endpoint disabled",
+    "webhook_endpoint.recover": "Deliveries of a time range sent again",
     "webhook_endpoint.resume": "Endpoint resumed",
     "webhook_endpoint.rotate_secret": "Endpoint secret rotated",
     "webhook_endpoint.update": "Endpoint changed",

@@ -1,5 +1,6 @@
 """Staff on endpoints and deliveries: what they see, and what they do in a tenant's name, audited under their own."""
 
+import re
 from typing import Any
 from uuid import UUID
 
@@ -9,22 +10,24 @@ from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
+from gateway.ids import uuid7
 from tenants.models import AuditEntry, Tenant, User
 from tests.fixtures import Api
 from tests.receiver import Receiver
+from webhooks import replay
 from webhooks.delivery import dispatcher
-from webhooks.models import Delivery, Endpoint
+from webhooks.models import Delivery, Endpoint, ReplayChunk
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def press(user: User, model: type[Model], name: str, key: UUID) -> Any:
-    """Confirm an action's dialog."""
+def press(user: User, model: type[Model], name: str, key: UUID, **fields: Any) -> Any:
+    """Send an action's dialog."""
     browser = Client()
     browser.force_login(user)
     path = reverse(f"admin:webhooks_{model._meta.model_name}_{name}", args=[key])
-    return browser.post(path, {"_form_submitted": "on"}, headers={"HX-Request": "true"})
+    return browser.post(path, {"_form_submitted": "on", **fields}, headers={"HX-Request": "true"})
 
 
 @pytest.fixture
@@ -75,6 +78,7 @@ def test_who_may_only_look_may_not_act(tenant: Tenant, failed: Delivery, receive
     for model, name, key in (
         (Endpoint, "resume", failed.endpoint_id),
         (Endpoint, "verify", failed.endpoint_id),
+        (Endpoint, "recover", failed.endpoint_id),
         (Delivery, "send_again", failed.pk),
     ):
         assert press(support, model, name, key).status_code in (302, 403)
@@ -88,3 +92,55 @@ def test_a_flows_refusal_is_told(staff: User, failed: Delivery, api: Api) -> Non
     assert "HX-Redirect" not in answer
     assert "verify it first" in answer.content.decode()
     assert Endpoint.objects.get().status == "pending"
+
+
+def test_staff_recover_a_time_range_after_they_saw_its_count(
+    staff: User, tenant: Tenant, failed: Delivery, receiver: Receiver
+) -> None:
+    chosen = {"hours": "24", "status": ["failed", "dead"]}
+    first = press(staff, Endpoint, "recover", failed.endpoint_id, **chosen)
+    assert "1 delivery, the oldest of" in first.content.decode()
+    assert "Send 1 again" in first.content.decode()
+    counted = shown_value(first, "counted")
+    other = press(
+        staff, Endpoint, "recover", failed.endpoint_id, hours="24", status=["delivered"], counted=counted
+    )
+    assert "Nothing matches." in other.content.decode(), "other choices are counted anew"
+    assert not ReplayChunk.objects.exists()
+    assert not AuditEntry.objects.filter(actor_user_id=staff.pk).exists()
+    assert press(staff, Endpoint, "recover", failed.endpoint_id, **chosen, counted=counted)["HX-Redirect"]
+    assert replay.release_due() == 1
+    dispatcher.run()
+    assert Delivery.objects.get(replay_of=failed.pk).status == "delivered"
+    entry = AuditEntry.objects.get(action="webhook_endpoint.recover")
+    assert (entry.actor_user_id, entry.tenant_id, entry.details["queued"]) == (staff.pk, tenant.id, 1)
+
+
+def test_a_recovery_touches_no_other_environment_or_endpoint(
+    staff: User, tenant: Tenant, failed: Delivery, receiver: Receiver
+) -> None:
+    Delivery.objects.create(
+        tenant_id=tenant.id,
+        environment="test",
+        endpoint_id=uuid7(),
+        event_id=failed.event_id,
+        event_type="message.inbound",
+        status="dead",
+    )
+    answer = press(staff, Endpoint, "recover", failed.endpoint_id, hours="24", status=["failed", "dead"])
+    assert shown_value(answer, "counted")
+    assert "1 delivery," in answer.content.decode()
+
+
+def test_a_recovery_of_a_paused_endpoint_is_refused_in_the_dialog(staff: User, failed: Delivery) -> None:
+    Endpoint.objects.update(status="paused")
+    answer = press(staff, Endpoint, "recover", failed.endpoint_id, hours="24", status=["dead"])
+    assert "nothing is sent to it until it is active" in answer.content.decode()
+    assert "HX-Redirect" not in answer
+
+
+def shown_value(answer: Any, name: str) -> str:
+    """The value of a hidden field of a dialog."""
+    found = re.search(rf'name="{name}" value="([^"]*)"', answer.content.decode())
+    assert found is not None
+    return found[1]

@@ -1,4 +1,4 @@
-"""Staff admin of the event log: endpoints, events without bodies, and deliveries, all read-only."""
+"""Staff admin of the event log: events without their bodies, and deliveries with what the receiver answered."""
 
 from datetime import datetime
 from typing import Any
@@ -12,180 +12,23 @@ from django.urls import reverse
 from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
-from django.utils.text import Truncator
 
 from gateway import ids
 from tenants import audit
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
-from tenants.staff.navigation import NavigationLink, register_navigation
-from tenants.staff.read_only_admin import (
-    HistoryAdmin,
-    PeriodFilter,
-    StatusLabel,
-    TenantRowsAdmin,
-    display,
-)
+from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, StatusLabel, display
 from tenants.wording.labels import label, words
 from webhooks import replay
 from webhooks.delivery import failed_answers
-from webhooks.endpoints import lifecycle
 from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
-from webhooks.requests import custom_headers
 
-register_navigation(
-    "Webhooks",
-    NavigationLink("Endpoints", "webhook", "admin:webhooks_endpoint_changelist"),
-    NavigationLink("Deliveries", "local_shipping", "admin:webhooks_delivery_changelist"),
-    NavigationLink("Events", "bolt", "admin:webhooks_event_changelist"),
-)
-
-
-ENDPOINT_LABELS = {"active": "success", "pending": "warning", "paused": "info", "disabled": "danger"}
 DELIVERY_LABELS = {"delivered": "success", "pending": "info", "failed": "warning", "dead": "danger"}
 
 
 def row_link(model: type[Model], key: Any, text: str) -> str:
     """A link to a row's page in the admin."""
     return format_html('<a class="text-link break-all" href="{}">{}</a>', change_url(model, key), text)
-
-
-@admin.register(Endpoint)
-class EndpointAdmin(TenantRowsAdmin):
-    list_display = (
-        "short_url",
-        "owner",
-        "environment",
-        "shown_status",
-        "consecutive_failures",
-        "circuit_open_until",
-        "last_success_at",
-        "created_at",
-    )
-    list_filter = ("status", "environment")
-    search_fields = ("url", "=id", "=tenant__id", "tenant__name")
-    search_help_text = "URL, endpoint ID, tenant ID or name"
-    fields = (
-        "id",
-        "owner",
-        "environment",
-        "shown_url",
-        "format",
-        "description",
-        "event_types",
-        "waba_ids",
-        "phone_number_ids",
-        "statuses",
-        "own_id",
-        "notes",
-        "header_names",
-        "time_out",
-        "rate",
-        "ordered",
-        "shown_status",
-        "verified_at",
-        "secret_prefix",
-        "previous_secret_expires_at",
-        "last_success_at",
-        "consecutive_failures",
-        "failing_since",
-        "circuit_open_until",
-        "disabled_at",
-        "created_at",
-    )
-    readonly_fields = (
-        "owner",
-        "shown_url",
-        "shown_status",
-        "header_names",
-        "own_id",
-        "notes",
-        "time_out",
-        "rate",
-    )
-
-    @display(description="URL", ordering="url")
-    def short_url(self, endpoint: Endpoint) -> str:
-        return Truncator(endpoint.url).chars(60)
-
-    @display(description="URL")
-    def shown_url(self, endpoint: Endpoint) -> str:
-        return format_html('<span class="break-all">{}</span>', endpoint.url)
-
-    @display(description="The tenant's own ID")
-    def own_id(self, endpoint: Endpoint) -> str:
-        return endpoint.uid or ""
-
-    @display(description="The tenant's notes")
-    def notes(self, endpoint: Endpoint) -> str:
-        return "; ".join(f"{name}: {value}" for name, value in endpoint.metadata.items())
-
-    @display(description="Time-out")
-    def time_out(self, endpoint: Endpoint) -> str:
-        return f"{endpoint.timeout_seconds} s" if endpoint.timeout_seconds else ""
-
-    @display(description="Deliveries per second, at most")
-    def rate(self, endpoint: Endpoint) -> str:
-        return str(endpoint.rate_per_second or "")
-
-    @display(description="Headers")
-    def header_names(self, endpoint: Endpoint) -> str:
-        return ", ".join(custom_headers.names(endpoint))
-
-    actions_detail = ["verify", "resume"]
-
-    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return bool(request.user.has_perm("webhooks.change_endpoint"))
-
-    @action(
-        description="Verify",
-        permissions=["operate"],
-        icon="verified",
-        dialog=dialog(
-            "Verify this endpoint?",
-            "Its server gets a signed ping. A passed one makes it active and sends what waits. The tenant's audit log "
-            "names you.",
-            "Verify",
-        ),
-    )
-    def verify(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
-        endpoint = get_object_or_404(Endpoint.objects.select_related("tenant"), pk=object_id)
-        # Before the ping: what was tried is recorded also when it fails.
-        audit.record(
-            action="webhook_endpoint.verify",
-            target_type="webhook_endpoint",
-            target_id=endpoint.id,
-            tenant_id=endpoint.tenant_id,
-            actor_user_id=request.user.pk,
-        )
-        ping = lifecycle.verify(endpoint)
-        said = f"It answered in {ping.response_ms} ms and is {endpoint.get_status_display().lower()}."
-        return done(request, said, change_url(Endpoint, object_id))
-
-    @action(
-        description="Resume",
-        permissions=["operate"],
-        icon="play_arrow",
-        dialog=dialog(
-            "Resume this endpoint?",
-            "Its circuit is closed, a pause ends, and what waits goes out. The tenant's audit log names you.",
-            "Resume",
-        ),
-    )
-    def resume(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
-        endpoint = get_object_or_404(Endpoint, pk=object_id)
-        resumed = lifecycle.resume(
-            tenant_id=endpoint.tenant_id,
-            environment=endpoint.environment,
-            endpoint_id=endpoint.id,
-            staff_id=request.user.pk,
-        )
-        said = f"It is {resumed.get_status_display().lower()}; what waits goes out."
-        return done(request, said, change_url(Endpoint, object_id))
-
-    @display(description="Status", label=ENDPOINT_LABELS)
-    def shown_status(self, endpoint: Endpoint) -> StatusLabel:
-        return StatusLabel(endpoint.status, endpoint.get_status_display())
 
 
 class TypeOfEvent(SimpleListFilter):

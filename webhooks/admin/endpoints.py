@@ -1,0 +1,231 @@
+"""Staff admin of endpoints: their settings without secrets, and verify, resume and recover in the tenant's name."""
+
+from typing import Any, cast
+
+from django import forms
+from django.contrib import admin
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.text import Truncator
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminIntegerFieldWidget
+
+from tenants import audit
+from tenants.staff.dialogs import DialogForm, action, ask_again, change_url, dialog, done
+from tenants.staff.read_only_admin import StatusLabel, TenantRowsAdmin, display
+from webhooks import replay
+from webhooks.console.forms import RecoverForm
+from webhooks.endpoints import lifecycle
+from webhooks.models import Endpoint
+from webhooks.requests import custom_headers
+
+ENDPOINT_LABELS = {"active": "success", "pending": "warning", "paused": "info", "disabled": "danger"}
+
+
+class RecoverDialogForm(RecoverForm, DialogForm):
+    """The console's form, in a dialog."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        hours, status = self.fields["hours"], self.fields["status"]
+        hours.widget = UnfoldAdminIntegerFieldWidget(attrs=hours.widget.attrs)
+        status.widget = UnfoldAdminCheckboxSelectMultipleWidget(
+            choices=cast("forms.MultipleChoiceField", status).choices
+        )
+
+
+RECOVER = dialog(
+    "Send deliveries of the last hours again?",
+    "They are counted first. Once confirmed, they are queued behind fresh events. The tenant's audit log names you.",
+    "Count",
+    RecoverDialogForm,
+)
+
+
+@admin.register(Endpoint)
+class EndpointAdmin(TenantRowsAdmin):
+    list_display = (
+        "short_url",
+        "owner",
+        "environment",
+        "shown_status",
+        "consecutive_failures",
+        "circuit_open_until",
+        "last_success_at",
+        "created_at",
+    )
+    list_filter = ("status", "environment")
+    search_fields = ("url", "=id", "=tenant__id", "tenant__name")
+    search_help_text = "URL, endpoint ID, tenant ID or name"
+    fields = (
+        "id",
+        "owner",
+        "environment",
+        "shown_url",
+        "format",
+        "description",
+        "event_types",
+        "waba_ids",
+        "phone_number_ids",
+        "statuses",
+        "own_id",
+        "notes",
+        "header_names",
+        "time_out",
+        "rate",
+        "ordered",
+        "shown_status",
+        "verified_at",
+        "secret_prefix",
+        "previous_secret_expires_at",
+        "last_success_at",
+        "consecutive_failures",
+        "failing_since",
+        "circuit_open_until",
+        "disabled_at",
+        "created_at",
+    )
+    readonly_fields = (
+        "owner",
+        "shown_url",
+        "shown_status",
+        "header_names",
+        "own_id",
+        "notes",
+        "time_out",
+        "rate",
+    )
+
+    @display(description="URL", ordering="url")
+    def short_url(self, endpoint: Endpoint) -> str:
+        return Truncator(endpoint.url).chars(60)
+
+    @display(description="URL")
+    def shown_url(self, endpoint: Endpoint) -> str:
+        return format_html('<span class="break-all">{}</span>', endpoint.url)
+
+    @display(description="The tenant's own ID")
+    def own_id(self, endpoint: Endpoint) -> str:
+        return endpoint.uid or ""
+
+    @display(description="The tenant's notes")
+    def notes(self, endpoint: Endpoint) -> str:
+        return "; ".join(f"{name}: {value}" for name, value in endpoint.metadata.items())
+
+    @display(description="Time-out")
+    def time_out(self, endpoint: Endpoint) -> str:
+        return f"{endpoint.timeout_seconds} s" if endpoint.timeout_seconds else ""
+
+    @display(description="Deliveries per second, at most")
+    def rate(self, endpoint: Endpoint) -> str:
+        return str(endpoint.rate_per_second or "")
+
+    @display(description="Headers")
+    def header_names(self, endpoint: Endpoint) -> str:
+        return ", ".join(custom_headers.names(endpoint))
+
+    actions_detail = ["verify", "resume", "recover"]
+
+    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("webhooks.change_endpoint"))
+
+    @action(
+        description="Verify",
+        permissions=["operate"],
+        icon="verified",
+        dialog=dialog(
+            "Verify this endpoint?",
+            "Its server gets a signed ping. A passed one makes it active and sends what waits. The tenant's audit log "
+            "names you.",
+            "Verify",
+        ),
+    )
+    def verify(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
+        endpoint = get_object_or_404(Endpoint.objects.select_related("tenant"), pk=object_id)
+        # Before the ping: what was tried is recorded also when it fails.
+        audit.record(
+            action="webhook_endpoint.verify",
+            target_type="webhook_endpoint",
+            target_id=endpoint.id,
+            tenant_id=endpoint.tenant_id,
+            actor_user_id=request.user.pk,
+        )
+        ping = lifecycle.verify(endpoint)
+        said = f"It answered in {ping.response_ms} ms and is {endpoint.get_status_display().lower()}."
+        return done(request, said, change_url(Endpoint, object_id))
+
+    @action(
+        description="Resume",
+        permissions=["operate"],
+        icon="play_arrow",
+        dialog=dialog(
+            "Resume this endpoint?",
+            "Its circuit is closed, a pause ends, and what waits goes out. The tenant's audit log names you.",
+            "Resume",
+        ),
+    )
+    def resume(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
+        endpoint = get_object_or_404(Endpoint, pk=object_id)
+        resumed = lifecycle.resume(
+            tenant_id=endpoint.tenant_id,
+            environment=endpoint.environment,
+            endpoint_id=endpoint.id,
+            staff_id=request.user.pk,
+        )
+        said = f"It is {resumed.get_status_display().lower()}; what waits goes out."
+        return done(request, said, change_url(Endpoint, object_id))
+
+    @action(description="Recover", permissions=["operate"], icon="history", dialog=RECOVER)
+    def recover(self, request: HttpRequest, form: RecoverDialogForm, object_id: str) -> HttpResponse:
+        """Replay a time range: the first answer counts, the second, for the same choices, queues."""
+        endpoint = get_object_or_404(Endpoint, pk=object_id)
+        chosen = form.range()
+        scope = {
+            "tenant_id": endpoint.tenant_id,
+            "environment": endpoint.environment,
+            "endpoint_id": endpoint.id,
+            **chosen,
+        }
+        choices = f"{form.cleaned_data['hours']} {' '.join(chosen['statuses'])}"
+        if not form.is_confirmed(choices):
+            counted = replay.replay_endpoint(**scope, is_preview=True)
+            return ask_again(request, RECOVER, form, choices, *_preview(counted))
+        with transaction.atomic():
+            queued = replay.replay_endpoint(**scope)
+            audit.record(
+                action="webhook_endpoint.recover",
+                target_type="webhook_endpoint",
+                target_id=endpoint.id,
+                tenant_id=endpoint.tenant_id,
+                actor_user_id=request.user.pk,
+                details={
+                    "from": chosen["begin"],
+                    "to": chosen["end"],
+                    "statuses": chosen["statuses"],
+                    "queued": queued.count,
+                },
+            )
+        said = f"{_deliveries(queued.count)} queued behind fresh events."
+        return done(request, said, change_url(Endpoint, object_id))
+
+    @display(description="Status", label=ENDPOINT_LABELS)
+    def shown_status(self, endpoint: Endpoint) -> StatusLabel:
+        return StatusLabel(endpoint.status, endpoint.get_status_display())
+
+
+def _preview(counted: replay.Queued) -> tuple[str, str]:
+    """What a count found, and the text of the button that queues it; no button when nothing matches."""
+    if counted.oldest is None:
+        return "Nothing matches.", ""
+    oldest = date_format(counted.oldest, "DATETIME_FORMAT")
+    note = (
+        f"{_deliveries(counted.count)}, the oldest of {oldest}. It takes at least {counted.expected_seconds:,} s; "
+        "fresh events go first."
+    )
+    return note, f"Send {counted.count:,} again"
+
+
+def _deliveries(count: int) -> str:
+    return f"{count:,} {'delivery' if count == 1 else 'deliveries'}"
