@@ -341,6 +341,16 @@ def taking_over(deliveries: Sequence[HandedOver], clock: DatabaseClock) -> State
     """
     missing = {each.event_id for each in deliveries if each.envelope is None}
     loaded = (yield from envelope.loading(list(missing))) if missing else {}
+    return taken_over(deliveries, clock, loaded)
+
+
+def taken_over(
+    deliveries: Sequence[HandedOver], clock: DatabaseClock, bodies: Mapping[UUID, Envelope | None]
+) -> list[Claimed]:
+    """Deliveries that were handed over, of which `bodies` has what did not come along.
+
+    Those that cannot be signed are left out.
+    """
     claimed = []
     for each in deliveries:
         try:
@@ -359,7 +369,7 @@ def taking_over(deliveries: Sequence[HandedOver], clock: DatabaseClock) -> State
                 claimed_monotonic=clock.monotonic(each.claimed_at),
                 target=to,
                 probe=False,
-                envelope=each.envelope or loaded.get(each.event_id),
+                envelope=each.envelope or bodies.get(each.event_id),
             )
         )
     monitoring.CLAIMED.add(len(claimed))

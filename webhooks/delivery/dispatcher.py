@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -28,6 +28,7 @@ from webhooks.delivery.claim import (
     DatabaseClock,
     claiming,
     finding_ready,
+    taken_over,
     taking_over,
 )
 from webhooks.delivery.egress_pause import EgressPause
@@ -134,6 +135,11 @@ class _Dispatcher:
         self.loop = asyncio.get_running_loop()
         self.look_timer: asyncio.TimerHandle | None = None
         self.pace = _Pace()
+        self.handed_over: list[HandedOver] = []
+        """What was handed over and awaits the next claim."""
+        self.is_at_rest = False
+        """Nothing is being claimed, and nothing waits for room."""
+        self.idle_since = time.monotonic()
         self.must_look = True
         """Whether more may be due than was handed over: then it looks as soon as there is room."""
         self.looked_at = 0.0
@@ -146,7 +152,7 @@ class _Dispatcher:
         self.listener = WakeUpListener(
             in_flight=lambda: self.open,
             has_room=self._has_room,
-            on_signal=self.woken.set,
+            on_signal=self._hear,
         )
 
     def wake(self) -> None:
@@ -163,7 +169,7 @@ class _Dispatcher:
                 attempts = Attempts(outbound, on_answer=self.egress.note, on_first=self.recorder.observe_age)
                 senders = [asyncio.create_task(self._send_in_turn(attempts)) for _ in range(self.capacity)]
                 await self._claim_until_idle()
-                if _stopping.is_set() or self.paced:
+                if _stopping.is_set() or self.paced or self.handed_over:
                     await self._give_back()
                 await self.claimed.join()
                 for sender in senders:
@@ -178,36 +184,25 @@ class _Dispatcher:
 
     async def _claim_until_idle(self) -> None:
         ends_at = time.monotonic() + LONGEST_RUN_SECONDS
-        idle_since = time.monotonic()
         while not _stopping.is_set() and time.monotonic() < ends_at:
             self.woken.clear()
             self.freed.clear()
-            handed_over, looks = self.listener.heard()
-            self.must_look |= looks
+            self._listen()
             was_idle = not (self.open or self.paced)
+            handed_over, self.handed_over = self.handed_over, []
             deliveries = await self._claim(handed_over)
             if deliveries is None:
                 await self.freed.wait()
                 continue
-            for delivery in deliveries:
-                endpoint, tenant = self._shares_of(delivery)
-                endpoint.taken += 1
-                tenant.taken += 1
-                self.held_bytes += delivery.size
-                if (wait := delivery.send_at - time.monotonic()) > 0:
-                    self.paced[delivery.id] = delivery
-                    self.loop.call_later(wait, self._begin_slot, delivery.id)
-                else:
-                    self._put(delivery)
+            self._begin(deliveries)
             if deliveries:
-                idle_since = time.monotonic()
                 if not _stopping.is_set():
                     # Let them reach the network before the next claim competes for the processor.
                     await asyncio.sleep(0)
                 continue
             if not was_idle:
-                idle_since = time.monotonic()
-            elif time.monotonic() - idle_since > LINGER_SECONDS:
+                self.idle_since = time.monotonic()
+            elif time.monotonic() - self.idle_since > LINGER_SECONDS:
                 return
             await self._until_woken()
 
@@ -221,7 +216,7 @@ class _Dispatcher:
                 await self._take_over(handed_over, 0)
             self.must_look = False
             return []
-        room = self.capacity + int(self.pace.a_second() * AHEAD_SECONDS) - self.open
+        room = self._room()
         deliveries = await self._take_over(handed_over, room) if handed_over else []
         if not self.must_look and self._until_look() > 0:
             return deliveries
@@ -229,6 +224,58 @@ class _Dispatcher:
             self.must_look = True
             return deliveries or None
         return deliveries or await self._look(room)
+
+    def _listen(self) -> None:
+        """Note what was signalled, and wait for more."""
+        handed_over, looks = self.listener.heard()
+        self.handed_over += handed_over
+        self.must_look |= looks
+
+    def _hear(self) -> None:
+        """Take over what is signalled to a dispatcher at rest; otherwise the next claim does.
+
+        A task that wakes costs a fifth of a lone delivery, so the one that claims is left asleep.
+        """
+        if self.is_at_rest:
+            self._listen()
+        if not (self.is_at_rest and self._take_at_once()):
+            self.woken.set()
+
+    def _take_at_once(self) -> bool:
+        """Begin everything that was handed over, if it needs no statement and no choice among them."""
+        given = self.handed_over
+        if (
+            self.must_look
+            or self.clock is None
+            or self.egress.is_on
+            or len(given) > self._room()
+            or self.held_bytes > attempt.MOST_BODY_BYTES
+            or any(each.envelope is None for each in given)
+            or len(self.shares.within_caps(given)) < len(given)
+        ):
+            return False
+        taken = taken_over(given, self.clock, {})
+        self._begin(taken)
+        taken_ids = {each.id for each in taken}
+        self.handed_over = [each for each in given if each.id not in taken_ids]
+        return not self.handed_over
+
+    def _room(self) -> int:
+        return self.capacity + int(self.pace.a_second() * AHEAD_SECONDS) - self.open
+
+    def _begin(self, deliveries: Sequence[Claimed]) -> None:
+        """Have deliveries sent, each now or when its slot begins."""
+        for delivery in deliveries:
+            endpoint, tenant = self._shares_of(delivery)
+            endpoint.taken += 1
+            tenant.taken += 1
+            self.held_bytes += delivery.size
+            if (wait := delivery.send_at - time.monotonic()) > 0:
+                self.paced[delivery.id] = delivery
+                self.loop.call_later(wait, self._begin_slot, delivery.id)
+            else:
+                self._put(delivery)
+            self.idle_since = time.monotonic()
 
     def _begin_slot(self, delivery_id: UUID) -> None:
         if (delivery := self.paced.pop(delivery_id, None)) is not None:
@@ -314,9 +361,10 @@ class _Dispatcher:
         """Until a signal comes or, when more may be due than there was room for, a request ends; otherwise until the
         next look is due, or a customer's next event may go out."""
         is_full = self.awaits_freed = self.must_look
+        self.is_at_rest = not is_full
         if not (is_full and self.freed.is_set()):
             await self._woken_within(POLL_SECONDS if is_full else self._until_look())
-        self.awaits_freed = False
+        self.awaits_freed = self.is_at_rest = False
         if is_full and not self.listener.has_heard:
             self.woken.clear()
             await self._woken_within(SWARM_SECONDS)
@@ -333,8 +381,9 @@ class _Dispatcher:
         return self.looked_at + poll - time.monotonic()
 
     async def _give_back(self) -> None:
-        """End the leases of what waits for a sender; if that fails, they run out."""
-        waiting = list(self.paced.values())
+        """End the leases of what waits for a claim or a sender; if that fails, they run out."""
+        waiting: list[Claimed | HandedOver] = [*self.handed_over, *self.paced.values()]
+        self.handed_over.clear()
         self.paced.clear()
         while not self.claimed.empty():
             delivery, _, _ = self.claimed.get_nowait()

@@ -17,6 +17,7 @@ from gateway.valkey import address
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from webhooks import wake_up
 from webhooks.delivery import monitoring
+from webhooks.delivery.signal_connection import SignalConnection
 from webhooks.events import hand_over
 from webhooks.events.hand_over import HandedOver
 
@@ -53,17 +54,20 @@ class WakeUpListener:
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         self._client: Any = address.async_client(
             settings.REDIS_URL,
+            # Answers alone: in the third version of the protocol the server may send other things between them.
+            protocol=2,
             socket_connect_timeout=0.5,
             retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
         )
-        self._connection: Any = None
+        self._connection: SignalConnection | None = None
         self._id: int | None = None
         """The connection's id in Valkey; None where Valkey does not tell."""
         self._reported_at = -math.inf
         self._reported_room = False
         self._signals: Sequence[bytes] = ()
-        self._is_wanted = asyncio.Event()
         self._closing = asyncio.Event()
+        self._ended = asyncio.Event()
+        """The connection is lost, or closing and not waiting any more."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -78,7 +82,6 @@ class WakeUpListener:
 
     def start(self) -> None:
         """Begin to listen."""
-        self._is_wanted.set()
         self._task = asyncio.create_task(self._listen())
 
     def heard(self) -> tuple[list[HandedOver], bool]:
@@ -87,51 +90,75 @@ class WakeUpListener:
         Has it listen again, so a claim that follows misses nothing.
         """
         signals, self._signals = self._signals, ()
-        self._is_wanted.set()
+        self._wait()
         unpacked = [hand_over.unpacked(signal) for signal in signals]
         return [each for deliveries in unpacked for each in deliveries or ()], None in unpacked
 
     async def close(self) -> None:
         """End. What this dispatcher has not heard is signalled to another."""
         self._closing.set()
-        self._is_wanted.set()
         await asyncio.to_thread(_leave, self._id)
+        if self._connection is None or not self._connection.is_asked:
+            self._ended.set()
         if self._task is not None:
             await self._task
-        await self._disconnect()
         await self._client.aclose()
         if self._signals:
             await asyncio.to_thread(_pass_on, self._signals)
 
     async def _listen(self) -> None:
-        while await self._is_wanted.wait() and not self._closing.is_set():
+        """Keep a connection open."""
+        while not self._closing.is_set():
+            opened = None
             try:
-                async with asyncio.timeout(WAIT_SECONDS + ANSWER_SECONDS):
-                    signals = await self._next()
-            except (*VALKEY_UNAVAILABLE, TimeoutError):
-                await self._pause()
+                opened = await self._client.connection_pool.get_connection()
+                await self._use(opened)
+            except (*VALKEY_UNAVAILABLE, OSError) as error:
+                log.debug("wake_up_unreachable", error=type(error).__name__)
             except Exception:
                 # A listener that ended would leave the dispatcher with what it finds by looking.
                 log.exception("wake_up_crashed")
-                await self._pause()
-            else:
-                if signals:
-                    self._signals = signals
-                    if not self._closing.is_set():
-                        self._is_wanted.clear()
-                    self._on_signal()
+            finally:
+                self._connection = self._id = None
+                if opened is not None:
+                    await opened.disconnect(nowait=True)
+                    await self._client.connection_pool.release(opened)
+            self._reported_at = -math.inf
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_SECONDS):
+                    await self._closing.wait()
 
-    async def _next(self) -> Sequence[bytes]:
-        """The next signals; none when the wait is over. Says first, where that is due, that this one is alive."""
-        if self._connection is None:
-            await self._connect()
+    async def _use(self, opened: Any) -> None:
+        """Wait for signals on a connection until it is lost or this listener is closing."""
+        await opened.send_command("CLIENT", "ID")
+        with contextlib.suppress(redis.exceptions.ResponseError):
+            self._id = await opened.read_response()
+        self._ended.clear()
+        self._connection = SignalConnection(opened, on_answered=self._take, on_lost=self._ended.set)
+        self._wait()
+        if not self._closing.is_set():
+            await self._ended.wait()
+
+    def _wait(self) -> None:
+        """Have Valkey wait for the next signals, unless it does, or the last ones were not heard.
+
+        Says first, where that is due, that this dispatcher is alive.
+        """
         connection = self._connection
-        reports = self._reports()
-        await connection.send_packed_command(connection.pack_commands([*reports, _WAIT]), check_health=False)
-        for _ in reports:
-            await connection.read_response()
-        found = await connection.read_response(disable_decoding=True)
-        return found[1] if found else ()
+        if connection is None or not connection.may_ask or self._signals or self._closing.is_set():
+            return
+        connection.ask([*self._reports(), _WAIT], seconds=WAIT_SECONDS + ANSWER_SECONDS)
+
+    def _take(self, answers: Sequence[Any]) -> None:
+        """What Valkey answered at last: the name of the list and the signals, or nothing when the wait was over."""
+        if found := answers[-1]:
+            self._signals = found[1]
+        if self._closing.is_set():
+            self._ended.set()
+        elif found:
+            self._on_signal()
+        else:
+            self._wait()
 
     def _reports(self) -> list[tuple[Any, ...]]:
         has_room = self._has_room()
@@ -143,25 +170,6 @@ class WakeUpListener:
             ("SET", wake_up.ALIVE, room, "PX", ALIVE_MILLISECONDS),
             monitoring.in_flight_report(self._name, self._in_flight()),
         ]
-
-    async def _connect(self) -> None:
-        self._connection = await self._client.connection_pool.get_connection()
-        await self._connection.send_command("CLIENT", "ID")
-        with contextlib.suppress(redis.exceptions.ResponseError):
-            self._id = await self._connection.read_response()
-
-    async def _disconnect(self) -> None:
-        connection, self._connection, self._id = self._connection, None, None
-        if connection is not None:
-            await connection.disconnect(nowait=True)
-            await self._client.connection_pool.release(connection)
-
-    async def _pause(self) -> None:
-        await self._disconnect()
-        self._reported_at = -math.inf
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(RETRY_SECONDS):
-                await self._closing.wait()
 
 
 def _leave(connection_id: int | None) -> None:

@@ -9,6 +9,7 @@ import hmac
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
+from functools import lru_cache
 
 SECRET_PREFIX = "whsec_"
 SHOWN_CHARACTERS = 12
@@ -41,9 +42,21 @@ def is_secret(text: str) -> bool:
 def signature(keys: Iterable[bytes], *, message_id: str, timestamp: int, body: bytes) -> str:
     """The value of `webhook-signature`; `timestamp` is the attempt's, in epoch seconds."""
     signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
-    return " ".join(["v1," + b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys])
+    return " ".join(["v1," + b64encode(_digest(key, signed)).decode() for key in keys])
 
 
 def hub_signature(key: bytes, body: bytes) -> str:
     """The value of `X-Hub-Signature-256` (upstream fact 3.1)."""
-    return "sha256=" + hmac.digest(key, body, "sha256").hex()
+    return "sha256=" + _digest(key, body).hex()
+
+
+def _digest(key: bytes, text: bytes) -> bytes:
+    mac = _keyed(key).copy()
+    mac.update(text)
+    return mac.digest()
+
+
+# A lone digest takes 70 µs of CPU where nothing is in the caches, a copy of a prepared one 47.
+@lru_cache(maxsize=4096)
+def _keyed(key: bytes) -> hmac.HMAC:
+    return hmac.new(key, digestmod="sha256")
