@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from gateway import garbage_collector
 from gateway.local_run.processes import open_log
 
 _PRELOADED = (
@@ -43,17 +44,17 @@ def preload() -> None:
 
     A generator of random numbers that is forked after its first use gives every child the same ones.
     """
-    import django
+    with garbage_collector.paused():
+        import django
 
-    django.setup()
-    from gateway.celery import app
+        django.setup()
+        from gateway.celery import app
 
-    app.loader.import_default_modules()
-    for module in _PRELOADED:
-        import_module(module)
-    gc.collect()
-    # The collector would write to every object it looks at, and so copy its page.
-    gc.freeze()
+        app.loader.init_worker()
+        for module in _PRELOADED:
+            import_module(module)
+        # The collector would write to every object it looks at, and so copy its page.
+        gc.freeze()
 
 
 class Forked:

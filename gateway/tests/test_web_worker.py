@@ -29,9 +29,10 @@ web_worker.HEADER_SECONDS = web_worker.BODY_GRACE_SECONDS = 1.0
 """
 
 
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[tuple[str, int]]:
     """One web process with four threads; headers are due after a second, bodies in their pace after one."""
+    tmp_path = tmp_path_factory.mktemp("web")
     (tmp_path / "short.py").write_text(SHORT)
     group = ProcessGroup()
     with socket.socket() as probe:

@@ -15,6 +15,5 @@ def prepare() -> None:
     wanted = FILE_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(FILE_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 50, 100)
