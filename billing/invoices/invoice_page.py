@@ -17,7 +17,12 @@ CONTENT_SECURITY_POLICY = (
 
 
 def render(invoice: Invoice) -> str:
-    """The page."""
+    """The page. A narrow screen shows a line as a list, so each cell says the name of its column."""
+    document = printed_fields.of_invoice(invoice)
+    lines = [
+        {**line, "named_cells": list(zip(document["columns"][1:], line["cells"], strict=True))}
+        for line in document["lines"]
+    ]
     return render_to_string(
-        "billing/invoice.html", {"style": STYLE, "document": printed_fields.of_invoice(invoice)}
+        "billing/invoice.html", {"style": STYLE, "document": {**document, "lines": lines}}
     )

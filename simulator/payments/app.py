@@ -177,10 +177,11 @@ def _items(rows: list[Row]) -> Row:
 
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{title}</title><link rel="stylesheet" href="/static/app.css"><main>
-<h1>{title}</h1><p>{text}</p>{form}</main></html>"""
-_FORM = """<form method="post"><button name="answer" value="approve">Approve</button>
-<button name="answer" value="decline">Decline</button> <button name="answer" value="abandon">Abandon</button></form>"""
+<title>{title}</title><link rel="stylesheet" href="/static/app.css"><main class="page">
+<div class="card"><p class="soft">Simulated payments</p><h1>{title}</h1><p>{text}</p>{form}</div></main></html>"""
+_FORM = """<form method="post" class="row"><button name="answer" value="approve">Approve</button>
+<button name="answer" value="decline" class="plain">Decline</button>
+<button name="answer" value="abandon" class="plain">Abandon</button></form>"""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "Cache-Control": "no-store",

@@ -231,6 +231,7 @@ def console_context(request: HttpRequest) -> dict[str, Any]:
         "support_email": settings.SUPPORT_EMAIL,
         "console": visit,
         "has_outbox": outbox.is_open(),
+        "console_may_read": visit is not None and visit.may_read(_area_of(request)),
         "console_may_change": visit is not None and visit.may_change(_area_of(request)),
         "console_sections": _navigation(visit, request.path) if visit else [],
     }

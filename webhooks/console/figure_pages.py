@@ -49,9 +49,10 @@ class Day:
 
 
 class Bar(NamedTuple):
-    """A bar of the plot in its units."""
+    """A bar of the plot in its units; `said` is what it shows in words, for the pointer that rests on it."""
 
     kind: str
+    said: str
     x: int
     y: int
     height: int
@@ -63,13 +64,15 @@ class Plot:
     def __init__(self, days: Sequence[Day]) -> None:
         self.most = max(1, *(max(day.sent, day.delivered, day.failed) for day in days))
         self.width, self.height = len(days) * DAY_WIDTH, PLOT_HEIGHT
+        self.first, self.last = days[0].start, days[-1].start
         self.bars = [bar for place, day in enumerate(days) for bar in self._bars(place * DAY_WIDTH, day)]
 
     def _bars(self, left: int, day: Day) -> Iterator[Bar]:
         counts = {"sent": day.sent, "delivered": day.delivered, "failed": day.failed}
         for place, (kind, count) in enumerate(counts.items()):
             height = -(-PLOT_HEIGHT * count // self.most)
-            yield Bar(kind, left + 2 + place * (BAR_WIDTH + 1), PLOT_HEIGHT - height, height)
+            said = f"{count:,} {kind} on {day.start.day} {day.start:%B}"
+            yield Bar(kind, said, left + 2 + place * (BAR_WIDTH + 1), PLOT_HEIGHT - height, height)
 
 
 @require_safe
