@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import structlog
 
-from gateway.database.outage import concerns_all
+from gateway.database.outage import concerns_all, is_lock_limit
 
 log = structlog.get_logger(__name__)
 
@@ -13,6 +13,8 @@ Item = TypeVar("Item")
 
 UNANSWERED_AT_MOST = 5
 """After so many unanswered items in a row, the others wait for the next run."""
+HELD_AT_MOST = 10
+"""After so many items in a row whose rows are held, too: each costs seconds, and perhaps all need one row."""
 
 
 class Unanswered(Exception):
@@ -33,7 +35,7 @@ def each(items: Iterable[Item], act: Callable[[Item], object], *, step: str) -> 
     An exception is logged with the step and the item's id, and the next item follows. Raises SomeFailed at the end if
     any was unexpected; an unreachable database ends the step at once.
     """
-    done = failed = unanswered = 0
+    done = failed = unanswered = held = 0
     for item in items:
         try:
             done += bool(act(item))
@@ -46,9 +48,12 @@ def each(items: Iterable[Item], act: Callable[[Item], object], *, step: str) -> 
             if concerns_all(error):
                 raise
             failed += 1
+            held = held + 1 if is_lock_limit(error) else 0
             log.exception("billing_item_failed", step=step, item=str(item))
+            if held == HELD_AT_MOST:
+                break
         else:
-            unanswered = 0
+            unanswered = held = 0
     if failed:
         raise SomeFailed(done, failed)
     return done

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from billing.buyers import parties, profiles
@@ -25,10 +26,12 @@ _STATUS = Tenant.BillingStatus
 
 
 def end_trials(at: datetime) -> int:
-    """Tenants whose trial is over begin to pay."""
-    return Tenant.objects.filter(billing_status=_STATUS.TRIALING, trial_ends_at__lte=at).update(
-        billing_status=_STATUS.ACTIVE
-    )
+    """Tenants whose trial is over begin to pay. One whose row is held does at the next run."""
+    with transaction.atomic():
+        over = Tenant.objects.filter(billing_status=_STATUS.TRIALING, trial_ends_at__lte=at)
+        free = over.select_for_update(of=("self",), skip_locked=True, no_key=True)
+        ended = list(free.values_list("id", flat=True))
+        return Tenant.objects.filter(pk__in=ended).update(billing_status=_STATUS.ACTIVE)
 
 
 def take(at: datetime) -> int:

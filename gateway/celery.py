@@ -30,18 +30,20 @@ class Loader(AppLoader):
             super().init_worker()
 
 
-class TracedTask(Task):  # type: ignore[type-arg] # generic in its stubs alone
-    """A task whose run is a trace of its own; work inside LOOPS has traces that begin elsewhere."""
+class ServiceTask(Task):  # type: ignore[type-arg] # generic in its stubs alone
+    """A task whose run is a trace of its own and waits for no row for long. LOOPS see to both themselves."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.name in LOOPS:
+            return super().__call__(*args, **kwargs)
+        from gateway.database.lock_limit import limited_locks
         from gateway.monitoring import tracing
-        from gateway.monitoring.spans import OFF
 
-        with OFF if self.name in LOOPS else tracing.span(self.name, "consumer"):
+        with tracing.span(self.name, "consumer"), limited_locks():
             return super().__call__(*args, **kwargs)
 
 
-app = Celery("gateway", task_cls=TracedTask, loader="gateway.celery:Loader")
+app = Celery("gateway", task_cls=ServiceTask, loader="gateway.celery:Loader")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 

@@ -33,6 +33,7 @@ WITH old AS (
     SELECT b.id FROM messaging_batch b JOIN tenants_tenant t ON t.id = b.tenant_id
     WHERE b.completed_at < now() - make_interval(days => t.retention_days)
     ORDER BY b.completed_at LIMIT 10
+    FOR UPDATE OF b SKIP LOCKED
 ), items AS (
     DELETE FROM messaging_batchitem i USING old WHERE i.batch_id = old.id
 )

@@ -19,6 +19,7 @@ from django.db import transaction
 
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.clock import now
+from gateway.database.pruning import delete_free
 from gateway.upstream import numbers as upstream
 from gateway.upstream import oauth, reading
 from gateway.upstream.calls import GraphAnswer, platform
@@ -150,7 +151,7 @@ def _problem_of_code(answer: GraphAnswer) -> InvalidRequest | None:
 
 def forget_redeemed_codes() -> None:
     """Forget tokens of codes older than a day: by then the sign-up went through, or needs a new code anyway."""
-    RedeemedCode.objects.filter(created_at__lt=now() - CODE_MEMORY).delete()
+    delete_free(RedeemedCode.objects.filter(created_at__lt=now() - CODE_MEMORY))
 
 
 # --- Step 2: check the token, and what it proves ------------------------------------------------------------

@@ -21,6 +21,7 @@ from django.template.loader import render_to_string
 
 from gateway.clock import now
 from gateway.database.outage import concerns_all
+from gateway.database.pruning import delete_free
 from gateway.database.transactions import leave_database
 from gateway.task_queue import enqueue
 from tenants.models import MailAttachment, OutboundMail, Tenant
@@ -158,10 +159,12 @@ def deliver(mail_id: int) -> bool:
 
 def deliver_waiting() -> int:
     """Send what is due and was not sent after its commit; forget what is old. Returns how many left."""
-    OutboundMail.objects.filter(
-        Q(sent_at__isnull=False) | Q(next_attempt_at__isnull=True),
-        created_at__lt=now() - timedelta(days=KEPT_DAYS),
-    ).delete()
+    delete_free(
+        OutboundMail.objects.filter(
+            Q(sent_at__isnull=False) | Q(next_attempt_at__isnull=True),
+            created_at__lt=now() - timedelta(days=KEPT_DAYS),
+        )
+    )
     waiting = (
         OutboundMail.objects.filter(next_attempt_at__lte=now()).order_by("id").values_list("id", flat=True)
     )

@@ -26,5 +26,13 @@ def is_outage(error: BaseException) -> bool:
 
 def concerns_all(error: BaseException) -> bool:
     """Whether an error would meet the next row too: the database is away. A loop over rows ends at no other."""
-    of_driver = error.__cause__ if isinstance(error, Error) else error
-    return is_outage(error) and not isinstance(of_driver, _OF_ONE_STATEMENT)
+    return is_outage(error) and not isinstance(_of_driver(error), _OF_ONE_STATEMENT)
+
+
+def is_lock_limit(error: BaseException) -> bool:
+    """Whether a statement gave up waiting for a row that another transaction holds."""
+    return isinstance(_of_driver(error), errors.LockNotAvailable)
+
+
+def _of_driver(error: BaseException) -> BaseException | None:
+    return error.__cause__ if isinstance(error, Error) else error

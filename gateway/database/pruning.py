@@ -5,11 +5,24 @@ Called by the hourly tasks of the apps. The big tables leave by whole partitions
 """
 
 from datetime import datetime
+from typing import Any
 
-from django.db import connection, models
+from django.db import connection, models, transaction
 from psycopg import sql
 
 BATCH_ROWS = 5_000
+
+
+def delete_free(rows: models.QuerySet[Any]) -> int:
+    """Delete rows with what hangs on them, but for those that another transaction holds. Returns how many.
+
+    For tables of which few rows are deleted at a time.
+    """
+    with transaction.atomic():
+        free = rows.select_for_update(of=("self",), skip_locked=True).values_list("pk", flat=True)
+        deleted = list(free[:BATCH_ROWS])
+        rows.model._default_manager.filter(pk__in=deleted).delete()
+    return len(deleted)
 
 
 def delete_before(

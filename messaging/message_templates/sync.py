@@ -67,10 +67,18 @@ def run(*, account_id: UUID, lease: datetime) -> None:
 
 def _begin_new_mirrors() -> None:
     """Accounts that were never read get their row, due at once: what is approved on them already is imported."""
-    new = BusinessAccount.objects.filter(template_mirror__isnull=True).values_list("pk", flat=True)[:BATCH]
-    TemplateMirror.objects.bulk_create(
-        [TemplateMirror(account_id=account_id) for account_id in new], ignore_conflicts=True
-    )
+    with transaction.atomic():
+        # An account whose row is held waits for the next run: the new row refers to it.
+        new = BusinessAccount.objects.filter(template_mirror__isnull=True).select_for_update(
+            of=("self",), skip_locked=True, no_key=True
+        )
+        TemplateMirror.objects.bulk_create(
+            [
+                TemplateMirror(account_id=account_id)
+                for account_id in new.values_list("pk", flat=True)[:BATCH]
+            ],
+            ignore_conflicts=True,
+        )
 
 
 def _claim() -> list[tuple[UUID, datetime]]:

@@ -196,7 +196,9 @@ def note_used(key_id: UUID) -> None:
 
 
 def write_last_used() -> int:
-    """Bring the collected moments into the database; returns how many keys were written.
+    """Bring the collected moments into the database; returns how many keys were used.
+
+    A key whose row is held is passed over; its next use is written.
 
     The hash is renamed first, so what arrives meanwhile is kept for the next run, and a run that died leaves its
     hash to be merged by the next.
@@ -212,9 +214,10 @@ def write_last_used() -> int:
     with connection.cursor() as cursor:
         # One index look-up of the primary key for each key used in the last minute.
         cursor.execute(
+            "WITH free AS (SELECT id FROM tenants_apikey WHERE id = ANY(%s::uuid[]) FOR NO KEY UPDATE SKIP LOCKED) "
             "UPDATE tenants_apikey AS k SET last_used_at = greatest(k.last_used_at, used.at) "
-            "FROM unnest(%s::uuid[], %s::timestamptz[]) AS used (id, at) WHERE k.id = used.id",
-            [ids, used],
+            "FROM unnest(%s::uuid[], %s::timestamptz[]) AS used (id, at) JOIN free USING (id) WHERE k.id = used.id",
+            [ids, ids, used],
         )
     client.delete(LAST_USED_WRITING)
     return len(ids)

@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 from gateway import roles
 from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
+from gateway.database.pruning import delete_free
 from gateway.roles import Area
 from tenants.credentials import api_keys
 from tenants.device_login_models import DeviceLogin
@@ -134,7 +135,7 @@ def redeem(device_code: str) -> Redeemed:
 
 def forget_expired() -> int:
     """Delete what is over; returns how many."""
-    return DeviceLogin.objects.filter(expires_at__lte=now()).delete()[0]
+    return delete_free(DeviceLogin.objects.filter(expires_at__lte=now()))
 
 
 def _is_waiting(typed: str) -> dict[str, object]:

@@ -17,6 +17,7 @@ from django.db import IntegrityError, transaction
 
 from gateway.api.errors import Conflict
 from gateway.clock import now
+from gateway.database.pruning import delete_free
 from tenants import audit, mail
 from tenants.credentials import key_cache
 from tenants.models import SignUp, Tenant, User
@@ -167,4 +168,4 @@ def apply_again(application: Application, *, tenant_id: UUID, actor_user_id: int
 def forget_unconfirmed() -> int:
     """Delete sign-ups that nobody confirmed within a week; returns how many."""
     old = SignUp.objects.filter(confirmed_at__isnull=True, created_at__lt=now() - KEPT_UNCONFIRMED)
-    return old.delete()[0]
+    return delete_free(old)

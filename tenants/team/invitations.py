@@ -15,6 +15,7 @@ from django.db.models import Q
 
 from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
+from gateway.database.pruning import delete_free
 from gateway.roles import Role
 from tenants import audit, mail
 from tenants.invitation_models import LINK_LIFETIME, Invitation
@@ -121,7 +122,7 @@ def _accept(invitation: Invitation, password: str) -> User:
 
 def forget_old() -> int:
     """Delete invitations a week after they were sent; returns how many."""
-    return Invitation.objects.filter(created_at__lt=now() - KEPT).delete()[0]
+    return delete_free(Invitation.objects.filter(created_at__lt=now() - KEPT))
 
 
 def _open(tenant_id: UUID, invitation_id: UUID) -> Invitation:

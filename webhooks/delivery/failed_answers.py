@@ -108,7 +108,7 @@ UPDATE webhook_deliveries SET answers = NULL WHERE id IN (
     JOIN tenants_tenant t ON t.retention_days = over.days
     CROSS JOIN LATERAL (
         SELECT id FROM webhook_deliveries
-        WHERE tenant_id = t.id AND answers IS NOT NULL AND id < over.last_id LIMIT %s
+        WHERE tenant_id = t.id AND answers IS NOT NULL AND id < over.last_id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED
     ) d LIMIT %s
 )
 """

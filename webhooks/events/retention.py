@@ -36,6 +36,7 @@ INSERT INTO webhooks_retentionmove (tenant_id, retention_days, after)
 SELECT t.id, t.retention_days, %(begin)s FROM tenants_tenant t
 LEFT JOIN webhooks_retentionmove m ON m.tenant_id = t.id
 WHERE m.tenant_id IS NULL OR m.retention_days <> t.retention_days
+FOR KEY SHARE OF t SKIP LOCKED
 ON CONFLICT (tenant_id) DO UPDATE SET retention_days = excluded.retention_days, after = excluded.after
 """
 _NEXT = """

@@ -36,7 +36,9 @@ _LOCK = 0x6669_6775
 
 _GATHER = """
 WITH gathered AS (
-    DELETE FROM figure_changes WHERE id IN (SELECT id FROM figure_changes ORDER BY id LIMIT %(rows)s)
+    DELETE FROM figure_changes WHERE id IN (
+        SELECT id FROM figure_changes ORDER BY id LIMIT %(rows)s FOR UPDATE SKIP LOCKED
+    )
     RETURNING tenant_id, environment, hour, noted_at
 ), aged AS (
     SELECT tenant_id, environment, hour, min(noted_at) AS since,
@@ -55,6 +57,7 @@ SELECT count(*) FROM gathered
 """
 _NEXT = """
 SELECT tenant_id, environment, hour, since FROM figures_due WHERE due_at <= clock_timestamp() ORDER BY due_at LIMIT 1
+FOR UPDATE SKIP LOCKED
 """
 _TAKE = "DELETE FROM figures_due WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour = %(hour)s"
 _FORGET = "DELETE FROM figures WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour = %(hour)s"

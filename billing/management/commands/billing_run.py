@@ -9,6 +9,7 @@ from django.utils.dateparse import parse_datetime
 
 from billing.billing_run import run
 from gateway.clock import now
+from gateway.database.lock_limit import limited_locks
 from tenants.tenants import IST
 
 
@@ -21,7 +22,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if not settings.BILLING_ENABLED:
             raise CommandError("Billing is off: set BILLING_ENABLED.")
-        report = run(_moment(options["as_of"]) if options["as_of"] else now())
+        with limited_locks():
+            report = run(_moment(options["as_of"]) if options["as_of"] else now())
         for name, count in report.items():
             self.stdout.write(f"{name}: {count}")
         if report["failed"]:
