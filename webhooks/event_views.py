@@ -10,8 +10,9 @@ from rest_framework.response import Response
 from gateway.api import query
 from gateway.api.authentication import scope_of
 from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
+from gateway.api.rendering import rendered
 from gateway.api.viewsets import ResourceViewSet
-from webhooks.endpoints import health
+from webhooks.endpoints.holds import with_holds
 from webhooks.event_serializers import EventOut, OneEventOut
 from webhooks.events import envelope, search
 from webhooks.events.types import EVENT_TYPES
@@ -79,11 +80,11 @@ class EventsView(ResourceViewSet):
     def retrieve(self, request: Request, event_id: str) -> Response:
         event = search.find(**scope_of(request), event_id=event_id)
         found = envelope.load([event.id])[event.id]
-        context = {"holds": health.holds(**scope_of(request))}
+        deliveries = with_holds(search.deliveries(event), **scope_of(request))
         return Response(
             {
                 "event": orjson.Fragment(found.body()) if found else None,
                 "payload_available": found is not None,
-                "deliveries": DeliveryOut(search.deliveries(event), many=True, context=context).data,
+                "deliveries": rendered(DeliveryOut, deliveries),
             }
         )

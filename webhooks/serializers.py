@@ -1,6 +1,5 @@
 """JSON bodies of endpoints and deliveries: `…In` serializers check requests, `…Out` serializers write answers."""
 
-from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -12,7 +11,6 @@ from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
 from webhooks.delivery import failed_answers
 from webhooks.endpoints import health
-from webhooks.endpoints.health import Hold
 from webhooks.events.types import ALL, EVENT_TYPES, STATUSES
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import custom_headers, example_event
@@ -300,12 +298,10 @@ class DeletedOut(serializers.Serializer[dict[str, Any]]):
 
 
 class DeliveryOut(serializers.ModelSerializer[Delivery]):
-    """A delivery. With `holds` in the context, an open one shows what holds it back and until when."""
+    """A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt."""
 
     id = serializers.CharField(source="public_id")
     event_id = serializers.SerializerMethodField()
-    last_error = serializers.SerializerMethodField()
-    next_attempt_at = serializers.SerializerMethodField()
     replay_of = serializers.SerializerMethodField()
 
     class Meta:
@@ -327,22 +323,6 @@ class DeliveryOut(serializers.ModelSerializer[Delivery]):
 
     def get_event_id(self, delivery: Delivery) -> str:
         return ids.encode(ids.EVENT, delivery.event_id)
-
-    def get_last_error(self, delivery: Delivery) -> str | None:
-        hold = self._hold(delivery)
-        return (hold and hold.error) or delivery.last_error
-
-    def get_next_attempt_at(self, delivery: Delivery) -> datetime | None:
-        hold = self._hold(delivery)
-        return hold.until if hold else delivery.next_attempt_at
-
-    def _hold(self, delivery: Delivery) -> Hold | None:
-        """What holds an open delivery back, if it would be due before that ends."""
-        hold: Hold | None = self.context.get("holds", {}).get(delivery.endpoint_id)
-        if hold is None or delivery.status not in Delivery.OPEN:
-            return None
-        due = delivery.next_attempt_at
-        return hold if hold.until is None or due is None or due < hold.until else None
 
     def get_replay_of(self, delivery: Delivery) -> str | None:
         return ids.encode(ids.DELIVERY, delivery.replay_of) if delivery.replay_of else None

@@ -13,10 +13,12 @@ from gateway.api.authentication import scope_of
 from gateway.api.errors import NotFound
 from gateway.api.limits.in_flight import waits_for_endpoint
 from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
+from gateway.api.rendering import rendered
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from webhooks import replay
-from webhooks.endpoints import health, lifecycle
+from webhooks.endpoints import lifecycle
+from webhooks.endpoints.holds import with_holds
 from webhooks.events import delivery_search
 from webhooks.events.types import ALL, EVENT_TYPES
 from webhooks.models import Delivery, Endpoint
@@ -238,7 +240,7 @@ class DeliveriesView(ResourceViewSet):
         )
         return Response(
             {
-                "data": DeliveryOut(page.deliveries, many=True, context=_context(request)).data,
+                "data": rendered(DeliveryOut, with_holds(page.deliveries, **scope_of(request))),
                 "next_cursor": encode_cursor(page.before) if page.before else None,
             }
         )
@@ -255,7 +257,7 @@ class DeliveriesView(ResourceViewSet):
         row = Delivery.objects.for_environment(**scope_of(request)).filter(pk=key).first() if key else None
         if row is None:
             raise NotFound("There is no such delivery.")
-        return Response(DeliveryWithLogOut(row, context=_context(request)).data)
+        return Response(DeliveryWithLogOut(with_holds([row], **scope_of(request))[0]).data)
 
     @extend_schema(
         operation_id="replay_webhook_delivery",
@@ -272,8 +274,3 @@ class DeliveriesView(ResourceViewSet):
             raise NotFound("There is no such delivery.")
         row = replay.replay_delivery(**scope_of(request), delivery_id=key)
         return Response(ReplayedOut(row).data)
-
-
-def _context(request: Request) -> dict[str, Any]:
-    """What the serializer of deliveries needs to tell the truth about those that wait."""
-    return {"holds": health.holds(**scope_of(request))}

@@ -15,6 +15,8 @@ MOST_ITEMS = 50
 SHOWN_SECTIONS = 5
 SHOWN_CHARACTERS = 2_000
 SHOWN_ENDPOINTS = 5
+MOST_PAGES = 5
+"""Of deliveries, that one answer looks through."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +128,43 @@ def _diagnosis(api: ApiCalls, endpoint_id: str) -> Any:
     newest = [
         delivery
         for status in ("failed", "dead")
-        for delivery in api.get("webhook-deliveries", endpoint_id=endpoint_id, status=status, limit=3)["data"]
+        for delivery in _newest_deliveries(api, endpoint_id=endpoint_id, status=status)
     ]
     attempts = api.get("webhook-delivery", {"delivery_id": newest[0]["id"]})["attempt_log"] if newest else []
-    return {"endpoint": endpoint, "failed_deliveries": newest, "newest_attempts": attempts[-3:]}
+    return {
+        "why": _why(endpoint),
+        "endpoint": endpoint,
+        "failed_deliveries": newest,
+        "newest_attempts": attempts[-3:],
+    }
+
+
+def _newest_deliveries(api: ApiCalls, **filters: Any) -> list[Any]:
+    """The newest deliveries that match: behind many others they are on a later page, while the first ones are empty."""
+    for _ in range(MOST_PAGES):
+        page = api.get("webhook-deliveries", **filters, limit=3)
+        if page["data"] or page["next_cursor"] is None:
+            break
+        filters["cursor"] = page["next_cursor"]
+    found: list[Any] = page["data"]
+    return found
+
+
+def _why(endpoint: Any) -> str:
+    """The endpoint's state and health as a sentence: the cause even where no failed delivery is shown."""
+    health = endpoint["health"]
+    reason = health["reason"] or {"error": None, "http_status": None}
+    cause = f"HTTP {reason['http_status']}" if reason["http_status"] else reason["error"]
+    waiting = f"{health['waiting']['count']} deliveries wait"
+    if endpoint["status"] != "active":
+        return f"The endpoint is {endpoint['status']}, so nothing is sent to it; {waiting}."
+    if health["state"] == "healthy":
+        return f"The last attempt succeeded; {waiting}."
+    failed = f"It has failed since {health['since']}" + (f", the last time with {cause}." if cause else ".")
+    if health["retry_at"] is None:
+        return f"{failed} No attempt is planned; {waiting}."
+    planned = "Nothing is sent before" if health["state"] == "circuit_open" else "The next attempt is at"
+    return f"{failed} {planned} {health['retry_at']}; {waiting}."
 
 
 def _replay(api: ApiCalls, given: Arguments) -> Any:
@@ -235,7 +270,8 @@ TOOLS: tuple[AgentTool, ...] = (
     ),
     AgentTool(
         name="why_is_endpoint_failing",
-        description="A webhook endpoint's health, its newest failed deliveries, and what the receiver answered.",
+        description="Why a webhook endpoint fails, in a sentence; its health, its newest failed deliveries, and what "
+        "the receiver answered.",
         properties={"endpoint_id": _text("The endpoint; left out: the newest ones.", 64)},
         run=_why_endpoint_fails,
     ),

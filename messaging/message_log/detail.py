@@ -15,6 +15,7 @@ import msgspec
 from gateway.upstream.notifications import lossless_json
 from gateway.upstream.notifications.lossless_json import text
 from gateway.upstream.notifications.message_facts import error_code_of, of_status
+from webhooks.endpoints.holds import with_holds
 from webhooks.events import message_search
 from webhooks.message_models import Message
 from webhooks.models import Delivery, Event
@@ -79,6 +80,11 @@ def load(message: Message) -> Detail:
     events = message_search.events_of(message)
     contents = message_search.contents(message.tenant_id, events)
     deliveries = message_search.deliveries_of(message.tenant_id, events)
+    with_holds(
+        [delivery for of_event in deliveries.values() for delivery in of_event],
+        tenant_id=message.tenant_id,
+        environment=message.environment,
+    )
     own = next((event for event in events if event.id == message.event_id), None)
     content = _members(contents[own.id]) if own is not None and own.id in contents else {}
     reports = list(_reports(events, contents))

@@ -156,9 +156,6 @@ class OneMessageOut(MessageOut):
     def get_fields(self) -> dict[str, Any]:
         return super().get_fields() | DetailOut().get_fields()
 
-    def to_representation(self, instance: Any) -> dict[str, Any]:
-        return {**MessageOut(instance.row).data, **DetailOut(instance, context=self.context).data}
-
 
 class LastTemplateOut(serializers.ModelSerializer[Message]):
     """The template that the customer was sent last."""

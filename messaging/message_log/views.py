@@ -14,8 +14,7 @@ from gateway.api.rendering import rendered
 from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.notifications.message_facts import STATUSES, Direction
 from messaging.message_log import customers, detail
-from messaging.message_log.serializers import CustomerOut, MessageOut, OneMessageOut
-from webhooks.endpoints import health
+from messaging.message_log.serializers import CustomerOut, DetailOut, MessageOut, OneMessageOut
 from webhooks.events import message_search
 from webhooks.message_models import Message
 
@@ -81,10 +80,8 @@ class MessageLogView(ResourceViewSet):
         responses=OneMessageOut,
     )
     def retrieve(self, request: Request, message_id: str) -> Response:
-        scope = scope_of(request)
-        # Its serializer shows the row within.
-        found: Any = detail.load(message_search.find(**scope, key=message_id))
-        return Response(OneMessageOut(found, context={"holds": health.holds(**scope)}).data)
+        found = detail.load(message_search.find(**scope_of(request), key=message_id))
+        return Response({**rendered(MessageOut, [found.row])[0], **rendered(DetailOut, [found])[0]})
 
 
 class CustomersView(ResourceViewSet):

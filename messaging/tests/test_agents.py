@@ -19,6 +19,7 @@ from pytest_django import Settings
 from gateway.api.limits import in_flight
 from gateway.api.limits.body_size import DEFAULT_BODY_BYTES
 from gateway.clock import isoformat, now
+from gateway.database import bounded_walk
 from gateway.guides import serving
 from messaging.agents.protocol import SHOWN_PROBLEMS
 from messaging.agents.tools import TOOLS
@@ -207,6 +208,42 @@ def test_a_failing_endpoint_is_explained_and_replayed_after_a_preview(
     assert agent.call("replay_deliveries", **since)["preview"]["count"] == 1
     assert Delivery.objects.count() == 1
     assert agent.call("replay_deliveries", **since, confirm=True) == {"queued": 1}
+
+
+def test_why_an_endpoint_fails_is_told_from_its_health(
+    agent: Agent, tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failed delivery lies behind others, on a page after empty ones."""
+    agent.call("send_message", to=[TO], message=TEXT, idempotency_key="k")
+    endpoint = failing(tenant)
+    for _ in range(3):
+        Delivery.objects.create(
+            tenant_id=tenant.id,
+            environment="test",
+            endpoint_id=endpoint.id,
+            event_id=Event.objects.get(type="message.outbound").id,
+            event_type="message.outbound",
+            status="failed",
+            attempts=1,
+            last_error="http_5xx",
+            last_http_status=503,
+            next_attempt_at=now() + timedelta(minutes=10),
+        )
+    until = now() + timedelta(minutes=5)
+    Endpoint.objects.update(consecutive_failures=9, failing_since=now(), circuit_open_until=until)
+    monkeypatch.setattr(bounded_walk, "MOST_WALKED", 2)
+
+    def explained() -> Any:
+        [found] = agent.call("why_is_endpoint_failing", endpoint_id=str(endpoint.id))["endpoints"]
+        return found
+
+    found = explained()
+    assert [row["status"] for row in found["failed_deliveries"]] == ["failed", "failed", "dead"]
+    assert f"HTTP 503. Nothing is sent before {isoformat(until)}; 3 deliveries wait." in found["why"]
+    Endpoint.objects.update(status="paused")
+    assert explained()["why"] == "The endpoint is paused, so nothing is sent to it; 3 deliveries wait."
+    Endpoint.objects.update(status="active", consecutive_failures=0, circuit_open_until=None)
+    assert explained()["why"] == "The last attempt succeeded; 3 deliveries wait."
 
 
 def test_templates_numbers_and_the_test_world(agent: Agent, number: PhoneNumber) -> None:

@@ -1,5 +1,6 @@
 """Console pages of the event log: deliveries with their attempts, events with their bodies, and sending again."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from tenants.console.json_text import indented, tree
 from webhooks import replay
 from webhooks.console.forms import DeliveryFilter, EventFilter
 from webhooks.delivery import failed_answers
-from webhooks.endpoints import health
+from webhooks.endpoints.holds import with_holds
 from webhooks.events import delivery_search, envelope, search
 from webhooks.models import Delivery, Endpoint
 
@@ -138,23 +139,19 @@ def _delivery(visit: Visit, delivery_id: str) -> Delivery:
     return found
 
 
-def _shown(visit: Visit, rows: Any) -> list[dict[str, Any]]:
+def _shown(visit: Visit, rows: Sequence[Delivery]) -> list[dict[str, Any]]:
     """Deliveries with their endpoint's URL and, for those that wait, when and why."""
-    holds = health.holds(tenant_id=visit.tenant.id, environment=visit.environment)
     urls: dict[UUID, str] = dict(
         Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url")
     )
-    shown = []
-    for row in rows:
-        hold = holds.get(row.endpoint_id) if row.status in Delivery.OPEN else None
-        shown.append(
-            {
-                "delivery": row,
-                "url": urls.get(row.endpoint_id),
-                "event_id": ids.encode(ids.EVENT, row.event_id),
-                "replay_of": ids.encode(ids.DELIVERY, row.replay_of) if row.replay_of else None,
-                "next": hold.until if hold else row.next_attempt_at if row.status in Delivery.OPEN else None,
-                "error": hold.error if hold and hold.error else row.last_error,
-            }
-        )
-    return shown
+    return [
+        {
+            "delivery": row,
+            "url": urls.get(row.endpoint_id),
+            "event_id": ids.encode(ids.EVENT, row.event_id),
+            "replay_of": ids.encode(ids.DELIVERY, row.replay_of) if row.replay_of else None,
+            "next": row.next_attempt_at if row.status in Delivery.OPEN else None,
+            "error": row.last_error,
+        }
+        for row in with_holds(rows, tenant_id=visit.tenant.id, environment=visit.environment)
+    ]

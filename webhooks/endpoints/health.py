@@ -3,11 +3,9 @@
 Every figure is bounded: the work is the same with ten deliveries and with ten million.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
-from uuid import UUID
 
 from django.db import connection
 
@@ -21,8 +19,8 @@ COUNTED_ROWS = 10_000
 # Both by the partial index `delivery_due`. Retries lie behind what was never attempted, so the newest failure is among
 # the last rows.
 _WAITING = """
-SELECT count(*), min(id::text)::uuid FROM (
-    SELECT id FROM webhook_deliveries WHERE endpoint_id = %s AND status IN ('pending', 'failed')
+SELECT count(*), min(id::text)::uuid, min(next_attempt_at) FROM (
+    SELECT id, next_attempt_at FROM webhook_deliveries WHERE endpoint_id = %s AND status IN ('pending', 'failed')
     ORDER BY next_attempt_at LIMIT %s
 ) AS waiting
 """
@@ -75,7 +73,7 @@ class LastHour:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The member `health` of an endpoint. `retry_at` is when an open circuit lets the next delivery try."""
+    """The member `health` of an endpoint. `retry_at` is when the next delivery of a failing one is tried."""
 
     state: Literal["healthy", "failing", "circuit_open"]
     since: datetime | None
@@ -91,7 +89,7 @@ def health_of(endpoint: Endpoint) -> Health:
     is_open = endpoint.circuit_open_until is not None
     with connection.cursor() as cursor:
         cursor.execute(_WAITING, [endpoint.id, COUNTED_ROWS])
-        waiting, oldest = cursor.fetchone()
+        waiting, oldest, next_attempt_at = cursor.fetchone()
         hour_ago = ids.first_at(now() - timedelta(hours=1))
         cursor.execute(_LAST_HOUR, [endpoint.tenant_id, hour_ago, COUNTED_ROWS, endpoint.id])
         attempted, delivered, quantiles = cursor.fetchone()
@@ -102,36 +100,13 @@ def health_of(endpoint: Endpoint) -> Health:
             cursor.execute(_LAST_FAILURE, [endpoint.id, COUNTED_ROWS])
             row = cursor.fetchone()
             reason = Reason(*row) if row else None
+    is_active = endpoint.status == Endpoint.Status.ACTIVE
     p50, p95 = quantiles or (None, None)
     return Health(
         state="circuit_open" if is_open else "failing" if is_failing else "healthy",
         since=endpoint.secret_unreadable_since or endpoint.failing_since,
         reason=reason,
-        retry_at=endpoint.circuit_open_until,
+        retry_at=endpoint.circuit_open_until or (next_attempt_at if is_failing and is_active else None),
         waiting=Waiting(waiting, ids.created_at(oldest) if oldest else None),
         last_hour=LastHour(attempted, round(delivered / attempted, 4) if attempted else None, p50, p95),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Why no delivery of an endpoint goes out before `until`; null while nothing is planned."""
-
-    error: str | None
-    until: datetime | None
-
-
-def holds(*, tenant_id: UUID, environment: str) -> Mapping[UUID, Hold]:
-    """What holds back the deliveries of a tenant's endpoints, by endpoint; nothing for those that get theirs."""
-    found: dict[UUID, Hold] = {}
-    moment = now()
-    rows = Endpoint.objects.for_environment(tenant_id, environment)
-    for endpoint in rows.only("status", "circuit_open_until", "secret_unreadable_since"):
-        if endpoint.status == Endpoint.Status.DISABLED:
-            found[endpoint.id] = Hold("endpoint_disabled", None)
-        elif endpoint.status != Endpoint.Status.ACTIVE:
-            found[endpoint.id] = Hold(None, None)
-        elif endpoint.circuit_open_until is not None and endpoint.circuit_open_until > moment:
-            error = "secret_unreadable" if endpoint.secret_unreadable_since else "circuit_open"
-            found[endpoint.id] = Hold(error, endpoint.circuit_open_until)
-    return found

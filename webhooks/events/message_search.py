@@ -39,12 +39,19 @@ _SCOPE = """tenant_id = %(tenant_id)s AND environment = %(environment)s
 _INDEXED = ("wa_id", "user_id", "batch_id")
 """Columns with an index that ends in the id; the others are conditions on what the walk passes."""
 
-# The days stand alone as well: the planner leaves out partitions by a condition, not by a join.
+_EVENT_COLUMNS = tuple(field.attname for field in Event._meta.concrete_fields)
+# The statements of one message's look-up are prepared and planned once: to plan them for every partition takes many
+# times as long as to run them. Ranges of the partitions' keys leave partitions aside when they run.
+_EVENTS = f"""
+SELECT {", ".join(_EVENT_COLUMNS)} FROM events
+WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND wamid = %(wamid)s
+  AND id >= %(first)s AND id < %(last)s
+ORDER BY id DESC LIMIT %(most)s
+"""  # noqa: S608 - only column names are formatted in
 _CONTENTS = """
-SELECT e.id, p.body, t.retention_days
-FROM unnest(%(ids)s::uuid[], %(days)s::date[]) AS e (id, expires_on)
-JOIN tenants_tenant t ON t.id = %(tenant_id)s
-JOIN event_payloads p ON p.expires_on = e.expires_on AND p.id = e.id AND p.expires_on = ANY(%(days)s::date[])
+SELECT p.id, p.body, (SELECT retention_days FROM tenants_tenant WHERE id = %(tenant_id)s) FROM event_payloads p
+WHERE p.tenant_id = %(tenant_id)s AND p.id = ANY(%(ids)s::uuid[]) AND p.expires_on = ANY(%(days)s::date[])
+  AND p.expires_on BETWEEN %(first_day)s AND %(last_day)s
 """
 _FIND = f"""
 SELECT {", ".join(COLUMNS)} FROM messages
@@ -72,8 +79,6 @@ WITH found AS MATERIALIZED (
 )
 SELECT * FROM found WHERE tenant_id = %(tenant_id)s ORDER BY id DESC LIMIT %(most)s
 """  # noqa: S608 - only column names are formatted in
-# To plan it for the partitions of a year takes many times as long as to run it, so one plan serves all.
-_ONE_PLAN = "SELECT set_config('plan_cache_mode', 'force_generic_plan', true)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,6 @@ def find(*, tenant_id: UUID, environment: str, key: str) -> Message:
 
     Raises NotFound.
     """
-    # Prepared: to plan it for every month's partition takes longer than to run it.
     with bulk_cursor(prepared=True) as cursor:
         cursor.execute(_FIND, {"tenant_id": tenant_id, "environment": environment, "key": key})
         rows = [Message.from_db(None, COLUMNS, row) for row in cursor.fetchall()]
@@ -156,18 +160,26 @@ def find_everywhere(key: str) -> list[Message]:
 
 def events_of(message: Message) -> list[Event]:
     """The events of a message, oldest first, at most `MOST_EVENTS` of the newest besides the message's own."""
-    rows = Event.objects.for_environment(message.tenant_id, message.environment)
     first = min(message.id, message.event_id or message.id)
     found: dict[UUID, Event] = {}
     if message.wamid is not None:
         made_at = ids.created_at(first)
-        named = rows.filter(
-            wamid=message.wamid,
-            id__gte=ids.first_at(made_at - EARLIER),
-            id__lt=ids.first_at(min(made_at + LOOK_BACK, _soon())),
-        )
-        found = {event.id: event for event in named.order_by("-id")[:MOST_EVENTS]}
+        with bulk_cursor(prepared=True) as cursor:
+            cursor.execute(
+                _EVENTS,
+                {
+                    "tenant_id": message.tenant_id,
+                    "environment": message.environment,
+                    "wamid": message.wamid,
+                    "first": ids.first_at(made_at - EARLIER),
+                    "last": ids.first_at(min(made_at + LOOK_BACK, _soon())),
+                    "most": MOST_EVENTS,
+                },
+            )
+            named = [Event.from_db(None, _EVENT_COLUMNS, row) for row in cursor.fetchall()]
+        found = {event.id: event for event in named}
     if message.event_id is not None and message.event_id not in found:
+        rows = Event.objects.for_environment(message.tenant_id, message.environment)
         found |= {event.id: event for event in rows.filter(pk=message.event_id)}
     return sorted(found.values(), key=lambda event: event.id)
 
@@ -176,10 +188,17 @@ def contents(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, bytes]:
     """The `data` of those of a tenant's events whose bodies are within retention."""
     if not events:
         return {}
-    with connection.cursor() as cursor:
-        days = [event.payload_expires_on for event in events]
+    days = {event.payload_expires_on for event in events}
+    with bulk_cursor(prepared=True) as cursor:
         cursor.execute(
-            _CONTENTS, {"ids": [event.id for event in events], "days": days, "tenant_id": tenant_id}
+            _CONTENTS,
+            {
+                "tenant_id": tenant_id,
+                "ids": uuids(event.id for event in events),
+                "days": list(days),
+                "first_day": min(days),
+                "last_day": max(days),
+            },
         )
         moment = now()
         return {
@@ -194,8 +213,7 @@ def deliveries_of(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, list[D
     found: dict[UUID, list[Delivery]] = {event.id: [] for event in events}
     if not found:
         return found
-    with transaction.atomic(), bulk_cursor(prepared=True) as cursor:
-        cursor.execute(_ONE_PLAN)
+    with bulk_cursor(prepared=True) as cursor:
         cursor.execute(
             _DELIVERIES,
             {

@@ -709,7 +709,7 @@ export interface paths {
         };
         /**
          * Search the event log
-         * @description Newest first, without bodies, each with the counts of its deliveries.
+         * @description Newest first, without bodies, each with the counts of its deliveries. A request looks through at most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set: go on with it.
          */
         get: operations["list_events"];
         put?: never;
@@ -3573,7 +3573,7 @@ export interface components {
             id: string;
             deleted: boolean;
         };
-        /** @description A delivery. With `holds` in the context, an open one shows what holds it back and until when. */
+        /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         Delivery: {
             id: string;
             readonly event_id: string;
@@ -3584,10 +3584,10 @@ export interface components {
             status?: "pending" | "delivered" | "failed" | "dead";
             attempts?: number;
             last_http_status?: number | null;
-            readonly last_error: string | null;
+            last_error?: string | null;
             last_response_ms?: number | null;
             /** Format: date-time */
-            readonly next_attempt_at: string | null;
+            next_attempt_at?: string | null;
             is_replay?: boolean;
             readonly replay_of: string | null;
         };
@@ -3611,7 +3611,7 @@ export interface components {
             failed: number;
             dead: number;
         };
-        /** @description A delivery. With `holds` in the context, an open one shows what holds it back and until when. */
+        /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         DeliveryWithLog: {
             id: string;
             readonly event_id: string;
@@ -3622,10 +3622,10 @@ export interface components {
             status?: "pending" | "delivered" | "failed" | "dead";
             attempts?: number;
             last_http_status?: number | null;
-            readonly last_error: string | null;
+            last_error?: string | null;
             last_response_ms?: number | null;
             /** Format: date-time */
-            readonly next_attempt_at: string | null;
+            next_attempt_at?: string | null;
             readonly attempt_log: components["schemas"]["DeliveryAttempt"][];
             is_replay?: boolean;
             readonly replay_of: string | null;
@@ -5369,7 +5369,7 @@ export interface components {
             /** @default false */
             preview: boolean;
         };
-        /** @description A delivery. With `holds` in the context, an open one shows what holds it back and until when. */
+        /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         Replayed: {
             id: string;
             /** @enum {string} */
@@ -7854,7 +7854,7 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description * `pending_approval` - Pending Approval
+                 * @description * `pending_approval` - Pending approval
                  *     * `active` - Active
                  *     * `rejected` - Rejected
                  *     * `suspended` - Suspended

@@ -209,7 +209,7 @@ export class Events extends Resource {
     return this.json({ method: "GET", path: "/v1/analytics", query }, options);
   }
 
-  /** Search the event log. Newest first, without bodies, each with the counts of its deliveries. */
+  /** Search the event log. Newest first, without bodies, each with the counts of its deliveries. A request looks through at most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set: go on with it. */
   list(query: { from?: string; phone_number_id?: string; to?: string; type?: string; user_id?: string; wa_id?: string; waba_id?: string; wamid?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["EventSummary"]> {
     return this.pages({ method: "GET", path: "/v1/events", query }, options);
   }

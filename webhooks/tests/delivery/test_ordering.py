@@ -117,6 +117,40 @@ def test_what_a_retry_holds_back_is_put_off_until_that_retry(tenant: Tenant, ord
     assert claimed() == ["91:a"]
 
 
+def test_what_a_retry_holds_back_says_so(api: Api, tenant: Tenant, ordered: Endpoint) -> None:
+    """Whether or not a worker has looked at it since, and for its customer alone."""
+    say(tenant, "91", "a", "b")
+    claim(ROOM)
+    settle("failed", key="91:a")
+    Endpoint.objects.update(consecutive_failures=1, failing_since=now())
+    Delivery.objects.filter(event_id=ids_of()["91:a"]).update(last_error="http_5xx")
+    say(tenant, "92", "a")
+    due = Delivery.objects.get(event_id=ids_of()["91:a"]).next_attempt_at
+    assert due is not None
+
+    def shown() -> dict[str, tuple[Any, Any]]:
+        answers = {}
+        for key, event_id in ids_of().items():
+            public = ids.encode(ids.EVENT, event_id)
+            (listed,) = api.get(f"/v1/webhook-deliveries?event_id={public}").json()["data"]
+            one = api.get(f"/v1/webhook-deliveries/{listed['id']}").json()
+            told = {(row["last_error"], row["next_attempt_at"]) for row in (listed, one)}
+            assert len(told) == 1
+            answers[key] = told.pop()
+        return answers
+
+    for look in (lambda: None, claimed):
+        look()
+        found = shown()
+        assert found["91:a"] == ("http_5xx", isoformat(due))
+        assert found["91:b"] == ("waits_for_earlier_event", isoformat(due))
+        assert found["92:a"][0] is None
+    assert api.get(f"/v1/webhooks/{ordered.pk}").json()["health"]["retry_at"] is not None
+    until = now() + timedelta(hours=1)
+    Endpoint.objects.update(circuit_open_until=until)
+    assert shown()["91:b"] == ("circuit_open", isoformat(until))
+
+
 def test_held_back_events_hide_nobody_behind_them(
     tenant: Tenant, ordered: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

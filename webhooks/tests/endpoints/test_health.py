@@ -63,7 +63,8 @@ class TestHealth:
         publish_one(tenant, "k2")
         shown = shown_health(api, endpoint)
         oldest = Delivery.objects.order_by("id")[0]
-        assert (shown["state"], shown["retry_at"]) == ("failing", None)
+        earliest = min(due for due in Delivery.objects.values_list("next_attempt_at", flat=True) if due)
+        assert (shown["state"], shown["retry_at"]) == ("failing", isoformat(earliest))
         assert shown["since"] == isoformat(Endpoint.objects.get().failing_since or now())
         assert shown["reason"] == {"error": "http_5xx", "http_status": 503}
         assert shown["waiting"] == {"count": 2, "oldest": isoformat(oldest.created_at)}
@@ -76,6 +77,16 @@ class TestHealth:
         until = open_circuit()
         shown = shown_health(api, endpoint)
         assert (shown["state"], shown["retry_at"], shown["waiting"]["count"]) == ("circuit_open", until, 1)
+
+    def test_of_one_that_fails_and_is_paused_plans_no_attempt(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        publish_one(tenant)
+        Endpoint.objects.update(status="paused", consecutive_failures=2, failing_since=now())
+        assert (shown_health(api, endpoint)["state"], shown_health(api, endpoint)["retry_at"]) == (
+            "failing",
+            None,
+        )
 
     def test_of_a_secret_that_cannot_be_read(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any]

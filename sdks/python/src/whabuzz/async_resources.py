@@ -627,7 +627,9 @@ class AsyncEvents(AsyncResource):
     ) -> AsyncPages[types.EventSummary]:
         """Search the event log.
 
-        Newest first, without bodies, each with the counts of its deliveries.
+        Newest first, without bodies, each with the counts of its deliveries. A request looks through at
+        most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while
+        `next_cursor` is set: go on with it.
         """
         return self._pages(
             Call(

@@ -479,7 +479,7 @@ class Deleted(TypedDict):
 
 class Delivery(TypedDict):
     """
-    A delivery. With `holds` in the context, an open one shows what holds it back and until when.
+    A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt.
     """
 
     id: str
@@ -489,9 +489,9 @@ class Delivery(TypedDict):
     status: NotRequired[Literal["pending", "delivered", "failed", "dead"]]
     attempts: NotRequired[int]
     last_http_status: NotRequired[int | None]
-    last_error: str | None
+    last_error: NotRequired[str | None]
     last_response_ms: NotRequired[int | None]
-    next_attempt_at: str | None
+    next_attempt_at: NotRequired[str | None]
     is_replay: NotRequired[bool]
     replay_of: str | None
 
@@ -523,7 +523,7 @@ class DeliveryCounts(TypedDict):
 
 class DeliveryWithLog(TypedDict):
     """
-    A delivery. With `holds` in the context, an open one shows what holds it back and until when.
+    A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt.
     """
 
     id: str
@@ -533,9 +533,9 @@ class DeliveryWithLog(TypedDict):
     status: NotRequired[Literal["pending", "delivered", "failed", "dead"]]
     attempts: NotRequired[int]
     last_http_status: NotRequired[int | None]
-    last_error: str | None
+    last_error: NotRequired[str | None]
     last_response_ms: NotRequired[int | None]
-    next_attempt_at: str | None
+    next_attempt_at: NotRequired[str | None]
     attempt_log: list[DeliveryAttempt]
     is_replay: NotRequired[bool]
     replay_of: str | None
@@ -1659,7 +1659,7 @@ ReplayRequest = TypedDict(
 
 class Replayed(TypedDict):
     """
-    A delivery. With `holds` in the context, an open one shows what holds it back and until when.
+    A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt.
     """
 
     id: str
