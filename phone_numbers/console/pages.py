@@ -1,4 +1,4 @@
-"""Console pages of numbers: the list, one number with its reason and repair, connecting, releasing."""
+"""Console pages of numbers: the list, one number with its reason and repair, connecting, its profile, releasing."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import health, operations
 from phone_numbers.actors import Actor
 from phone_numbers.connection.details import explained
-from phone_numbers.console.forms import RegisterForm, ReleaseForm
+from phone_numbers.console.forms import ProfileForm, RegisterForm, ReleaseForm
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.leaving import releasing
@@ -108,6 +108,33 @@ def register(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRe
         operations.register(found, actor=actor, pin=form.cleaned_data["pin"] or None)
         messages.success(request, "The number is registered.")
     return redirect("console_number", phone_number_id)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@console_page(Area.INTEGRATION)
+def profile(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
+    """What customers see of the business, as the platform has it now; POST changes what differs from that."""
+    if request.method == "POST":
+        require_active(visit)
+    found = _find(visit, phone_number_id)
+    form: ProfileForm | None = None
+    with told(request), _asking(request, found):
+        answer = operations.business_profile(found).json() or {}
+        stored: dict[str, Any] = next(iter(answer.get("data") or []), {})
+        form = ProfileForm.of(stored, request.POST or None)
+        if form.is_valid():
+            if form.has_changed():
+                operations.set_business_profile(found, body=form.body())
+            messages.success(request, "Saved.")
+            return redirect("console_number", phone_number_id)
+    if form is None:
+        return redirect("console_number", phone_number_id)
+    return render(
+        request,
+        "console/numbers/profile.html",
+        {"number": found, "form": form},
+        status=400 if form.errors else 200,
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -16,5 +16,6 @@ urlpatterns = [
     path("console/numbers/<str:phone_number_id>/refresh", pages.refresh, name="console_number_refresh"),
     path("console/numbers/<str:phone_number_id>/subscribe", pages.subscribe, name="console_number_subscribe"),
     path("console/numbers/<str:phone_number_id>/register", pages.register, name="console_number_register"),
+    path("console/numbers/<str:phone_number_id>/profile", pages.profile, name="console_number_profile"),
     path("console/numbers/<str:phone_number_id>/release", pages.release, name="console_number_release"),
 ]

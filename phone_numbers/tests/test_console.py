@@ -1,7 +1,10 @@
 """The console's number pages: reason and repair, connecting, registering, releasing; and who does not see them."""
 
+import html
+
 import pytest
 from django.test import Client
+from pytest_django import Settings
 
 from messaging.tests.conftest import connected_number
 from phone_numbers.connection.details import explained
@@ -103,3 +106,43 @@ def test_another_tenant_and_the_other_environment_see_no_number(
             assert client.post(f"{path}/{action}").status_code == 404
         assert client.post(f"{path}/release", {"phone_number_id": number.phone_number_id}).status_code == 404
     assert PhoneNumber.objects.filter(pk=number.pk).exists()
+
+
+def test_the_business_profile_is_shown_and_changed(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    path = f"/console/numbers/{number.phone_number_id}/profile"
+    assert "Business profile" in text(browser, path)
+    typed = {"about": "Kites & threads", "website": "https://kites.example/", "vertical": "RETAIL"}
+    assert "Saved." in browser.post(path, typed, follow=True).content.decode()
+    page = text(browser, path)
+    for value in ("Kites & threads", "https://kites.example/", "Shopping and retail"):
+        assert value in page
+    # A kind of business, once said, can be taken back; the rest stays.
+    browser.post(path, typed | {"vertical": "", "address": "1 MG Road"})
+    page = text(browser, path)
+    assert 'value="RETAIL" selected' not in page
+    assert "1 MG Road" in page
+    assert "Kites & threads" in page
+
+
+def test_a_business_profile_that_the_platform_refuses_keeps_what_was_typed(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    path = f"/console/numbers/{number.phone_number_id}/profile"
+    answer = browser.post(path, {"email": "nonsense", "address": "1 MG Road"})
+    assert answer.status_code == 400
+    browser.post(path, {"about": "Kites"})
+    # The platform takes no empty line.
+    page = html.unescape(browser.post(path, {"about": "", "address": "2 MG Road"}).content.decode())
+    assert "The platform refused" in page
+    assert "2 MG Road" in page
+
+
+def test_a_business_profile_that_cannot_be_read_is_not_shown_empty(
+    browser: Client, number: PhoneNumber, settings: Settings
+) -> None:
+    settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL = "http://127.0.0.1:9"
+    answer = browser.get(f"/console/numbers/{number.phone_number_id}/profile", follow=True)
+    assert "did not answer" in answer.content.decode()
+    assert "What the platform says" in answer.content.decode()

@@ -144,6 +144,9 @@ PAGES: dict[str, Page] = {
     "console_number_refresh": _does("integration", NUMBER),
     "console_number_subscribe": _does("integration", NUMBER),
     "console_number_register": _does("integration", NUMBER, pin="123456"),
+    "console_number_profile": Page(
+        "integration", changes=True, of=NUMBER, body={"about": "Kites and threads"}
+    ),
     "console_number_release": Page(
         "integration", changes=True, of=NUMBER, body={"phone_number_id": "{phone_number_id}"}
     ),
