@@ -151,7 +151,10 @@ def test_nobody_is_reminded_of_an_invoice_that_was_never_mailed(payer: Tenant, s
 def test_a_credit_notes_registration_is_all_that_may_change(payer: Tenant) -> None:
     invoice = invoice_of(payer)
     note = credit_notes.issue(invoice_id=invoice.id, total_paise=1_180, reason="x", at=FIRST_OF_DECEMBER)
-    assert record(parsed(answer(note.number))) is True
+    for registered in (invoice.number, note.number):
+        # The portal knows no credit note before its invoice.
+        assert [document["DocDtls"]["No"] for document in registration.unregistered()] == [registered]
+        assert record(parsed(answer(registered))) is True
     assert CreditNote.objects.get().irn == IRN
     for statement in (
         "UPDATE billing_creditnote SET reason = 'y'",

@@ -119,7 +119,11 @@ class TestOneDelivery:
         self, api: Api, other_api: Api, tenant: Tenant, endpoint: dict[str, Any]
     ) -> None:
         source = dead(tenant, "k1")
-        assert_error(other_api.post(f"/v1/webhook-deliveries/{source.public_id}/replay"), 404, "not_found")
+        foreign, none = (
+            assert_error(other_api.post(f"/v1/webhook-deliveries/{public_id}/replay"), 404, "not_found")
+            for public_id in (source.public_id, ids.encode("dlv_", ids.uuid7()))
+        )
+        assert foreign == none, "nothing tells a stranger that there is one"
         for unknown in (ids.encode("dlv_", ids.uuid7()), "dlv_x", str(source.id)):
             assert_error(api.post(f"/v1/webhook-deliveries/{unknown}/replay"), 404, "not_found")
 
