@@ -315,13 +315,11 @@ def test_causes_at_the_same_moment_neither_lose_nor_double_an_event(tenant: Tena
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_endpoint_that_is_verified_beside_a_registration_connects_the_number(
+def test_an_endpoint_that_is_verified_beside_an_onboarding_connects_the_number(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The registration has looked for an endpoint and not yet committed when the endpoint looks for numbers."""
-    number = make_number(make_account(tenant))
-    PhoneNumber.objects.update(registered=False)
-    state.recompute(tenant_id=tenant.id)
+    """The onboarding has looked for an endpoint, and the endpoint looks for numbers before that one is committed."""
+    account = make_account(tenant)
     has_looked, may_commit, has_verified = threading.Event(), threading.Event(), threading.Event()
     recompute = state._recompute
 
@@ -331,9 +329,9 @@ def test_an_endpoint_that_is_verified_beside_a_registration_connects_the_number(
             has_looked.set()
             assert may_commit.wait(30)
 
-    def register() -> None:
-        with state.facts_change(tenant_id=tenant.id, phone_number_id=number.phone_number_id):
-            PhoneNumber.objects.filter(pk=number.pk).update(registered=True)
+    def onboard() -> None:
+        with state.facts_change(tenant_id=tenant.id, waba_id=account.waba_id):
+            make_number(account)
 
     def verify() -> None:
         assert has_looked.wait(30)
@@ -346,8 +344,8 @@ def test_an_endpoint_that_is_verified_beside_a_registration_connects_the_number(
         may_commit.set()
 
     monkeypatch.setattr(state, "_recompute", look)
-    in_threads(register, verify, let_go)
-    assert state_of(number) == ("connected", None)
+    in_threads(onboard, verify, let_go)
+    assert state_of(PhoneNumber.objects.get()) == ("connected", None)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -297,6 +297,16 @@ def test_a_hint_during_a_run_has_the_account_read_once_more(
     assert sync.start_due() == 1
 
 
+def test_a_hint_begins_when_what_it_is_about_is_committed(
+    tenant: Tenant, queued: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    account = make_account(tenant)
+    with django_capture_on_commit_callbacks(execute=True):
+        sync.hint(waba_id=account.waba_id)
+        assert queued == []
+    assert [account_id for account_id, _ in queued] == [account.pk]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_many_beats_at_once_claim_each_account_once(tenant: Tenant, queued: list[Any]) -> None:
     for _ in range(20):

@@ -29,6 +29,8 @@ MOST_GROWTH, GROWTH_FLOOR_MB = 1.25, 15.0
 JUDGED_PARTS = 60
 """Below so many faults a process's memory has not settled: it is shown but not judged."""
 SERVERS = {"postgres", "valkey"}
+REPORTED_PARTS = 20
+"""After so many faults the memory of each kind of process is shown, and how long the rest will take."""
 ENVIRONMENT = {
     "DJANGO_SETTINGS_MODULE": "gateway.settings",
     "PYTHONUNBUFFERED": "1",
@@ -118,6 +120,7 @@ def _cause(
     memory: list[dict[str, float]],
 ) -> None:
     """Each fault while its part of the load is under way; the next one when that part is done."""
+    started = time.monotonic()
     for place, fault in enumerate(planned, 1):
         ledger.allowed = place / len(planned)
         stack.pause(chance.uniform(0.0, 0.5))
@@ -139,6 +142,17 @@ def _cause(
             f"{time.monotonic() - over:.1f} s later",
             flush=True,
         )
+        if place % REPORTED_PARTS == 0:
+            left = (time.monotonic() - started) / place * (len(planned) - place)
+            print(
+                f"{'':>6} {ledger.events_done:,} events, {ledger.sends_done:,} sends, about {left / 60:.0f} "
+                f"min left; {_shown(memory[-1])}",
+                flush=True,
+            )
+
+
+def _shown(megabytes: Mapping[str, float]) -> str:
+    return ", ".join(f"{kind} {most:.0f}" for kind, most in sorted(megabytes.items())) + " MB"
 
 
 def _settle(stack: Stack, ledger: Ledger, calls: Process) -> dict[int, verdict.Item]:
