@@ -129,6 +129,8 @@ def test_without_the_database_what_is_remembered_runs_out(
     key_cache._ageing.add(key.row.key_hash)
     key_cache._refresh_ageing()
     assert key_cache.KEYS.cache[key.row.key_hash][0] == ends
+    monkeypatch.setattr(time, "monotonic", lambda: ends)
+    assert key_cache.recall(key.row.key_hash) is None
 
 
 def test_reconcile_rewrites_what_differs_and_reports_it(

@@ -168,6 +168,6 @@ async def test_a_proxy_that_is_slow_to_connect_takes_nothing_of_the_receivers_ti
     monkeypatch.setattr(egress_proxy, "_connected", dropped)
     receiver = await serve(answers_ok)
     settings.WEBHOOK_PROXY_URL = "http://127.0.0.1:9"
-    async with Outbound(allow_private=True) as client:
+    async with asyncio.timeout(20), Outbound(allow_private=True) as client:
         answer = await client.post(receiver.url(), b"{}", {}, connect_timeout=0.1, total_timeout=0.1)
     assert answer.error == "egress_proxy_away"

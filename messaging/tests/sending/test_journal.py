@@ -131,13 +131,14 @@ def test_an_answer_that_was_cut_short_reads_as_missing(tenant: Tenant, number: P
     assert data_of(Event.objects.get())["http_status"] is None
 
 
-def test_a_shorter_entry_over_a_longer_one_does_not_keep_its_answer(
-    tenant: Tenant, number: PhoneNumber
+@pytest.mark.parametrize("key", ["k" * 200, None], ids=["as long", "shorter"])
+def test_an_entry_over_an_earlier_one_does_not_keep_its_answer(
+    tenant: Tenant, number: PhoneNumber, key: str | None
 ) -> None:
     slot = journal.begin(begun(tenant, number, key="k" * 200))
     slot.answered(ANSWERED)
     journal.recorded(slot)
-    again = journal.begin(begun(tenant, number))
+    again = journal.begin(begun(tenant, number, key=key))
     assert again is slot
     abandon(again)
     assert replay.replay()
