@@ -1,6 +1,7 @@
 """Strangers on a connection of the edge: drips, floods and broken protocol end in bounded time and memory."""
 
 import json
+import select
 import socket
 import time
 
@@ -55,6 +56,23 @@ def test_a_body_that_drips_is_408(edge_address: tuple[str, int], monkeypatch: py
     monkeypatch.setattr(request, "BODY_GRACE_SECONDS", 0.3)
     head = b"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
     error_of(talk(edge_address, head, b"x"), 408, "request_timeout")
+
+
+def test_a_body_that_never_stops_dripping_is_408(
+    edge_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte comes within the grace: all of them together are too slow."""
+    monkeypatch.setattr(request, "BODY_GRACE_SECONDS", 0.4)
+    head = b"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+    with socket.create_connection(edge_address, timeout=20) as connection:
+        connection.sendall(head)
+        for _ in range(200):
+            connection.sendall(b"x")
+            if select.select([connection], [], [], 0.05)[0]:
+                break
+        else:
+            pytest.fail("ten seconds were waited for 200 bytes")
+        assert connection.recv(64).startswith(b"HTTP/1.1 408 ")
 
 
 def test_framing_without_end_closes_the_connection(edge_address: tuple[str, int]) -> None:

@@ -137,10 +137,9 @@ def test_a_secret_that_was_rotated_away_signs_until_its_end_and_no_longer(endpoi
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {TARGET_COLUMNS} FROM webhooks_endpoint e")  # noqa: S608 - column names alone
         stored = StoredTarget(*cursor.fetchone())
-    # A delivery reads the row itself; pings and single replays read it through its model.
-    for keys in (
-        lambda at: signed_request.target(stored, row.id, at=at).keys,
-        lambda at: signed_request.target_of(row, at=at).keys,
+    for at, keys in (
+        (end - timedelta(microseconds=1), (key_of(row.secret), key_of(former))),
+        (end, (key_of(row.secret),)),
     ):
-        assert keys(end - timedelta(microseconds=1)) == (key_of(row.secret), key_of(former))
-        assert keys(end) == (key_of(row.secret),)
+        assert signed_request.target(stored, row.id, at=at).keys == keys, "of a delivery"
+        assert signed_request.target_of(row, at=at).keys == keys, "of a ping or a single replay"
