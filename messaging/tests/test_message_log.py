@@ -134,9 +134,13 @@ class TestOne:
         assert (shown["status"], shown["error_code"], shown["error"]) == ("failed", 131047, told)
         assert shown["statuses"][0]["error"] == told
 
-    def test_past_retention_the_code_stays(self, api: Api, here: PhoneNumber) -> None:
+    @pytest.mark.parametrize("is_dropped", [True, False], ids=["dropped", "still stored"])
+    def test_past_retention_the_code_stays(self, api: Api, here: PhoneNumber, is_dropped: bool) -> None:
         take_in(status_change("wamid.F", "failed", errors=[{"code": 131047, "title": "t"}]))
-        EventPayload.objects.all().delete()
+        if is_dropped:
+            EventPayload.objects.all().delete()
+        else:
+            Tenant.objects.update(retention_days=0)
         shown = one(api, "wamid.F")
         nothing = {"title": None, "message": None, "details": None}
         assert shown["error"] == {"code": 131047, **nothing}
