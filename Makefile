@@ -130,6 +130,9 @@ $(BIN)/.made:
 		echo "Making .venv failed: see above, then run make again."; exit 1; }
 	@touch $@
 
+# uv reads its own variables; the sources that pip is told by its own are handed on.
+UV_SOURCES = $(addprefix --default-index ,$(PIP_INDEX_URL)) $(addprefix --find-links ,$(PIP_FIND_LINKS))
+
 $(BIN)/.to-run: requirements.txt $(BIN)/.made
 	@$(call install,requirements.txt)
 
@@ -152,9 +155,13 @@ $(BIN)/.for-development: requirements-dev.txt $(BIN)/.to-run
 	@$(PYTHON) -m venv --clear $(@D) && $(@D)/bin/python -m pip install --quiet --require-hashes -r $< && touch $@ || { \
 		echo "Installing $< failed: is the package index reachable? Then run make again."; exit 1; }
 
+# install(file): by uv, in a quarter of pip's time; by pip where uv cannot reach the packages.
 define install
-echo "Installing $(1): $$(grep -c == $(1)) packages, the first time a minute or two ..."; \
-$(BIN)/python -m pip install --quiet --require-hashes -r $(1) >.venv/install.log 2>&1 && touch $@ || { \
+echo "Installing $(1): $$(grep -c == $(1)) packages, the first time up to a minute or two ..."; \
+sed -n '/^uv==/,/^    #/p' requirements-dev.txt >.venv/uv.txt; \
+{ $(BIN)/python -m pip install --quiet --require-hashes -r .venv/uv.txt \
+	&& $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes $(UV_SOURCES) -r $(1) \
+	|| $(BIN)/python -m pip install --quiet --require-hashes -r $(1); } >.venv/install.log 2>&1 && touch $@ || { \
 	grep -E '^ERROR' .venv/install.log | tail -n 1; \
 	echo "Installing $(1) failed (the whole story is in .venv/install.log): is the package index reachable?" \
 		"Then run make again."; \
