@@ -1,7 +1,7 @@
 """Rendering of rows by a serializer whose fields are made and bound once for a process.
 
 REST framework makes them anew for each serializer object: for a list of ten rows that costs more than the rows. A
-serializer rendered here shows what its rows hold, so it needs no context.
+serializer rendered here needs no context: its rows are objects that have every attribute it shows.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -49,7 +49,6 @@ def _reader(field: "Field[Any, Any, Any, Any]") -> Callable[[Any], Any]:
         type(field).get_attribute is Field.get_attribute
         and len(field.source_attrs) == 1
         and field.default is empty
-        and field.required
     )
     return attrgetter(field.source_attrs[0]) if is_plain else field.get_attribute
 
