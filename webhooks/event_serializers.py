@@ -52,10 +52,10 @@ class EventOut(serializers.ModelSerializer[Event]):
         return DIRECTION_OF_TYPE.get(event.type)
 
     def get_payload_available(self, event: Event) -> bool:
-        return event.id in self.context["available"]
+        return event.payload_available
 
     def get_deliveries(self, event: Event) -> DeliveryCounts:
-        counts: Any = self.context["counts"][event.id]
+        counts: Any = event.delivery_counts
         return counts  # type: ignore[no-any-return]
 
 

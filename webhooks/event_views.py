@@ -59,13 +59,11 @@ class EventsView(ResourceViewSet):
             before=decode_cursor(cursor, Event, "id") if cursor else None,
             limit=limit_of(request),
         )
-        context = {
-            "available": search.available(tenant_id=caller["tenant_id"], events=page.events),
-            "counts": search.delivery_counts(page.events),
-        }
         return Response(
             {
-                "data": EventOut(page.events, many=True, context=context).data,
+                "data": rendered(
+                    EventOut, search.with_stored_state(page.events, tenant_id=caller["tenant_id"])
+                ),
                 "next_cursor": encode_cursor(page.before) if page.before else None,
             }
         )

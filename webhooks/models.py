@@ -6,6 +6,7 @@ They leave by whole partitions (docs/architecture.md). Endpoints, events and del
 two environments, `live` and `test`: a key reaches those of its own environment only.
 """
 
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import ClassVar, Self, TypeVar
 from uuid import UUID
@@ -152,6 +153,11 @@ class Event(models.Model):
     """What the event reports of its message, so that a list of events needs no bodies."""
     traceparent = models.CharField(max_length=55, null=True)
     """The span that the event was made in, in the form of W3C Trace Context; null while traces are off."""
+
+    payload_available: bool
+    """Whether its body is stored and within retention. Not a column: `events/search.py` sets it for lists."""
+    delivery_counts: Mapping[str, int]
+    """How many of its deliveries have each status. Set as `payload_available` is."""
 
     objects = TenantRows["Event"].as_manager()
 

@@ -12,6 +12,7 @@ from gateway.api import query
 from gateway.api.authentication import scope_of
 from gateway.api.errors import InvalidRequest
 from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
+from gateway.api.rendering import rendered
 from gateway.api.viewsets import ResourceViewSet
 from gateway.request_log import search
 from gateway.request_log.models import ApiRequest
@@ -95,7 +96,7 @@ class RequestsView(ResourceViewSet):
         )
         return Response(
             {
-                "data": RequestOut(page.rows, many=True).data,
+                "data": rendered(RequestOut, page.rows),
                 "next_cursor": encode_cursor(page.after) if page.after else None,
             }
         )

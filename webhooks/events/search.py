@@ -6,20 +6,17 @@ not match, so it costs the same with ten thousand and with ten million events st
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.database import replica
-from gateway.database.bounded_walk import LAST_ID, BoundedList, Walk
+from gateway.database.bounded_walk import CLOCKS_DIFFER, LAST_ID, BoundedList, Walk
 from gateway.database.statements import bulk_cursor, uuids
 from webhooks.models import LIVE, Delivery, Event, within_retention
 
-CLOCKS_DIFFER = timedelta(days=1)
-"""No row was made later than this after now, whatever the clock of its process: partitions of weeks to come are left
-out."""
 _COLUMNS = tuple(field.attname for field in Event._meta.concrete_fields)
 _EVENTS = BoundedList("events", _COLUMNS)
 _TENANT = "tenant_id = %(tenant_id)s"
@@ -113,7 +110,16 @@ def find(*, tenant_id: UUID, environment: str, event_id: str) -> Event:
     return event
 
 
-def available(*, tenant_id: UUID, events: Sequence[Event]) -> set[UUID]:
+def with_stored_state(events: Sequence[Event], *, tenant_id: UUID) -> Sequence[Event]:
+    """A tenant's events with `payload_available` and `delivery_counts`, as lists show them; two queries."""
+    available, counts = _available(events, tenant_id=tenant_id), delivery_counts(events)
+    for event in events:
+        event.payload_available = event.id in available
+        event.delivery_counts = counts[event.id]
+    return events
+
+
+def _available(events: Sequence[Event], *, tenant_id: UUID) -> set[UUID]:
     """Which of a tenant's events still have their body, and the notification that it came in; one query."""
     if not events:
         return set()
