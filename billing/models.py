@@ -22,6 +22,7 @@ from billing.payment_models import (
     Refund,
 )
 from billing.pricing import gst
+from billing.pricing.periods import Period
 from gateway import ids
 from gateway.ids import uuid7
 from tenants.models import Tenant
@@ -93,7 +94,7 @@ class BillingSnapshot(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.period} {self.tenant_id}"
+        return f"Usage of {Period.parse(self.period).name}"
 
 
 class InvoiceSeries(models.Model):

@@ -28,7 +28,7 @@ class BatchAdmin(HistoryAdmin):
     list_display = (
         "shown_id",
         "created_at",
-        "tenant",
+        "owner",
         "phone_number_id",
         "shown_status",
         "total",
@@ -39,7 +39,7 @@ class BatchAdmin(HistoryAdmin):
     list_filter = (PeriodFilter, "status")
     fields = (
         "shown_id",
-        "tenant",
+        "owner",
         "shown_environment",
         "phone_number_id",
         "reference",
@@ -55,7 +55,7 @@ class BatchAdmin(HistoryAdmin):
         "started_at",
         "completed_at",
     )
-    readonly_fields = ("shown_id", "tenant", "shown_environment", "reference", "shown_status", "rate")
+    readonly_fields = ("shown_id", "owner", "shown_environment", "reference", "shown_status", "rate")
     shown_environment = worded("environment")
     id_searches = {ids.BATCH: "id"}
     uuid_searches = ("tenant_id",)

@@ -11,6 +11,7 @@ from gateway.ids import uuid7
 from messaging.message_templates.models import MessageTemplate as MessageTemplate
 from messaging.message_templates.models import TemplateMirror as TemplateMirror
 from tenants.models import Tenant
+from tenants.wording.labels import label
 
 
 class KeptNotification(models.Model):
@@ -28,7 +29,7 @@ class KeptNotification(models.Model):
         indexes: ClassVar = [models.Index(fields=["received_at"], name="kept_by_age")]
 
     def __str__(self) -> str:
-        return f"{self.reason} {self.id}"
+        return f"{label(self.reason)} {self.id}"
 
 
 class IdempotencyRecord(models.Model):
@@ -125,6 +126,7 @@ class Batch(models.Model):
     objects = BatchQuerySet.as_manager()
 
     class Meta:
+        verbose_name_plural = "batches"
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["tenant", "client_ref"], name="batch_client_ref_once_per_tenant"),
             models.UniqueConstraint(

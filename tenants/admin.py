@@ -68,10 +68,13 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
     list_display = ("name", "id", "tenant_count", "created_at")
     search_fields = ("name", "=id")
     search_help_text = "Name or ID"
-    fields = ("name", "id", "created_at")
     readonly_fields = ("id", "created_at")
     actions = None
     actions_detail = ("new_key",)
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """A new app has no ID yet."""
+        return ("name", "id", "created_at") if obj else ("name",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PlatformApp]:
         return cast("QuerySet[PlatformApp]", super().get_queryset(request).annotate(count=Count("tenants")))
@@ -215,10 +218,10 @@ class ActionFilter(SimpleListFilter):
 class AuditAdmin(HistoryAdmin):
     """Append-only, by a trigger in the database."""
 
-    list_display = ("created_at", "shown_action", "actor", "tenant", "target", "change")
+    list_display = ("created_at", "shown_action", "actor", "owner", "target", "change")
     list_filter = (ActionFilter,)
-    fields = ("id", "created_at", "shown_action", "actor", "tenant", "target", "details_lines")
-    readonly_fields = ("shown_action", "actor", "tenant", "target", "details_lines")
+    fields = ("id", "created_at", "shown_action", "actor", "owner", "target", "details_lines")
+    readonly_fields = ("shown_action", "actor", "owner", "target", "details_lines")
     uuid_searches = ("tenant_id",)
     search_help_text = "A tenant ID, or an action as the API names it, such as tenant.approve"
 
@@ -242,7 +245,7 @@ class AuditAdmin(HistoryAdmin):
     def target(self, entry: AuditEntry) -> str:
         """A search for the target, which opens it while it exists."""
         url = f"{reverse('admin:staff_search')}?{urlencode({'q': entry.target_id})}"
-        link = '{} <a class="text-link break-all" href="{}">{}</a>'
+        link = '<div>{} <a class="text-link break-all" href="{}">{}</a></div>'
         return format_html(link, label(entry.target_type), url, entry.target_id)
 
     @display(description="What changed")

@@ -18,6 +18,7 @@ from gateway.ids import uuid7
 from gateway.roles import Role
 from tenants.device_login_models import DeviceLogin as DeviceLogin
 from tenants.invitation_models import Invitation as Invitation
+from tenants.wording.audit_words import action_words
 
 
 class PlatformApp(models.Model):
@@ -351,4 +352,4 @@ class AuditEntry(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.action} {self.target_type} {self.target_id}"
+        return action_words(self.action)

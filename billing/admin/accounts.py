@@ -51,7 +51,9 @@ class BillingProfileAdmin(TenantRowsAdmin):
         permissions=["switch"],
         icon="swap_horiz",
         dialog=dialog(
-            "Switch?", "A buyer in such a zone is charged IGST from its next invoice on.", "Switch"
+            "Switch special economic zone?",
+            "A buyer in such a zone is charged IGST from its next invoice on.",
+            "Switch",
         ),
     )
     def switch_sez(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:

@@ -213,7 +213,7 @@ class InvoiceAdmin(TenantRowsAdmin):
         return request.user.has_perm("billing.add_creditnote")
 
     @action(
-        description="Issue a credit note",
+        description="Issue credit note",
         permissions=["credit"],
         icon="undo",
         variant=ActionVariant.WARNING,
@@ -238,7 +238,7 @@ class InvoiceAdmin(TenantRowsAdmin):
         return request.user.has_perm("billing.add_creditnote")
 
     @action(
-        description="Replace this invoice",
+        description="Replace",
         permissions=["replace"],
         icon="find_replace",
         variant=ActionVariant.WARNING,
@@ -263,7 +263,7 @@ class InvoiceAdmin(TenantRowsAdmin):
         return request.user.has_perm("billing.add_paymentattempt")
 
     @action(
-        description="Record a bank transfer",
+        description="Record transfer",
         permissions=["payment"],
         icon="account_balance",
         variant=ActionVariant.SUCCESS,
@@ -283,7 +283,7 @@ class InvoiceAdmin(TenantRowsAdmin):
         return done(request, said, change_url(Invoice, object_id))
 
     @action(
-        description="Record tax deducted at source",
+        description="Record TDS",
         permissions=["payment"],
         icon="receipt",
         dialog=dialog(

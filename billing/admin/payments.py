@@ -5,6 +5,7 @@ from uuid import UUID
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
+from django.utils.text import capfirst
 from unfold.enums import ActionVariant
 
 from billing.admin.amounts import AmountForm
@@ -29,7 +30,7 @@ ATTEMPT_LABELS = {"captured": "success", "failed": "danger", "unknown": "warning
 
 def _said(error: dict[str, Any] | None) -> str:
     """What the provider said, as one line."""
-    return ", ".join(readable(str(value)) for value in (error or {}).values() if value)
+    return str(capfirst(", ".join(readable(str(value)) for value in (error or {}).values() if value)))
 
 
 @admin.register(Mandate)

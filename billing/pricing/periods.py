@@ -30,6 +30,11 @@ class Period:
         return f"{self.year:04d}-{self.month:02d}"
 
     @property
+    def name(self) -> str:
+        """For people, e.g. `November 2026`."""
+        return f"{date(self.year, self.month, 1):%B %Y}"
+
+    @property
     def start(self) -> datetime:
         """The first moment, aware UTC."""
         return datetime(self.year, self.month, 1, tzinfo=IST).astimezone(UTC)

@@ -14,7 +14,7 @@ register.filter("rupees", rupees)
 @register.filter
 def month_name(period: str) -> str:
     """`2026-11` as `November 2026`."""
-    return f"{ist_date(Period.parse(period).start):%B %Y}"
+    return Period.parse(period).name
 
 
 @register.filter

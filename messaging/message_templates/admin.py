@@ -20,7 +20,7 @@ class MessageTemplateAdmin(HistoryAdmin):
         "language",
         "shown_status",
         "shown_category",
-        "tenant",
+        "owner",
         "changed_at",
     )
     list_filter = (PeriodFilter,)
@@ -30,13 +30,13 @@ class MessageTemplateAdmin(HistoryAdmin):
         "language",
         "shown_status",
         "shown_category",
-        "tenant",
+        "owner",
         "account",
         "environment",
         "changed_at",
         "deleted_at",
     )
-    readonly_fields = ("tenant", "shown_status", "shown_category")
+    readonly_fields = ("owner", "shown_status", "shown_category")
     shown_status = worded("status")
     shown_category = worded("category")
     search_help_text = "The upstream's template ID, a WABA ID or a tenant ID"

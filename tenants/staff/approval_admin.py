@@ -12,6 +12,7 @@ from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
+from django.utils.safestring import mark_safe
 from django.utils.timesince import timesince
 from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
@@ -158,7 +159,7 @@ class TenantAdmin(ReadOnlyAdmin):
             return ""
         same = email_domains.website_domain(tenant.website) == tenant.email_domain
         return format_html(
-            "{}<br><small>{} {}</small>",
+            "<div>{}<br><small>{} {}</small></div>",
             tenant.website.removeprefix("https://"),
             "✓ same domain:" if same else "≠ e-mail at",
             tenant.email_domain or "",
@@ -169,12 +170,15 @@ class TenantAdmin(ReadOnlyAdmin):
         if not tenant.tax_id:
             return ""
         return format_html(
-            "{}<br><small>{}</small>", tenant.tax_id, tax_ids.parse(tenant.tax_id).holder or "no PAN"
+            "<div>{}<br><small>{}</small></div>",
+            tenant.tax_id,
+            tax_ids.parse(tenant.tax_id).holder or "no PAN",
         )
 
     @display(description="Flags")
     def shown_flags(self, tenant: Tenant) -> str:
-        return format_html_join(" ", '<span title="{}">{}{}</span><br>', _flag_rows(tenant))
+        flags = format_html_join(mark_safe("<br>"), '<span title="{}">{}{}</span>', _flag_rows(tenant))
+        return format_html("<div>{}</div>", flags)
 
     def has_decide_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm("tenants.decide_tenant")

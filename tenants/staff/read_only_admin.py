@@ -188,7 +188,7 @@ class HistoryAdmin(ReadOnlyAdmin):
         return matches, False
 
     @display(description="Tenant")
-    def tenant(self, row: Any) -> str:
+    def owner(self, row: Any) -> str:
         return tenant_link(row.tenant_id, row.tenant_name)
 
     @display(description="ID")

@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpRespons
 from django.template.response import TemplateResponse
 from django.templatetags.static import static
 from django.urls import path, reverse
+from django.utils.text import capfirst
 from unfold.sites import UnfoldAdminSite
 
 from tenants.console.accounts import has_second_factor
@@ -71,7 +72,7 @@ def _spell_labels(model: Any) -> None:
     """Capitals for the acronyms in the labels of a model and its columns, of which Django makes "Waba ids"."""
     names = model._meta
     for named in (*names.concrete_fields, *names.many_to_many):
-        named.verbose_name = spelled(str(named.verbose_name))
+        named.verbose_name = capfirst(spelled(str(named.verbose_name)))
     names.verbose_name = spelled(str(names.verbose_name))
     names.verbose_name_plural = spelled(str(names.verbose_name_plural))
 

@@ -93,7 +93,11 @@ def changes(details: dict[str, Any]) -> list[str]:
 
 def said(details: dict[str, Any]) -> list[str]:
     """Everything that an entry says: what changed, then the rest, such as a note. For staff alone."""
-    others = {name: value for name, value in details.items() if name not in {*_CHANGED, _ACTOR}}
+    others = {
+        name: value
+        for name, value in details.items()
+        if name not in {*_CHANGED, _ACTOR} and value not in (None, "", [])
+    }
     return changes(details) + [f"{_name(name)}: {_value(name, value)}" for name, value in others.items()]
 
 

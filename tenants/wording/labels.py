@@ -22,7 +22,8 @@ ACRONYMS = {
 }
 
 
-_CODE = re.compile(r"[A-Za-z]+(_[A-Za-z0-9]+)+")
+_CODE = re.compile(r"(?!wb_)[a-z]+(_[a-z0-9]+)+|[A-Z]+(_[A-Z0-9]+)+")
+"""Never the prefix of an API key, nor a public id: they mix both cases."""
 
 
 def spelled(text: str) -> str:

@@ -39,7 +39,11 @@ def test_staff_pages_are_accessible_and_fit_a_phone(
 
     def journey(browser: Browser) -> list[str]:
         with window(browser, live_server.url, session_of_staff) as page:
-            return [found for path in paths for found in complaints(page, path)]
+            found = []
+            for path in paths:
+                found += complaints(page, path)
+                assert page.locator("html.dark").count(), "the last look was in dark"
+            return found
 
     session_of_staff = session_of(staff)
     found = in_chromium(journey)

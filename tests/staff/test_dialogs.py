@@ -19,6 +19,11 @@ from webhooks.models import Delivery, Endpoint, EventPayload
 
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 
+SIDES = """(() => {
+    const box = document.querySelector("dialog").getBoundingClientRect();
+    return [box.left, document.documentElement.clientWidth - box.right];
+})()"""
+"""Pixels left and right of the dialog."""
 INVOICE = "GET /v1/billing/invoices/{invoice_id}"
 
 
@@ -47,6 +52,8 @@ def open_dialog(page: Page, name: str) -> None:
     tab_to(page, f"it.innerText.trim().endsWith({name!r})")
     page.keyboard.press("Enter")
     expect(page.locator("dialog[open] h2")).to_be_visible()
+    left, right = page.evaluate(SIDES)
+    assert abs(left - right) <= 1, "in the middle of the window"
 
 
 def press(page: Page, name: str) -> None:
@@ -111,7 +118,7 @@ def approves(page: Page, tenant: Tenant) -> None:
 def records_a_transfer(page: Page, invoice: Invoice) -> None:
     """A sum that is too high is refused by the flow: what was typed is there, and the sum has the focus."""
     page.goto(f"/admin/billing/invoice/{invoice.pk}/change/")
-    open_dialog(page, "Record a bank transfer")
+    open_dialog(page, "Record transfer")
     page.keyboard.type("590.01")
     page.keyboard.press("Tab")
     page.keyboard.type("UTR 77")

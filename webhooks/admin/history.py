@@ -53,13 +53,13 @@ class TypeOfDelivery(TypeOfEvent):
 class EventAdmin(HistoryAdmin):
     """Envelopes without their bodies: staff does not read customers' messages."""
 
-    list_display = ("shown_id", "created", "type", "tenant", "phone_number_id", "waba_id")
+    list_display = ("shown_id", "created", "type", "owner", "phone_number_id", "waba_id")
     list_filter = (PeriodFilter, "environment", TypeOfEvent)
     fields = (
         "shown_id",
         "created",
         "type",
-        "tenant",
+        "owner",
         "environment",
         "waba_id",
         "phone_number_id",
@@ -69,7 +69,7 @@ class EventAdmin(HistoryAdmin):
         "raw_path",
         "payload_expires_on",
     )
-    readonly_fields = ("shown_id", "created", "tenant", "shown_deliveries")
+    readonly_fields = ("shown_id", "created", "owner", "shown_deliveries")
     id_searches = {ids.EVENT: "id"}
     uuid_searches = ("tenant_id",)
     search_help_text = "An event ID (evt_…) or a tenant ID"
@@ -86,7 +86,7 @@ class DeliveryAdmin(HistoryAdmin):
         "shown_id",
         "created",
         "event_type",
-        "tenant",
+        "owner",
         "shown_status",
         "attempts",
         "shown_error",
@@ -96,7 +96,7 @@ class DeliveryAdmin(HistoryAdmin):
     fields = (
         "shown_id",
         "created",
-        "tenant",
+        "owner",
         "environment",
         "shown_event",
         "event_type",
@@ -113,7 +113,7 @@ class DeliveryAdmin(HistoryAdmin):
     readonly_fields = (
         "shown_id",
         "created",
-        "tenant",
+        "owner",
         "shown_event",
         "shown_endpoint",
         "shown_status",

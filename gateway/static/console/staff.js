@@ -11,3 +11,7 @@ const describe = () => {
 // The theme makes its selects when the page is ready, some after this script.
 addEventListener("load", () => setTimeout(describe));
 addEventListener("htmx:afterSwap", describe);
+// The theme looks at the system's colours only when a page loads; Alpine keeps a choice of the person's own.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", ({ matches }) => {
+  if (JSON.parse(localStorage.getItem("_x_adminTheme") ?? '"auto"') === "auto") document.documentElement.classList.toggle("dark", matches);
+});
