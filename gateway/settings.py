@@ -230,7 +230,7 @@ TEMPLATES = [
 
 DATABASES = {"default": env.db_url_config(env.str("DATABASE_URL", embedded_addresses.database_url(DATA_DIR)))}
 DATABASES["default"]["OPTIONS"] = {**DATABASES["default"].get("OPTIONS", {}), "connect_timeout": 2}
-DATABASES["default"]["CONN_MAX_AGE"] = 60
+DATABASES["default"]["CONN_MAX_AGE"] = 600  # at rest a new connection costs a worker more than its tasks
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DATABASE_POOL_SIZE: int = env.int("DATABASE_POOL_SIZE", 4)
 """Connections of one web or edge process (`gateway/database/pool.py`); 0 is one persistent connection a thread."""
