@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.equipment.harness import Harness, free_port
 from benchmarks.equipment.results import Result, percentiles
-from benchmarks.equipment.seed import business, endpoint
+from benchmarks.equipment.seed import endpoints, tenants
 from benchmarks.equipment.sink import Sink
 from benchmarks.isolation import LEAST_MS, SLOWER
 from benchmarks.latency import publish_at
@@ -22,14 +22,12 @@ A_SECOND, SECONDS = 20, 15
 def run(harness: Harness) -> list[Result]:
     """The same events twice, before and after the broken endpoints are there."""
     with Sink() as sink:
-        tenants = [business(number).tenant_id for number in range(1, TENANTS + 1)]
-        for tenant_id in tenants:
-            for _ in range(HEALTHY):
-                endpoint(tenant_id, f"{sink.url}/ok")
+        tenant_ids = tenants(TENANTS)
+        endpoints((tenant_id, f"{sink.url}/ok") for tenant_id in tenant_ids for _ in range(HEALTHY))
         harness.worker()
         harness.beat()
-        arrived = _publish(harness, sink, tenants, 2)[1]
-        alone, arrived = _publish(harness, sink, tenants, SECONDS, arrived)
+        arrived = _publish(harness, sink, tenant_ids, 2)[1]
+        alone, arrived = _publish(harness, sink, tenant_ids, SECONDS, arrived)
         broken = [
             f"{sink.url}/hang",
             f"{sink.url}/bad",
@@ -37,9 +35,10 @@ def run(harness: Harness) -> list[Result]:
             f"{sink.url}/drip",
             "http://broken.invalid/",
         ]
-        for number in range(TENANTS * BROKEN):
-            endpoint(tenants[number % TENANTS], broken[number % len(broken)])
-        beside, _ = _publish(harness, sink, tenants, SECONDS, arrived)
+        endpoints(
+            (tenant_ids[number % TENANTS], broken[number % len(broken)]) for number in range(TENANTS * BROKEN)
+        )
+        beside, _ = _publish(harness, sink, tenant_ids, SECONDS, arrived)
         noted = sink.finish()
     results = []
     for what, committed in ((f"{TENANTS} tenants alone", alone), ("beside 600 broken endpoints", beside)):
@@ -67,10 +66,10 @@ def run(harness: Harness) -> list[Result]:
 
 
 def _publish(
-    harness: Harness, sink: Sink, tenants: Sequence[Any], seconds: int, arrived: int = 0
+    harness: Harness, sink: Sink, tenant_ids: Sequence[Any], seconds: int, arrived: int = 0
 ) -> tuple[dict[str, float], int]:
     """Publish at the rate until every healthy endpoint has its deliveries; the commits, and the arrivals in all."""
-    committed = publish_at(tenants, rate=A_SECOND, seconds=seconds)
+    committed = publish_at(tenant_ids, rate=A_SECOND, seconds=seconds)
     expected = arrived + len(committed) * HEALTHY
     harness.wait_until(lambda: sink.count >= expected, harness.log("worker"))
     return committed, expected

@@ -1,8 +1,12 @@
 """Rows that a benchmark starts from: a business with a connected number, and endpoints that are verified already."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+if TYPE_CHECKING:
+    from webhooks.models import Endpoint
 
 
 @dataclass(frozen=True)
@@ -46,14 +50,35 @@ def business(number: int = 1, *, access_token: str = "EAAbench", **values: Any) 
     return Business(tenant.id, account.waba_id, row.phone_number_id, digits, key.key)
 
 
+def tenants(count: int) -> list[UUID]:
+    """The ids of so many active tenants without numbers or keys, written in bulk."""
+    from tenants.models import Tenant
+
+    rows = [Tenant(name=f"Business {number}", status=Tenant.Status.ACTIVE) for number in range(1, count + 1)]
+    return [row.id for row in Tenant.objects.bulk_create(rows)]
+
+
 def endpoint(tenant_id: UUID, url: str, *, event_types: list[str] | None = None) -> tuple[UUID, str]:
     """An active endpoint of a tenant at a URL; returns its id and its secret."""
+    row = _endpoint(tenant_id, url, event_types)
+    row.save(force_insert=True)
+    return row.id, row.secret
+
+
+def endpoints(wanted: Iterable[tuple[UUID, str]]) -> None:
+    """Active endpoints, each of a tenant at a URL, written in bulk."""
+    from webhooks.models import Endpoint
+
+    Endpoint.objects.bulk_create([_endpoint(tenant_id, url) for tenant_id, url in wanted], batch_size=1_000)
+
+
+def _endpoint(tenant_id: UUID, url: str, event_types: list[str] | None = None) -> "Endpoint":
     from gateway.clock import now
     from webhooks.models import Endpoint
     from webhooks.requests import signing
 
     secret = signing.new_secret()
-    row = Endpoint.objects.create(
+    return Endpoint(
         tenant_id=tenant_id,
         url=url,
         event_types=event_types or ["*"],
@@ -62,4 +87,3 @@ def endpoint(tenant_id: UUID, url: str, *, event_types: list[str] | None = None)
         secret=secret,
         secret_prefix=signing.shown_prefix(secret),
     )
-    return row.id, secret
