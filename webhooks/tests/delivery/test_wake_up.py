@@ -198,6 +198,50 @@ async def waiting_listener() -> WakeUpListener:
     return started
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_dispatcher_that_ends_gives_back_what_awaits_a_claim(
+    tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis
+) -> None:
+    publish_one(tenant)
+    (given,) = handed_over(room)
+    assert Delivery.objects.get().leased_until is not None
+
+    async def end() -> None:
+        ending = dispatcher._Dispatcher()
+        ending.handed_over = [given]
+        await ending._give_back()
+        await ending.claiming.close()
+
+    asyncio.run(end())
+    row = Delivery.objects.get()
+    assert row.leased_until is None
+    assert row.next_attempt_at is not None
+    assert row.next_attempt_at <= now()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_dispatcher_at_rest_takes_at_once_only_what_needs_no_choice(
+    tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis
+) -> None:
+    publish_one(tenant)
+    (given,) = handed_over(room)
+    no_body, unsigned = (
+        msgspec.structs.replace(given, envelope=None),
+        msgspec.structs.replace(given, id=ids.uuid7(), target=given.target._replace(secret="no ciphertext")),
+    )
+
+    async def take() -> None:
+        for several, expected in (([given], []), ([no_body], [no_body]), ([unsigned, given], [unsigned])):
+            at_rest = dispatcher._Dispatcher()
+            at_rest.clock, at_rest.must_look = DatabaseClock.at(now()), False
+            at_rest.handed_over = several
+            assert at_rest._take_at_once() == (expected == [])
+            assert at_rest.handed_over == expected, "what is left is for the next claim"
+            assert at_rest.claimed.qsize() == (given in several)
+
+    asyncio.run(take())
+
+
 @pytest.mark.django_db
 def test_it_is_quiet_while_no_delivery_is_open(tenant: Tenant, endpoint: dict[str, Any]) -> None:
     assert run(claims.finding_ready()).is_quiet
