@@ -70,6 +70,20 @@ class TestHealth:
         assert shown["waiting"] == {"count": 2, "oldest": isoformat(oldest.created_at)}
         assert shown["last_hour"]["success_share"] == 0.0
 
+    def test_of_one_that_was_disabled_by_410_names_the_reason(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        """No delivery waits that could tell it; another endpoint's dead delivery tells nothing."""
+        other = api.post("/v1/webhooks", {"url": receiver.url, "event_types": ["message.status"]}).json()
+        receiver.answer = lambda request: web.Response(status=410)
+        publish_one(tenant, "k1")
+        dispatcher.run()
+        body = api.get(f"/v1/webhooks/{endpoint['id']}").json()
+        assert (body["status"], body["health"]["waiting"]["count"]) == ("disabled", 0)
+        assert body["health"]["reason"] == {"error": "http_4xx", "http_status": 410}
+        Endpoint.objects.filter(pk=other["id"]).update(consecutive_failures=1)
+        assert shown_health(api, other)["reason"] is None
+
     def test_of_an_open_circuit_says_until_when(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
     ) -> None:
