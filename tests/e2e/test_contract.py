@@ -7,6 +7,8 @@ which every test process would spend on collecting this file.
 
 import json
 import os
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -93,9 +95,26 @@ def document() -> Any:
     return schemathesis.openapi.from_path(ROOT / "docs/openapi.json")
 
 
+@pytest.fixture(scope="module")
+def answers(pytestconfig: pytest.Config) -> Iterator[Counter[int]]:
+    """How many answers there were of each status; said at the end of the long form."""
+    counted: Counter[int] = Counter()
+    yield counted
+    terminal = pytestconfig.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:
+        statuses = ", ".join(f"{count:,} of {status}" for status, count in sorted(counted.items()))
+        terminal.write_line(f"\n{counted.total():,} answers: {statuses}")
+
+
 @pytest.mark.parametrize(("method", "path", "kind"), operations())
 def test_every_operation_keeps_its_contract(
-    method: str, path: str, kind: str, document: Any, stack: Stack, credentials: dict[str, str]
+    method: str,
+    path: str,
+    kind: str,
+    document: Any,
+    stack: Stack,
+    credentials: dict[str, str],
+    answers: Counter[int],
 ) -> None:
     from schemathesis import Case, GenerationMode
     from schemathesis.checks import not_a_server_error
@@ -120,6 +139,7 @@ def test_every_operation_keeps_its_contract(
     )
     def keeps_it(case: Case) -> None:
         response = case.call(base_url=stack.ready["base_url"], headers=headers, timeout=30)
+        answers[response.status_code] += 1
         is_disabled = response.status_code == 503 and response.json()["error"]["code"] == "billing_disabled"
         checks = always if is_disabled else [not_a_server_error, *always]
         case.validate_response(response, checks=checks, headers=headers)
