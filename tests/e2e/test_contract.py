@@ -100,10 +100,12 @@ def answers(pytestconfig: pytest.Config) -> Iterator[Counter[int]]:
     """How many answers there were of each status; said at the end of the long form."""
     counted: Counter[int] = Counter()
     yield counted
-    terminal = pytestconfig.pluginmanager.get_plugin("terminalreporter")
-    if terminal is not None:
+    plugins = pytestconfig.pluginmanager
+    terminal, capture = plugins.get_plugin("terminalreporter"), plugins.get_plugin("capturemanager")
+    if terminal is not None and capture is not None:
         statuses = ", ".join(f"{count:,} of {status}" for status, count in sorted(counted.items()))
-        terminal.write_line(f"\n{counted.total():,} answers: {statuses}")
+        with capture.global_and_fixture_disabled():
+            terminal.write_line(f"\n{counted.total():,} answers: {statuses}")
 
 
 @pytest.mark.parametrize(("method", "path", "kind"), operations())
