@@ -6,10 +6,10 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from unfold.enums import ActionVariant
 
-from phone_numbers.actors import Actor
 from phone_numbers.leaving import releasing
 from phone_numbers.messaging_limit import limit_in_words
 from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants.actors import Actor
 from tenants.staff.dialogs import DialogForm, action, dialog, done
 from tenants.staff.navigation import NavigationLink, register_navigation
 from tenants.staff.read_only_admin import CodeFilter, StatusLabel, TenantRowsAdmin, display, worded

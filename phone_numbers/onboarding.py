@@ -24,13 +24,13 @@ from gateway.upstream import numbers as upstream
 from gateway.upstream import oauth, reading
 from gateway.upstream.calls import GraphAnswer, platform
 from gateway.upstream.numbers import Graph
-from phone_numbers.actors import Actor
 from phone_numbers.connection import state
 from phone_numbers.connection.upstream_snapshot import store_view
 from phone_numbers.graph_calls import Refused, accepted, graph_of
 from phone_numbers.leaving import releasing
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
 from phone_numbers.tokens import accepted_for
+from tenants.actors import Actor
 
 CODE_MEMORY = timedelta(days=1)
 

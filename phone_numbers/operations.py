@@ -14,11 +14,11 @@ from gateway.clock import now
 from gateway.upstream.calls import GraphAnswer
 from gateway.upstream.numbers import digits_of
 from phone_numbers import onboarding
-from phone_numbers.actors import Actor
 from phone_numbers.connection import state
 from phone_numbers.graph_calls import FAILURES, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tokens import accepted_for
+from tenants.actors import Actor
 
 log = structlog.get_logger(__name__)
 

@@ -22,7 +22,6 @@ from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.errors import passed_through, unreachable
 from phone_numbers import health, listing, onboarding, operations
-from phone_numbers.actors import Actor
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.serializers import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
@@ -45,6 +44,7 @@ from phone_numbers.serializers import (
     TwoStepIn,
     VerifyCodeIn,
 )
+from tenants.actors import Actor
 from tenants.standing.billing_restriction import require_new_numbers_allowed
 
 VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="The upstream's answer, verbatim.")

@@ -16,6 +16,7 @@ from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, li
 from gateway.api.rendering import rendered
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
+from tenants.actors import Actor
 from webhooks import replay
 from webhooks.endpoints import lifecycle
 from webhooks.endpoints.holds import with_holds
@@ -42,6 +43,11 @@ from webhooks.serializers import (
     RotateSecretIn,
     VerifiedOut,
 )
+
+
+def _acting(request: Request) -> dict[str, Any]:
+    """The scope of a change, and who makes it."""
+    return {**scope_of(request), "actor": Actor.of(request)}
 
 
 class EndpointsView(ResourceViewSet):
@@ -74,7 +80,7 @@ class EndpointsView(ResourceViewSet):
     @waits_for_endpoint
     def create(self, request: Request) -> Response:
         body = checked(EndpointIn(data=request.data))
-        endpoint = lifecycle.create(**scope_of(request), **body)
+        endpoint = lifecycle.create(**_acting(request), **body)
         return Response(NewEndpointOut(endpoint).data, status=201)
 
     @extend_schema(
@@ -100,7 +106,7 @@ class EndpointsView(ResourceViewSet):
     def partial_update(self, request: Request, endpoint_id: UUID) -> Response:
         lifecycle.find(**scope_of(request), endpoint_id=endpoint_id)
         body = checked(EndpointChangeIn(data=request.data))
-        endpoint = lifecycle.change(**scope_of(request), endpoint_id=endpoint_id, changes=body)
+        endpoint = lifecycle.change(**_acting(request), endpoint_id=endpoint_id, changes=body)
         return Response(EndpointOut(endpoint).data)
 
     @extend_schema(
@@ -111,7 +117,7 @@ class EndpointsView(ResourceViewSet):
         responses={200: DeletedOut},
     )
     def destroy(self, request: Request, endpoint_id: UUID) -> Response:
-        lifecycle.delete(**scope_of(request), endpoint_id=endpoint_id)
+        lifecycle.delete(**_acting(request), endpoint_id=endpoint_id)
         return Response({"id": endpoint_id, "deleted": True})
 
     @extend_schema(
@@ -144,7 +150,7 @@ class EndpointsView(ResourceViewSet):
         responses=EndpointWithHealthOut,
     )
     def resume(self, request: Request, endpoint_id: UUID) -> Response:
-        endpoint = lifecycle.resume(**scope_of(request), endpoint_id=endpoint_id)
+        endpoint = lifecycle.resume(**_acting(request), endpoint_id=endpoint_id)
         return Response(EndpointWithHealthOut(endpoint).data)
 
     @extend_schema(
@@ -172,7 +178,7 @@ class EndpointsView(ResourceViewSet):
     def rotate_secret(self, request: Request, endpoint_id: UUID) -> Response:
         lifecycle.find(**scope_of(request), endpoint_id=endpoint_id)
         body = checked(RotateSecretIn(data=request.data))
-        endpoint = lifecycle.rotate_secret(**scope_of(request), endpoint_id=endpoint_id, **body)
+        endpoint = lifecycle.rotate_secret(**_acting(request), endpoint_id=endpoint_id, **body)
         return Response(RotatedSecretOut(endpoint).data)
 
     @extend_schema(

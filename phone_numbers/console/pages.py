@@ -15,13 +15,13 @@ from gateway.api.limits import in_flight
 from gateway.roles import Area
 from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import health, operations
-from phone_numbers.actors import Actor
 from phone_numbers.connection.details import explained
 from phone_numbers.console.forms import ProfileForm, RegisterForm, ReleaseForm
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.leaving import releasing
 from phone_numbers.models import ConnectSession, PhoneNumber
+from tenants.actors import Actor
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
 from tenants.standing.billing_restriction import require_new_numbers_allowed
 

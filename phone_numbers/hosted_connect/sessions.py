@@ -21,10 +21,10 @@ from gateway.api.errors import Conflict, MetaUnreachable, NotFound, ServiceError
 from gateway.clock import now
 from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import onboarding
-from phone_numbers.actors import Actor
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect.return_urls import with_result
 from phone_numbers.models import ConnectSession, PhoneNumber
+from tenants.actors import Actor
 
 LIFETIME = timedelta(hours=1)
 FINISHING = timedelta(minutes=3)

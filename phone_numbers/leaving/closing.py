@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from gateway.api.errors import NotFound
-from phone_numbers.actors import Actor
 from phone_numbers.leaving import releasing
 from phone_numbers.models import BusinessAccount
 from tenants import audit
+from tenants.actors import Actor
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, Tenant
 from tenants.standing import suspension

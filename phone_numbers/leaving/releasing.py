@@ -14,10 +14,10 @@ from cryptography.fernet import InvalidToken
 from django.db.models import Q, QuerySet
 
 from gateway.api.errors import Conflict, NotFound
-from phone_numbers.actors import Actor
 from phone_numbers.connection import intervals, state
 from phone_numbers.graph_calls import FAILURES, accepted, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
+from tenants.actors import Actor
 from webhooks.events.publish import publish
 
 log = structlog.get_logger(__name__)

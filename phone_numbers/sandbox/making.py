@@ -19,10 +19,10 @@ from gateway.database.outage import concerns_all
 from gateway.task_queue import enqueue
 from gateway.upstream import sandbox
 from phone_numbers import graph_calls, onboarding
-from phone_numbers.actors import Actor
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.sandbox_identity import first_number_of, waba_id_of
+from tenants.actors import Actor
 from tenants.models import Tenant
 
 log = structlog.get_logger(__name__)

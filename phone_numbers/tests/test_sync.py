@@ -11,7 +11,6 @@ from gateway.clock import now
 from gateway.monitoring import health
 from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import onboarding, tasks, tokens
-from phone_numbers.actors import Actor
 from phone_numbers.connection import state
 from phone_numbers.connection.upstream_snapshot import store_view
 from phone_numbers.graph_calls import graph_of
@@ -19,6 +18,7 @@ from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
 from phone_numbers.syncing import sync
 from phone_numbers.tests.reading import moves, published
 from phone_numbers.tests.test_connection import in_threads, make_account, make_number, state_of
+from tenants.actors import Actor
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.models import Endpoint

@@ -13,6 +13,7 @@ from django.utils.text import Truncator
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminIntegerFieldWidget
 
 from tenants import audit
+from tenants.actors import Actor
 from tenants.staff.dialogs import DialogForm, action, ask_again, change_url, dialog, done
 from tenants.staff.read_only_admin import StatusLabel, TenantRowsAdmin, display
 from webhooks import replay
@@ -172,7 +173,7 @@ class EndpointAdmin(TenantRowsAdmin):
             tenant_id=endpoint.tenant_id,
             environment=endpoint.environment,
             endpoint_id=endpoint.id,
-            staff_id=request.user.pk,
+            actor=Actor(user_id=request.user.pk),
         )
         said = f"It is {resumed.get_status_display().lower()}; what waits goes out."
         return done(request, said, change_url(Endpoint, object_id))

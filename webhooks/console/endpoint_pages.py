@@ -13,6 +13,7 @@ from gateway.api.errors import InvalidRequest, ServiceError
 from gateway.api.limits import in_flight
 from gateway.api.validation import checked
 from gateway.roles import Area
+from tenants.actors import Actor
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
 from webhooks import replay
 from webhooks.console.endpoint_form import EndpointForm, NewEndpointForm, stored
@@ -63,7 +64,7 @@ def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
         with _into(form), in_flight.endpoints.held(visit.tenant.id):
             changed = {name: value for name, value in form.body().items() if name in form.changed_data}
             body = checked(EndpointChangeIn(data=changed))
-            lifecycle.change(**_scope(visit), endpoint_id=endpoint_id, changes=body)
+            lifecycle.change(**_acting(visit), endpoint_id=endpoint_id, changes=body)
             messages.success(request, "Saved.")
             return redirect("console_endpoint", endpoint_id)
     return render(
@@ -95,7 +96,7 @@ def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     """End a pause or an open circuit: what waits goes out."""
     require_active(visit)
     with told(request):
-        lifecycle.resume(**_scope(visit), endpoint_id=endpoint_id)
+        lifecycle.resume(**_acting(visit), endpoint_id=endpoint_id)
         messages.success(request, "What waits is being sent.")
     return redirect("console_endpoint", endpoint_id)
 
@@ -107,7 +108,7 @@ def pause(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse
     require_active(visit)
     with told(request):
         changes = {"status": Endpoint.Status.PAUSED}
-        lifecycle.change(**_scope(visit), endpoint_id=endpoint_id, changes=changes)
+        lifecycle.change(**_acting(visit), endpoint_id=endpoint_id, changes=changes)
         messages.success(request, "Paused. Its events wait until you resume it.")
     return redirect("console_endpoint", endpoint_id)
 
@@ -135,7 +136,7 @@ def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     form = RotateForm(request.POST)
     if not form.is_valid():
         return _endpoint_page(request, visit, found, rotate_form=form, status=400)
-    rotated = lifecycle.rotate_secret(**_scope(visit), endpoint_id=endpoint_id, **form.cleaned_data)
+    rotated = lifecycle.rotate_secret(**_acting(visit), endpoint_id=endpoint_id, **form.cleaned_data)
     return _secret_page(request, rotated, rotated.secret)
 
 
@@ -167,7 +168,7 @@ def delete(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     if request.method == "POST":
         require_active(visit)
         with told(request):
-            lifecycle.delete(**_scope(visit), endpoint_id=endpoint_id)
+            lifecycle.delete(**_acting(visit), endpoint_id=endpoint_id)
             messages.success(request, "The endpoint is deleted.")
         return redirect("console_endpoints")
     return render(request, "console/webhooks/delete.html", {"endpoint": found})
@@ -175,6 +176,11 @@ def delete(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 
 def _scope(visit: Visit) -> dict[str, Any]:
     return {"tenant_id": visit.tenant.id, "environment": visit.environment}
+
+
+def _acting(visit: Visit) -> dict[str, Any]:
+    """The scope of a change, and who makes it."""
+    return {**_scope(visit), "actor": Actor(user_id=visit.user.pk)}
 
 
 def _find(visit: Visit, endpoint_id: UUID) -> Endpoint:
@@ -224,7 +230,7 @@ def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpRe
     with _into(form), in_flight.endpoints.held(visit.tenant.id):
         body = checked(EndpointIn(data=form.body()))
         try:
-            created = lifecycle.create(**_scope(visit), **body)
+            created = lifecycle.create(**_acting(visit), **body)
         except WebhookVerifyFailed as error:
             details = dict(error.details or {})
             return _secret_page(

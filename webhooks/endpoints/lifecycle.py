@@ -16,7 +16,8 @@ from django.db import IntegrityError, transaction
 
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
-from tenants import audit, checklist
+from tenants import checklist
+from tenants.actors import GATEWAY, Actor
 from tenants.models import ApiKey, Tenant
 from webhooks import signals, wake_up
 from webhooks.endpoints import notices, waiting
@@ -69,6 +70,7 @@ def create(
     *,
     tenant_id: UUID,
     environment: str,
+    actor: Actor = GATEWAY,
     secret: str | None = None,
     status: str = ACTIVE,
     **given: Any,
@@ -94,7 +96,7 @@ def create(
             secret_prefix=shown_prefix(secret),
             **given,
         )
-        _audit("webhook_endpoint.create", endpoint, {"event_types": endpoint.event_types})
+        _audit("webhook_endpoint.create", endpoint, {"event_types": endpoint.event_types}, actor)
     if status == Endpoint.Status.PENDING:
         return endpoint
     try:
@@ -126,7 +128,14 @@ def verify(endpoint: Endpoint) -> Ping:
     return answer
 
 
-def change(*, tenant_id: UUID, environment: str, endpoint_id: UUID, changes: dict[str, Any]) -> Endpoint:
+def change(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    endpoint_id: UUID,
+    changes: dict[str, Any],
+    actor: Actor = GATEWAY,
+) -> Endpoint:
     """Change an endpoint. A new url or verify token is taken only after a passed ping; so is `active` without a pass.
 
     Raises WebhookVerifyFailed when the ping fails, NotFound, and Conflict when the endpoint changed during the ping in
@@ -162,27 +171,29 @@ def change(*, tenant_id: UUID, environment: str, endpoint_id: UUID, changes: dic
             _activate(endpoint)
         elif is_pinged and is_as_seen and endpoint.status != PAUSED:
             _activate(endpoint)
-        _audit("webhook_endpoint.update", endpoint, {"changed": sorted(changes)})
+        _audit("webhook_endpoint.update", endpoint, {"changed": sorted(changes)}, actor)
         _save(endpoint)
     return endpoint
 
 
-def resume(*, tenant_id: UUID, environment: str, endpoint_id: UUID, staff_id: int | None = None) -> Endpoint:
+def resume(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor = GATEWAY) -> Endpoint:
     """Close an endpoint's circuit and end a pause: what waits goes out at once, at the endpoint's speed.
 
-    `staff_id` is who does it in the tenant's name. Raises Conflict for one that must pass a ping first.
+    Raises Conflict for one that must pass a ping first.
     """
     with transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
         if not _is_verified(endpoint):
             raise Conflict(f"The endpoint is {endpoint.status}: verify it first.")
         _activate(endpoint)
-        _audit("webhook_endpoint.resume", endpoint, {}, actor_user_id=staff_id)
+        _audit("webhook_endpoint.resume", endpoint, {}, actor)
         _save(endpoint)
     return endpoint
 
 
-def rotate_secret(*, tenant_id: UUID, environment: str, endpoint_id: UUID, overlap_hours: int) -> Endpoint:
+def rotate_secret(
+    *, tenant_id: UUID, environment: str, endpoint_id: UUID, overlap_hours: int, actor: Actor = GATEWAY
+) -> Endpoint:
     """A new signing secret; the one before signs beside it for `overlap_hours`, not at all for 0.
 
     During an overlap the newest two sign: what was the previous one before is dropped. A secret that cannot be read
@@ -200,15 +211,15 @@ def rotate_secret(*, tenant_id: UUID, environment: str, endpoint_id: UUID, overl
             endpoint.secret_unreadable_since = endpoint.circuit_open_until = None
             wake_up.after_commit()
         endpoint.save()
-        _audit("webhook_endpoint.rotate_secret", endpoint, {"overlap_hours": overlap_hours})
+        _audit("webhook_endpoint.rotate_secret", endpoint, {"overlap_hours": overlap_hours}, actor)
     return endpoint
 
 
-def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> None:
+def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor = GATEWAY) -> None:
     """Delete an endpoint; the dispatcher marks what was waiting for it dead (`endpoint_deleted`)."""
     with transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
-        _audit("webhook_endpoint.delete", endpoint, {})
+        _audit("webhook_endpoint.delete", endpoint, {}, actor)
         endpoint.delete()
         _tell(endpoint)
         wake_up.after_commit()
@@ -222,7 +233,7 @@ def disable(*, endpoint_id: UUID, reason: str) -> None:
     endpoint.status = DISABLED
     endpoint.disabled_at = now()
     endpoint.save(update_fields=["status", "disabled_at"])
-    _audit("webhook_endpoint.disable", endpoint, {"reason": reason})
+    _audit("webhook_endpoint.disable", endpoint, {"reason": reason}, GATEWAY)
     notices.disabled(endpoint, cause=reason)
     _tell(endpoint)
 
@@ -322,14 +333,11 @@ def has_verified(*, tenant_id: UUID, environment: str) -> bool:
     return rows.filter(status=ACTIVE, verified_at__isnull=False).exists()
 
 
-def _audit(
-    action: str, endpoint: Endpoint, details: dict[str, Any], *, actor_user_id: int | None = None
-) -> None:
-    audit.record(
-        action=action,
-        target_type="webhook_endpoint",
-        target_id=endpoint.id,
+def _audit(action: str, endpoint: Endpoint, details: dict[str, Any], actor: Actor) -> None:
+    actor.record(
+        action,
         tenant_id=endpoint.tenant_id,
-        actor_user_id=actor_user_id,
-        details=details,
+        target_type="webhook_endpoint",
+        target_id=str(endpoint.id),
+        **details,
     )

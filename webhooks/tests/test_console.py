@@ -10,7 +10,8 @@ from django.conf import settings
 from django.test import Client
 
 from gateway.clock import now
-from tenants.models import AuditEntry, Tenant
+from tenants.credentials import api_keys
+from tenants.models import AuditEntry, Tenant, User
 from tests.browsers import browser_of, text
 from tests.pages import blocks
 from tests.receiver import Receiver
@@ -42,6 +43,29 @@ def test_an_endpoint_is_created_pinged_and_shows_its_secret_once(browser: Client
         page = text(browser, path)
         assert receiver.url in page
         assert secret[0] not in page
+
+
+def test_the_audit_log_names_the_person_or_the_key_behind_a_change(
+    browser: Client, tenant: Tenant, receiver: Receiver
+) -> None:
+    create(browser, receiver)
+    row = Endpoint.objects.get()
+    browser.post(f"/console/webhooks/{row.id}/pause")
+    browser.post(f"/console/webhooks/{row.id}/resume")
+    browser.post(f"/console/webhooks/{row.id}/secret", {"overlap_hours": "1"})
+    key = api_keys.create(name="server", environment="live", tenant=tenant)
+    headers = {"Authorization": f"Bearer {key.key}"}
+    assert Client(headers=headers).delete(f"/v1/webhooks/{row.id}").status_code == 200
+    person = User.objects.get(pk=browser.session["_auth_user_id"])
+    log = AuditEntry.objects.filter(target_id=str(row.id)).order_by("id")
+    assert [(entry.action.rpartition(".")[2], entry.actor_user_id) for entry in log] == [
+        *((action, person.pk) for action in ("create", "update", "resume", "rotate_secret")),
+        ("delete", None),
+    ]
+    assert log[4].details["acting_key"] == key.row.prefix
+    page = text(browser, "/console/settings/audit")
+    assert person.email in page
+    assert f"API key {key.row.prefix}" in page
 
 
 def test_a_failed_ping_shows_what_the_server_said_and_still_the_secret(

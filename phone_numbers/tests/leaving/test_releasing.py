@@ -14,7 +14,6 @@ from billing import usage
 from gateway.clock import now
 from messaging.models import MessageTemplate
 from phone_numbers import onboarding
-from phone_numbers.actors import Actor
 from phone_numbers.connection import state
 from phone_numbers.leaving import releasing
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber, RedeemedCode
@@ -22,6 +21,7 @@ from phone_numbers.sandbox import world
 from phone_numbers.syncing import sync
 from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tests.reading import moves, published
+from tenants.actors import Actor
 from tenants.models import AuditEntry, Tenant, User
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator, SimulatedAccount

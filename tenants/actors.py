@@ -1,4 +1,4 @@
-"""Actors on a number or an account, as the audit log names them: a person, an API key, a hosted connect session."""
+"""Actors, as the audit log names them: a person, an API key, a hosted connect session, or the gateway itself."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -12,7 +12,7 @@ from tenants import audit
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The acting person or key; `details` say more about who acts."""
+    """The acting person or key, the gateway when neither is given; `details` say more about who acts."""
 
     user_id: int | None = None
     key_id: UUID | None = None
@@ -37,3 +37,7 @@ class Actor:
             acting_key_id=self.key_id,
             details=self.details | details,
         )
+
+
+GATEWAY = Actor()
+"""The gateway itself."""
