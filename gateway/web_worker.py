@@ -35,6 +35,9 @@ SMALLEST_CHUNK = 64
 """Chunks beyond the free ones must have this many bytes in the mean: each costs the interpreter 2 µs."""
 LINGER_SECONDS = 2.0
 MOST_LINGERING = 200
+KEEP_ALIVE_SECONDS = 75
+"""Longer than a proxy keeps an idle connection, so it is the proxy that closes it. gunicorn's two seconds would end
+connections on which nginx is just sending a request, and nginx answers a POST that was cut off so with 502."""
 LOOK_SECONDS = 0.05
 """How often connections with unfinished headers are looked at."""
 
@@ -102,6 +105,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.cfg.set("keepalive", KEEP_ALIVE_SECONDS)
         self._unfinished: list[Connection] = []
         self._lingering: dict[PacedSocket, float] = {}
         # Still in the parent: with --preload the fork shares what is loaded, and the collector must not write to it.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import orjson
 import structlog
 from django.conf import settings
-from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from rest_framework import exceptions as drf
 
@@ -295,6 +295,8 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
             if isinstance(exception.__cause__, TimeoutError):
                 return RequestTimeout()
             return InvalidRequest("The body could not be read to its end.")
+        case DisallowedHost():
+            return InvalidRequest("The Host header names neither the host of BASE_URL nor that of APP_URL.")
         case SuspiciousOperation():
             return InvalidRequest()
         case _ if is_outage(exception):

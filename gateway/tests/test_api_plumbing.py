@@ -28,6 +28,12 @@ def test_an_unknown_path_and_a_wrong_method_have_the_error_shape(api: Api) -> No
     assert_error(api.get("/upstream/nothing"), 404, "not_found")
 
 
+def test_an_address_that_is_not_the_services_is_named(settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["api.gateway.example"]
+    answer = Client().get("/v1/tenant", headers={"Host": "10.0.0.7:8000"})
+    assert "Host header" in assert_error(answer, 400, "invalid_request")["message"]
+
+
 def test_a_page_that_does_not_exist_is_a_page_with_the_headers() -> None:
     answer = Client().get("/no-such-page", headers={"Accept": "text/html"})
     assert answer.status_code == 404

@@ -1,8 +1,10 @@
 """The web processes among slow, broken and hostile clients: nobody holds a thread with what is not a request."""
 
 import contextlib
+import http.client
 import json
 import os
+import select
 import socket
 import sys
 import time
@@ -14,6 +16,7 @@ import pytest
 import requests
 from django.db import connection
 
+from gateway import web_worker
 from gateway.local_run import local_ports, processes
 from gateway.local_run.process_group import ProcessGroup
 from tenants.credentials import api_keys
@@ -153,6 +156,16 @@ def test_a_connection_is_kept_and_serves_the_next_request(address: tuple[str, in
         for _ in range(3):
             assert session.get(f"{url}/v1/health/live", timeout=10).status_code == 200
             assert session.post(f"{url}/v1/api-keys", json={"name": "x"}, timeout=10).status_code == 401
+
+
+def test_an_idle_connection_is_kept_longer_than_a_proxy_keeps_it(address: tuple[str, int]) -> None:
+    client = http.client.HTTPConnection(*address, timeout=30)
+    with contextlib.closing(client):
+        client.request("GET", "/v1/health/live")
+        client.getresponse().read()
+        # Readable would mean closed: gunicorn's own time-out is two seconds, looked at every second.
+        assert select.select([client.sock], [], [], 4)[0] == []
+    assert web_worker.KEEP_ALIVE_SECONDS > 60, "nginx's own"
 
 
 def test_a_body_that_is_cut_into_dust_is_refused_early(address: tuple[str, int]) -> None:
