@@ -295,8 +295,6 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
             if isinstance(exception.__cause__, TimeoutError):
                 return RequestTimeout()
             return InvalidRequest("The body could not be read to its end.")
-        case DisallowedHost():
-            return InvalidRequest("The Host header names neither the host of BASE_URL nor that of APP_URL.")
         case SuspiciousOperation():
             return InvalidRequest()
         case _ if is_outage(exception):
@@ -357,6 +355,9 @@ def answering_errors(view: Callable[..., HttpResponse]) -> Callable[..., HttpRes
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """Django's handler400 for the API paths."""
+    if isinstance(exception, DisallowedHost):
+        wrong_host = "The Host header names neither the host of BASE_URL nor that of APP_URL."
+        return error_response(InvalidRequest(wrong_host), request)
     return error_response(InvalidRequest(), request)
 
 
