@@ -1,4 +1,4 @@
-"""Deliveries of a message: those of its events alone, replays of months later among them."""
+"""Events of a message, their contents and deliveries: its own alone, replays of months later among them."""
 
 from datetime import timedelta
 
@@ -7,6 +7,7 @@ import pytest
 from tenants.models import Tenant
 from webhooks.events import message_search
 from webhooks.models import Delivery, Endpoint, Event
+from webhooks.tests.messages import outbound, status, write
 from webhooks.tests.publishing import make, uuid_at
 
 pytestmark = pytest.mark.django_db
@@ -33,6 +34,19 @@ def replayed(event: Event, after: timedelta) -> Delivery:
     delivery._state.adding = True
     delivery.save(force_insert=True)
     return delivery
+
+
+def test_events_of_a_message_are_those_of_its_tenant_and_environment(
+    tenant: Tenant, other_tenant: Tenant
+) -> None:
+    """The same wamid came in the other world and to another tenant too; contents are fenced like events."""
+    write(tenant, [outbound()], [status("sent")], [status("delivered", environment="test")])
+    write(other_tenant, [status("read")])
+    message = message_search.find(tenant_id=tenant.id, environment="live", key="wamid.A")
+    events = message_search.events_of(message)
+    assert [(event.tenant_id, event.environment) for event in events] == [(tenant.id, "live")] * 2
+    assert set(message_search.contents(tenant.id, events)) == {event.id for event in events}
+    assert message_search.contents(other_tenant.id, events) == {}
 
 
 def test_a_replay_of_months_later_is_shown(tenant: Tenant, other_tenant: Tenant) -> None:
