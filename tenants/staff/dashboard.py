@@ -94,7 +94,10 @@ def register_table(table: Tables) -> Tables:
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Unfold's dashboard callback: the context of `templates/admin/index.html`."""
+    """Unfold's dashboard callback: the context of `templates/admin/index.html`; no figure for staff without a role."""
+    user: Any = request.user
+    if not user.has_perm("tenants.view_tenant"):
+        return {**context, "without_role": True}
     kept = cache.get(CACHE_KEY)
     if kept is None:
         kept = {"plots": _merged_charts(), "tables": [table for made in _tables if (table := made())]}

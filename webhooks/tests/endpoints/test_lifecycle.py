@@ -11,12 +11,13 @@ from uuid import UUID
 import pytest
 from aiohttp import web
 from django.db import connection
+from django.test import Client
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from gateway import ids
 from gateway.clock import isoformat, now
 from gateway.database import bounded_walk
-from tenants.models import Tenant
+from tenants.models import ApiKey, AuditEntry, Tenant, User
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher, record
@@ -507,3 +508,22 @@ def test_a_passed_ping_and_active_close_the_circuit_at_once(
     assert len(receiver.wait_for(1)) == 1
     row = Endpoint.objects.get()
     assert (row.circuit_open_until, row.circuit_opened, row.consecutive_failures) == (None, 0, 0)
+
+
+def test_the_audit_log_names_the_person_or_the_key_that_changed_an_endpoint(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any]
+) -> None:
+    created = AuditEntry.objects.get(action="webhook_endpoint.create")
+    key = ApiKey.objects.get(tenant=tenant)
+    assert (created.actor_user_id, created.details["acting_key"]) == (None, key.prefix)
+    person = User.objects.create_user("dev@traders.example", tenant=tenant, role="developer")
+    browser = Client()
+    browser.force_login(person)
+    for step in ("pause", "resume", "delete"):
+        browser.post(f"/console/webhooks/{endpoint['id']}/{step}")
+    done = AuditEntry.objects.exclude(pk=created.pk).filter(action__startswith="webhook_endpoint.")
+    assert list(done.order_by("id").values_list("action", "actor_user_id")) == [
+        ("webhook_endpoint.update", person.pk),
+        ("webhook_endpoint.resume", person.pk),
+        ("webhook_endpoint.delete", person.pk),
+    ]

@@ -1,0 +1,174 @@
+"""Every page of the staff admin × the roles of staff, and visitors who are no staff.
+
+Roles are nested, so each page is asked for by the least role that may and by the greatest that may not. A new page
+without a row in `PAGES` or a kind in `OF_A_MODEL` fails.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import get_resolver, reverse
+from pytest_django import Settings
+
+from tenants.models import Tenant, User
+from tenants.staff import roles
+from tests.api_contract.authorisation import World
+from tests.console.test_authorisation import world as world
+from tests.staff.test_accessibility import a_row_of_every_table
+
+pytestmark = pytest.mark.django_db
+
+ROLES = ("visitor", "customer", "staff", "support", "reviewer", "superuser")
+"""From the least to the greatest; `staff` has no group."""
+NOBODY = "nobody"
+
+OF_A_MODEL = {
+    "changelist": "support",
+    "change": "support",
+    "history": "support",
+    "add": NOBODY,
+    "delete": NOBODY,
+}
+"""The least role of each page that every model has."""
+PAGES = {
+    "index": "staff",
+    "password_change": "staff",
+    "password_change_done": "staff",
+    "jsi18n": "staff",
+    "search": "staff",
+    "view_on_site": NOBODY,
+    "staff_search": "staff",
+    "app_list": "support",
+    "autocomplete": "support",
+    "tenants_platformapp_add": "superuser",
+    "tenants_emaildomainrule_add": "superuser",
+    "tenants_emaildomainrule_delete": "superuser",
+    "tenants_user_add": "superuser",
+    "tenants_tenant_approve": "reviewer",
+    "tenants_tenant_reject": "reviewer",
+    "tenants_tenant_suspend": "reviewer",
+    "tenants_tenant_reinstate": "reviewer",
+    "tenants_tenant_reinstate_and_approve": "reviewer",
+    "tenants_apikey_revoke_key": "reviewer",
+    "tenants_apikey_rotate_key": "superuser",
+    "tenants_platformapp_new_key": "superuser",
+    "webhooks_endpoint_verify": "superuser",
+    "webhooks_endpoint_resume": "superuser",
+    "webhooks_endpoint_recover": "superuser",
+    "webhooks_delivery_send_again": "superuser",
+    "numbers_businessaccount_release": "superuser",
+    "numbers_phonenumber_release": "superuser",
+    "billing_billingprofile_switch_sez": "superuser",
+    "billing_invoice_accounting": "support",
+    "billing_invoice_month": "support",
+    "billing_invoice_credit": "superuser",
+    "billing_invoice_replace": "superuser",
+    "billing_invoice_payment": "superuser",
+    "billing_invoice_tds": "superuser",
+    "billing_paymentattempt_refund": "superuser",
+}
+"""The least role of each other page, and of those that differ from the rest of their kind."""
+IN_AND_OUT = {"login", "logout"}
+"""They answer each visitor in a way of their own: see `tenants/tests/test_staff_admin.py`."""
+
+
+def registered_pages() -> set[str]:
+    """The names of every page below /admin/."""
+    return {name for name in _walk(get_resolver(), "") if name is not None}
+
+
+def _walk(resolver: Any, prefix: str) -> Iterator[str | None]:
+    for pattern in resolver.url_patterns:
+        path = prefix + str(pattern.pattern)
+        if hasattr(pattern, "url_patterns"):
+            yield from _walk(pattern, path)
+        elif path.startswith("admin/"):
+            yield pattern.name
+
+
+def of_models() -> dict[str, str]:
+    """The least role of each page that every model has, by the page's name."""
+    models = [model._meta for model in admin.site._registry]
+    return {f"{m.app_label}_{m.model_name}_{kind}": role for m in models for kind, role in OF_A_MODEL.items()}
+
+
+def test_every_page_has_a_row_and_every_row_a_page() -> None:
+    assert registered_pages() == of_models().keys() | PAGES.keys() | IN_AND_OUT
+
+
+def test_roles_are_nested() -> None:
+    support, reviewer = (set(Group.objects.get(name=name).permissions.all()) for name in roles_by_name())
+    assert support < reviewer
+    assert {permission.codename.partition("_")[0] for permission in support} == {"view"}
+
+
+def roles_by_name() -> tuple[str, str]:
+    return roles.SUPPORT, roles.REVIEWER
+
+
+def browser_of(role: str, tenant: Tenant) -> Client:
+    client = Client()
+    if role == "visitor":
+        return client
+    is_staff = role != "customer"
+    person = User.objects.create_user(
+        f"{role}@people.example",
+        tenant=None if is_staff else tenant,
+        is_staff=is_staff,
+        is_superuser=role == "superuser",
+    )
+    if role in roles_by_name():
+        person.groups.add(Group.objects.get(name=role))
+    client.force_login(person)
+    return client
+
+
+def test_each_page_opens_for_its_least_role_and_for_none_below(world: World, settings: Settings) -> None:
+    settings.BILLING_ENABLED = True
+    a_row_of_every_table(world)
+    browsers = {role: browser_of(role, world.tenant) for role in ROLES}
+    wrong = []
+    for name, least in (of_models() | PAGES).items():
+        path = path_of(name)
+        first = ROLES.index(least) if least != NOBODY else len(ROLES)
+        for role in {"visitor", "customer", *ROLES[first - 1 : first + 1]}:
+            allowed = ROLES.index(role) >= first
+            answer = browsers[role].get(path)
+            if opens(answer) != allowed:
+                wrong.append(f"{name} for {role}: {answer.status_code}")
+            if not allowed and opens(browsers[role].post(path)):
+                wrong.append(f"POST {name} for {role} opens")
+    assert not wrong, "\n".join(wrong)
+
+
+def opens(answer: HttpResponse) -> bool:
+    """Whether a page answers rather than refusing or asking for a log-in."""
+    if answer.status_code == 302:
+        return "login" not in answer["Location"]
+    return answer.status_code == 200
+
+
+def path_of(name: str) -> str:
+    """A page's address, of the newest row of its model."""
+    special = {
+        "app_list": {"app_label": "tenants"},
+        "view_on_site": {"content_type_id": 1, "object_id": 1},
+        "billing_invoice_month": {"month": "2026-11"},
+    }
+    if name == "autocomplete":
+        return reverse("admin:autocomplete") + "?app_label=tenants&model_name=user&field_name=tenant&term=a"
+    if name in special:
+        return reverse(f"admin:{name}", kwargs=special[name])
+    for model in admin.site._registry:
+        names = model._meta
+        prefix = f"{names.app_label}_{names.model_name}_"
+        if name.startswith(prefix) and not name.endswith(("_changelist", "_add", "_accounting")):
+            row = model._default_manager.order_by("-pk").first()
+            assert row is not None, f"no row of {model.__name__}"
+            return reverse(f"admin:{name}", args=[row.pk])
+    return reverse(f"admin:{name}")
