@@ -336,7 +336,12 @@ def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(
         action="tenant.suspend", target_type="tenant", target_id=other_tenant.id, tenant_id=other_tenant.id
     )
     audit.record(
-        action="api_key.revoke", target_type="api_key", target_id="1", tenant_id=tenant.id, actor_user_id=0
+        action="api_key.revoke",
+        target_type="api_key",
+        target_id="1",
+        tenant_id=tenant.id,
+        actor_user_id=0,
+        details={"note": "looks like a reseller"},
     )
     sent = {"retention_days": "30", "billing_email": "bills@traders.example"}
     assert browser.post("/console/settings", sent).status_code == 302
@@ -344,10 +349,12 @@ def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(
     assert (tenant.retention_days, tenant.billing_email) == (30, "bills@traders.example")
     assert browser.post("/console/settings", {"retention_days": "31"}).status_code == 400
     page = browser.get("/console/settings/audit").content.decode()
-    assert "retention_days: 90 → 30" in page
+    assert "Retention days: 90 → 30" in page
+    assert "API key revoked" in page
     assert person.email in page
     assert "Our team" in page
-    assert "tenant.suspend" not in page
+    assert "Business suspended" not in page, "another business's entry"
+    assert "looks like a reseller" not in page, "what staff noted"
 
 
 def test_warnings_of_one_app_that_fail_leave_the_home_page_and_the_warnings_of_the_others(
