@@ -27,7 +27,8 @@ BODY_GRACE_SECONDS = 10.0
 SLOWEST_BYTES_PER_SECOND = 16 * 1024
 """A body must arrive within the grace plus its size at this rate; so must an answer be taken."""
 DRAIN_SECONDS = 0.05
-"""How long an unread body is read away to keep a connection. What takes longer is closed."""
+"""How long an unread body is awaited to keep a connection. What takes longer is closed."""
+MOST_DRAINED_BYTES = 64 * 1024
 READ_BYTES = 64 * 1024
 """Received of a body at once. gunicorn takes up to 1 MiB, and each read of 64 KiB then copies all that is left."""
 FREE_CHUNKS = 1000
@@ -153,11 +154,15 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         return super().handle_request(req, conn)
 
     def _keepalive_after(self, conn: Connection, keepalive: bool) -> bool:
-        """Whether the connection can be reused: not when a body is left that its client still sends."""
+        """Whether the connection can be reused: not when a body is left that its client still sends.
+
+        The answer has promised to keep it. So only waiting is bounded, by the socket: a body that has arrived is read
+        away also by a process that was stalled.
+        """
         if not keepalive:
             return False
         conn.sock.hurry(DRAIN_SECONDS)
-        return bool(conn.parser.finish_body(deadline=time.monotonic() + DRAIN_SECONDS))
+        return bool(conn.parser.finish_body(max_bytes=MOST_DRAINED_BYTES))
 
     def handle_error(self, req: Any, client: PacedSocket, addr: Any, exc: Exception) -> None:
         """Answer what is no request, or failed outside of Django, in the service's form."""

@@ -27,8 +27,6 @@ def main() -> None:
         parser.error("--default is no --cell")
     django.setup()
 
-    import uvicorn
-
     from edge import server
     from edge.notification_router.application import Router
     from edge.notification_router.routing_table import RoutingTable
@@ -36,7 +34,7 @@ def main() -> None:
 
     process_limits.prepare()
     router = Router(RoutingTable(options.routes, cells, default=options.default))
-    uvicorn.Server(server.config(router, host=options.host, port=options.port)).run()
+    server.Server(server.config(router, host=options.host, port=options.port)).run()
 
 
 if __name__ == "__main__":

@@ -156,7 +156,8 @@ def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
         )
         if not confirmed:
             return _endpoint_page(request, visit, found, recover_form=form, preview=queued)
-        messages.success(request, f"{queued.count} deliveries are queued behind fresh events.")
+        counted = "1 delivery is" if queued.count == 1 else f"{queued.count:,} deliveries are"
+        messages.success(request, f"{counted} queued behind fresh events.")
     return redirect("console_endpoint", endpoint_id)
 
 

@@ -30,9 +30,11 @@ ERRORS = {
     "404": "`not_found`: unknown, or another tenant's.",
     "409": "`conflict`, `number_not_connected`, `idempotency_conflict` or `invoice_not_payable`.",
     "413": "`payload_too_large`.",
+    "414": "`uri_too_long`: the request line is longer than 4,094 bytes.",
     "415": "`unsupported_media_type`.",
     "422": "`idempotency_conflict` or `webhook_verify_failed`.",
     "429": "`rate_limited`, `too_many_in_flight`, or the upstream's own throttling; wait as `Retry-After` says.",
+    "431": "`headers_too_large`.",
     "500": "`internal_error`.",
     "502": "`meta_unreachable`: no usable answer of the upstream; the outcome is unknown. "
     "`payment_provider_unreachable` or `payment_provider_refused` on `/v1/billing`.",
@@ -139,7 +141,7 @@ class ServiceSchema(AutoSchema):
             for content in answer.get("content", {}).values():
                 if content.get("schema", {}).get("type") == "array":
                     content["schema"] = self._list_of(content["schema"])
-        statuses = {"400", "413", "500"}
+        statuses = {"400", "413", "414", "431", "500"}
         if self.get_auth():
             statuses |= {"401", "403", "404", "429", "503"}
         if self.method in {"POST", "PUT", "PATCH", "DELETE"}:
@@ -192,9 +194,11 @@ _ERROR_NAMES = {
     "404": "NotFound",
     "409": "Conflict",
     "413": "PayloadTooLarge",
+    "414": "UriTooLong",
     "415": "UnsupportedMediaType",
     "422": "Unprocessable",
     "429": "TooManyRequests",
+    "431": "HeadersTooLarge",
     "500": "InternalError",
     "502": "BadGateway",
     "503": "Unavailable",

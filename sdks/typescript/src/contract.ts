@@ -6588,6 +6588,56 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
             };
         };
+        /** @description `headers_too_large`. */
+        HeadersTooLarge: {
+            headers: {
+                "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                "Server-Timing": components["headers"]["Server-Timing"];
+                "X-Service-Error-Source": components["headers"]["X-Service-Error-Source"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "source": "whabuzz",
+                 *       "error": {
+                 *         "code": "headers_too_large",
+                 *         "message": "The headers of the request are too large.",
+                 *         "details": null,
+                 *         "hint": "Send fewer or shorter headers.",
+                 *         "doc_url": "https://gateway.example/errors#headers_too_large"
+                 *       },
+                 *       "request_id": "req_01M6AYX330E008000000000001"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ServiceError"];
+            };
+        };
+        /** @description `headers_too_large`. */
+        HeadersTooLargeOrUpstream: {
+            headers: {
+                "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                "Server-Timing": components["headers"]["Server-Timing"];
+                "X-Service-Error-Source": components["headers"]["X-Service-Error-Source"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "source": "whabuzz",
+                 *       "error": {
+                 *         "code": "headers_too_large",
+                 *         "message": "The headers of the request are too large.",
+                 *         "details": null,
+                 *         "hint": "Send fewer or shorter headers.",
+                 *         "doc_url": "https://gateway.example/errors#headers_too_large"
+                 *       },
+                 *       "request_id": "req_01M6AYX330E008000000000001"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+            };
+        };
         /** @description `internal_error`. */
         InternalError: {
             headers: {
@@ -7092,6 +7142,56 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
             };
         };
+        /** @description `uri_too_long`: the request line is longer than 4,094 bytes. */
+        UriTooLong: {
+            headers: {
+                "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                "Server-Timing": components["headers"]["Server-Timing"];
+                "X-Service-Error-Source": components["headers"]["X-Service-Error-Source"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "source": "whabuzz",
+                 *       "error": {
+                 *         "code": "uri_too_long",
+                 *         "message": "The address of the request is too long.",
+                 *         "details": null,
+                 *         "hint": "Send fewer query parameters.",
+                 *         "doc_url": "https://gateway.example/errors#uri_too_long"
+                 *       },
+                 *       "request_id": "req_01M6AYX330E008000000000001"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ServiceError"];
+            };
+        };
+        /** @description `uri_too_long`: the request line is longer than 4,094 bytes. */
+        UriTooLongOrUpstream: {
+            headers: {
+                "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                "Server-Timing": components["headers"]["Server-Timing"];
+                "X-Service-Error-Source": components["headers"]["X-Service-Error-Source"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "source": "whabuzz",
+                 *       "error": {
+                 *         "code": "uri_too_long",
+                 *         "message": "The address of the request is too long.",
+                 *         "details": null,
+                 *         "hint": "Send fewer query parameters.",
+                 *         "doc_url": "https://gateway.example/errors#uri_too_long"
+                 *       },
+                 *       "request_id": "req_01M6AYX330E008000000000001"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+            };
+        };
     };
     parameters: never;
     requestBodies: never;
@@ -7159,9 +7259,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -7225,7 +7327,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7266,9 +7370,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7319,7 +7425,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7367,9 +7475,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7427,7 +7537,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7479,9 +7591,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7523,9 +7637,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7572,9 +7688,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7632,7 +7750,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7683,7 +7803,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7744,7 +7866,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7788,7 +7912,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7845,7 +7971,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7929,7 +8057,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -7973,9 +8103,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -8016,9 +8148,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -8069,9 +8203,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -8122,9 +8258,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -8206,7 +8344,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -8265,7 +8405,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -8323,9 +8465,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -8369,9 +8513,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -8420,9 +8566,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -8530,7 +8678,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             502: components["responses"]["BadGateway"];
             503: components["responses"]["Unavailable"];
@@ -8568,7 +8718,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             502: components["responses"]["BadGateway"];
             503: components["responses"]["Unavailable"];
@@ -8631,7 +8783,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             502: components["responses"]["BadGateway"];
             503: components["responses"]["Unavailable"];
@@ -8764,7 +8918,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             502: components["responses"]["BadGateway"];
             503: components["responses"]["Unavailable"];
@@ -8825,9 +8981,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             502: components["responses"]["BadGateway"];
             503: components["responses"]["Unavailable"];
@@ -8886,9 +9044,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             502: components["responses"]["BadGateway"];
             503: components["responses"]["Unavailable"];
@@ -8958,9 +9118,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             502: components["responses"]["BadGateway"];
             503: components["responses"]["Unavailable"];
@@ -9014,9 +9176,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -9069,7 +9233,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -9123,9 +9289,11 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -9171,7 +9339,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -9206,9 +9376,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -9259,9 +9431,11 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -9317,9 +9491,11 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -9401,7 +9577,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -9614,7 +9792,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -9657,7 +9837,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -9690,6 +9872,8 @@ export interface operations {
             };
             400: components["responses"]["InvalidRequest"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: {
                 headers: {
@@ -9732,6 +9916,8 @@ export interface operations {
             };
             400: components["responses"]["InvalidRequest"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
         };
     };
@@ -9765,6 +9951,8 @@ export interface operations {
             };
             400: components["responses"]["InvalidRequest"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: {
                 headers: {
@@ -9846,7 +10034,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -9892,9 +10082,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -9950,7 +10142,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10000,9 +10194,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10097,7 +10293,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10158,9 +10356,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10284,7 +10484,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10349,7 +10551,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10453,9 +10657,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10510,7 +10716,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10566,9 +10774,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10629,7 +10839,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10685,9 +10897,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10735,9 +10949,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10797,7 +11013,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10857,7 +11075,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10904,9 +11124,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -10962,7 +11184,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11022,9 +11246,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11087,7 +11313,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11134,9 +11362,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11199,7 +11429,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11255,9 +11487,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11314,9 +11548,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11364,9 +11600,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11422,9 +11660,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11480,9 +11720,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11546,9 +11788,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11614,9 +11858,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11672,9 +11918,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -11733,7 +11981,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -11774,9 +12024,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -11822,9 +12074,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -11896,7 +12150,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -11947,7 +12203,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -12018,7 +12276,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -12087,9 +12347,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -12142,7 +12404,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -12203,9 +12467,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -12255,9 +12521,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -12325,7 +12593,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -12379,9 +12649,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -12436,9 +12708,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -12496,7 +12770,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -12563,9 +12839,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -12630,7 +12908,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -12692,9 +12972,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -12748,7 +13030,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -12808,7 +13092,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -12863,9 +13149,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -12922,9 +13210,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -12979,9 +13269,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -13032,7 +13324,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -13087,9 +13381,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -13147,9 +13443,11 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -13199,7 +13497,9 @@ export interface operations {
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
             502: components["responses"]["BadGatewayOrUpstream"];
             503: components["responses"]["UnavailableOrUpstream"];
@@ -13260,7 +13560,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -13334,7 +13636,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -13398,7 +13702,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -13447,9 +13753,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -13531,7 +13839,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -13610,9 +13920,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -13701,7 +14013,9 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -13745,9 +14059,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -13849,9 +14165,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -13924,9 +14242,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -14016,9 +14336,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -14073,9 +14395,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -14132,9 +14456,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -14180,9 +14506,11 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
             429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
