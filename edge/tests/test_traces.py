@@ -21,7 +21,7 @@ from messaging.notifications.intake import _Notification, _taking_in
 from messaging.sending import journal, replay
 from messaging.sending.journal import Answered, Begun
 from messaging.tasks import forget_media
-from messaging.tests.conftest import account, connected_number
+from messaging.tests.conftest import _no_lingering_runner, account, connected_number
 from messaging.tests.incoming import notification, number_of, signature_of, text_change
 from messaging.tests.sending.test_send import text
 from phone_numbers.models import PhoneNumber
@@ -37,7 +37,14 @@ from webhooks.models import Delivery, Event
 from webhooks.tests.conftest import _no_lingering, endpoint
 from webhooks.tests.delivering import publish_one
 
-__all__ = ["_no_lingering", "_simulator_process", "account", "endpoint", "simulator"]
+__all__ = [
+    "_no_lingering",
+    "_no_lingering_runner",
+    "_simulator_process",
+    "account",
+    "endpoint",
+    "simulator",
+]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,7 +11,7 @@ __all__ = ["_simulator_process", "simulator"]
 
 
 @pytest.fixture(autouse=True)
-def _no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_lingering_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     """A runner ends as soon as it has nothing to run."""
     monkeypatch.setattr(runner, "LINGER_SECONDS", 0.0)
 

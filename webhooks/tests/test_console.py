@@ -266,7 +266,7 @@ def test_recovering_counts_before_it_queues(browser: Client, receiver: Receiver,
     page = browser.post(path, {"hours": "2", "status": ["dead"]}).content.decode()
     assert "Send 1 again" in page
     answer = browser.post(path, {"hours": "2", "status": ["dead"], "confirmed": "yes"}, follow=True)
-    assert "1 deliveries are queued" in answer.content.decode()
+    assert "1 delivery is queued" in answer.content.decode()
 
 
 def test_another_tenant_and_the_other_environment_see_nothing(
