@@ -1,6 +1,7 @@
 """The message log: what it costs a send and a notification, and the look-up of one message among ten million.
 
-The same sends, and the same notifications, go to two edges in turns, of which one writes no message log. Then
+The same sends, and the same notifications, go to two edges in turns, of which one writes no message log; then to two
+services of Django's door, which the benchmarks `send` and `incoming` measure. Then
 PROJECTION_MESSAGES messages (10,000,000 unless set) are bulk-loaded over two years, and messages of any age are looked
 up over HTTP, one after another.
 """
@@ -19,7 +20,7 @@ from benchmarks.incoming import notification
 
 SENDS, NOTIFICATIONS, CONCURRENCY = 8_000, 8_000, 32
 MOST = 0.10
-"""Of the CPU of the edge and of Postgres."""
+"""Of the CPU of the door and of Postgres."""
 MESSAGES = int(os.environ.get("PROJECTION_MESSAGES", "10000000"))
 DAYS = 725
 TENANTS = 20
@@ -78,9 +79,17 @@ def _costs(harness: Harness, each: Business) -> list[Result]:
         "API_RATE_PER_SECOND": "100000",
         "API_RATE_BURST": "100000",
     }
-    module = "benchmarks.equipment.edge_without_messages"
-    without = harness.edge(name="without", module=module, **environment)
-    with_log = harness.edge(name="with", **environment)
+    bare = {**environment, "DJANGO_SETTINGS_MODULE": "benchmarks.equipment.settings_without_messages"}
+    results = []
+    for door, serve in (("the edge", harness.edge), ("Django", harness.web)):
+        without, with_log = serve(name="without", **bare), serve(name="with", **environment)
+        results += _of_door(harness, each, door, without, with_log)
+        harness.stop("without")
+        harness.stop("with")
+    return results
+
+
+def _of_door(harness: Harness, each: Business, door: str, without: str, with_log: str) -> list[Result]:
     results: list[Result] = []
     for what, path, requests, count in (
         ("sends", "/v1/messages", lambda number: [send._message([each]) for _ in range(number)], SENDS),
@@ -97,7 +106,7 @@ def _costs(harness: Harness, each: Business) -> list[Result]:
         )
         own, floor = _cpu(logged, "with", count), _cpu(bare, "without", count)
         result = Result(
-            f"{what} with the message log",
+            f"{what} through {door} with the message log",
             count,
             count / logged.seconds,
             percentiles=percentiles(logged.load.milliseconds),
@@ -105,23 +114,21 @@ def _costs(harness: Harness, each: Business) -> list[Result]:
             floor=count / bare.seconds,
             target=f"≤ {MOST:.0%} more CPU",
         )
-        result.expect(own <= floor * (1 + MOST), f"{own:.0f} µs of edge and Postgres beside {floor:.0f}")
+        result.expect(own <= floor * (1 + MOST), f"{own:.0f} µs of {door} and Postgres beside {floor:.0f}")
         for load in (bare.load, logged.load):
             result.expect(load.statuses == {200: count}, f"answered {load.statuses}")
         expected = count + count // 5
         result.expect(_rows() - rows == expected, f"{_rows() - rows} messages of {expected}")
         results += [
-            Result(f"{what} without it", count, count / bare.seconds, cpu=bare.cpu_per(count)),
+            Result(f"{what} through {door} without it", count, count / bare.seconds, cpu=bare.cpu_per(count)),
             result,
         ]
-    harness.stop("without")
-    harness.stop("with")
     return results
 
 
-def _cpu(side: Side, edge: str, count: int) -> float:
+def _cpu(side: Side, process: str, count: int) -> float:
     cpu = side.cpu_per(count)
-    return cpu[edge] + cpu["postgres"]
+    return cpu[process] + cpu["postgres"]
 
 
 def _rows() -> int:
@@ -205,4 +212,5 @@ def _load(each: Business) -> list[str]:
         keys = [key for (key,) in database.fetchall()]
         database.execute(_EVENTS, {"keys": keys})
         database.execute("VACUUM ANALYZE messages, events, event_payloads, webhook_deliveries")
+        database.execute("CHECKPOINT")
     return keys
