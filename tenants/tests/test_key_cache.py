@@ -88,7 +88,9 @@ def test_a_key_expires_while_every_cache_still_holds_it(
     with CaptureQueriesContext(connection) as queries:
         monkeypatch.setattr(key_cache, "now", lambda: end - timedelta(microseconds=1))
         assert use(api) == 200
-        assert not any("tenants_apikey" in (query["sql"] or "") for query in queries), "only the caches were asked"
+        assert not any("tenants_apikey" in (query["sql"] or "") for query in queries), (
+            "only the caches were asked"
+        )
         monkeypatch.setattr(key_cache, "now", lambda: end)
         assert_error(api.get("/v1/numbers"), 401, "unauthorized")
     asked = [query["sql"] for query in queries if "tenants_apikey" in (query["sql"] or "")]
