@@ -18,7 +18,9 @@ from benchmarks.equipment.results import Result, percentiles
 from benchmarks.equipment.seed import Business, business, endpoint
 from benchmarks.incoming import notification
 
-SENDS, NOTIFICATIONS, CONCURRENCY = 8_000, 8_000, 32
+SENDS, NOTIFICATIONS = 8_000, 8_000
+EDGE_CONCURRENCY, DJANGO_CONCURRENCY = 32, 16
+"""Django's door has a thread for each call, and few of them for one number."""
 MOST = 0.10
 """Of the CPU of the door and of Postgres."""
 MESSAGES = int(os.environ.get("PROJECTION_MESSAGES", "10000000"))
@@ -81,15 +83,20 @@ def _costs(harness: Harness, each: Business) -> list[Result]:
     }
     bare = {**environment, "DJANGO_SETTINGS_MODULE": "benchmarks.equipment.settings_without_messages"}
     results = []
-    for door, serve in (("the edge", harness.edge), ("Django", harness.web)):
+    for door, serve, concurrency in (
+        ("the edge", harness.edge, EDGE_CONCURRENCY),
+        ("Django", harness.web, DJANGO_CONCURRENCY),
+    ):
         without, with_log = serve(name="without", **bare), serve(name="with", **environment)
-        results += _of_door(harness, each, door, without, with_log)
+        results += _of_door(harness, each, door, without, with_log, concurrency)
         harness.stop("without")
         harness.stop("with")
     return results
 
 
-def _of_door(harness: Harness, each: Business, door: str, without: str, with_log: str) -> list[Result]:
+def _of_door(
+    harness: Harness, each: Business, door: str, without: str, with_log: str, concurrency: int
+) -> list[Result]:
     results: list[Result] = []
     for what, path, requests, count in (
         ("sends", "/v1/messages", lambda number: [send._message([each]) for _ in range(number)], SENDS),
@@ -102,7 +109,7 @@ def _of_door(harness: Harness, each: Business, door: str, without: str, with_log
     ):
         rows = _rows()
         bare, logged = harness.in_turns(
-            without + path, with_log + path, requests, count=count, concurrency=CONCURRENCY
+            without + path, with_log + path, requests, count=count, concurrency=concurrency
         )
         own, floor = _cpu(logged, "with", count), _cpu(bare, "without", count)
         result = Result(
