@@ -202,7 +202,7 @@ def test_an_item_without_an_answer_is_outcome_unknown_and_sent_once(
     reason: str,
     http_status: int | None,
 ) -> None:
-    settings.UPSTREAM_TIMEOUT_MS = 500
+    settings.UPSTREAM_TIMEOUT_MS = 2_000
     simulator.faults({"match": {"to": "+919800001001"}, **fault})
     batch_id = create(api, fast, 5)
     runner.run()
