@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from gateway.api import query
 from gateway.api.authentication import scope_of
-from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
+from gateway.api.pagination import NewestFirst, before_of, bounded_page, limit_of
 from gateway.api.rendering import rendered
 from gateway.api.viewsets import ResourceViewSet
 from webhooks.endpoints.holds import with_holds
@@ -45,7 +45,6 @@ class EventsView(ResourceViewSet):
     )
     def list(self, request: Request) -> Response:
         caller = scope_of(request)
-        cursor = request.query_params.get("cursor")
         page = search.search(
             **caller,
             types=query.choices(request, "type", EVENT_TYPES) or (),
@@ -56,16 +55,12 @@ class EventsView(ResourceViewSet):
             },
             begin=query.moment(request, "from"),
             end=query.moment(request, "to"),
-            before=decode_cursor(cursor, Event, "id") if cursor else None,
+            before=before_of(request, Event),
             limit=limit_of(request),
         )
-        return Response(
-            {
-                "data": rendered(
-                    EventOut, search.with_stored_state(page.events, tenant_id=caller["tenant_id"])
-                ),
-                "next_cursor": encode_cursor(page.before) if page.before else None,
-            }
+        return bounded_page(
+            rendered(EventOut, search.with_stored_state(page.events, tenant_id=caller["tenant_id"])),
+            page.before,
         )
 
     @extend_schema(

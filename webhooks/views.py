@@ -12,7 +12,7 @@ from gateway.api import query
 from gateway.api.authentication import scope_of
 from gateway.api.errors import NotFound
 from gateway.api.limits.in_flight import waits_for_endpoint
-from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
+from gateway.api.pagination import NewestFirst, before_of, bounded_page, limit_of
 from gateway.api.rendering import rendered
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
@@ -228,7 +228,6 @@ class DeliveriesView(ResourceViewSet):
         responses=DeliveryOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        cursor = request.query_params.get("cursor")
         equal: dict[str, Any] = {
             "endpoint_id": query.uuid(request, "endpoint_id"),
             "status": query.choice(request, "status", Delivery.Status.values),
@@ -241,14 +240,11 @@ class DeliveriesView(ResourceViewSet):
             event_id=query.public_id(request, "event_id", ids.EVENT),
             begin=query.moment(request, "from"),
             end=query.moment(request, "to"),
-            before=decode_cursor(cursor, Delivery, "id") if cursor else None,
+            before=before_of(request, Delivery),
             limit=limit_of(request),
         )
-        return Response(
-            {
-                "data": rendered(DeliveryOut, with_holds(page.deliveries, **scope_of(request))),
-                "next_cursor": encode_cursor(page.before) if page.before else None,
-            }
+        return bounded_page(
+            rendered(DeliveryOut, with_holds(page.deliveries, **scope_of(request))), page.before
         )
 
     @extend_schema(

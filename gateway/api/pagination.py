@@ -3,6 +3,7 @@
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any, ClassVar
+from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db.models import Field, Model
@@ -70,6 +71,17 @@ def limit_of(request: Request) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= MAX_LIMIT):
         raise InvalidRequest.of(limit=f"Must be a whole number from 1 to {MAX_LIMIT}.")
     return int(text)
+
+
+def before_of(request: Request, model: type[Model]) -> UUID | None:
+    """The id in the `cursor` of a request for a bounded list; None on its first page. An unreadable one is 400."""
+    cursor = request.query_params.get("cursor")
+    return decode_cursor(cursor, model, "id") if cursor else None
+
+
+def bounded_page(data: list[dict[str, Any]], before: UUID | None) -> Response:
+    """The answer to a request for a bounded list: the rows, and the cursor of what comes before this id."""
+    return Response({"data": data, "next_cursor": encode_cursor(before) if before else None})
 
 
 def encode_cursor(key: object) -> str:

@@ -93,8 +93,7 @@ class BoundedList:
         Each of the walks could serve alone. The page is read by the first that fills it or reaches the oldest row,
         else by the one that reaches the farthest.
         """
-        # Partitions of weeks to come are left out; no row is from then, whatever the clock of its process.
-        before = min(before, ids.first_at(now() + CLOCKS_DIFFER))
+        before = min(before, id_after_all())
         farthest, reached = None, LAST_ID
         for walk, most in self._attempts(walks, limit + 1):
             found = self._walked(walk, most, conditions, parameters, first, before, limit, using)
@@ -155,3 +154,9 @@ class BoundedList:
         if len(rows) > limit:
             return WalkedPage(rows[:limit], rows[limit - 1][place])
         return WalkedPage(rows, ended)
+
+
+def id_after_all() -> UUID:
+    """An id after those of all rows made until now, whatever the clock of their process. It leaves later partitions
+    out."""
+    return ids.first_at(now() + CLOCKS_DIFFER)

@@ -42,10 +42,10 @@ _WALK = Walk("tenant_id = %(tenant_id)s AND environment = %(environment)s")
 
 @dataclass(frozen=True, slots=True)
 class CallPage:
-    """Calls, newest first; `after` is the id before which the next page begins, None on the last."""
+    """Calls, newest first; `before` is the id before which the next page begins, None on the last."""
 
     rows: Sequence[ApiRequest]
-    after: UUID | None
+    before: UUID | None
 
 
 _BY_KEY = """

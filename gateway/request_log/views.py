@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from gateway.api import query
 from gateway.api.authentication import scope_of
 from gateway.api.errors import InvalidRequest
-from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
+from gateway.api.pagination import NewestFirst, before_of, bounded_page, limit_of
 from gateway.api.rendering import rendered
 from gateway.api.viewsets import ResourceViewSet
 from gateway.request_log import search
@@ -80,7 +80,6 @@ class RequestsView(ResourceViewSet):
         responses=RequestOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        cursor = request.query_params.get("cursor")
         equal: dict[str, Any] = {
             name: value
             for name, longest in _TEXTS.items()
@@ -91,15 +90,10 @@ class RequestsView(ResourceViewSet):
             equal=equal | _status(request),
             begin=query.moment(request, "from"),
             end=query.moment(request, "to"),
-            before=decode_cursor(cursor, ApiRequest, "id") if cursor else None,
+            before=before_of(request, ApiRequest),
             limit=limit_of(request),
         )
-        return Response(
-            {
-                "data": rendered(RequestOut, page.rows),
-                "next_cursor": encode_cursor(page.after) if page.after else None,
-            }
-        )
+        return bounded_page(rendered(RequestOut, page.rows), page.before)
 
     @extend_schema(
         operation_id="get_request",

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from gateway import ids
 from gateway.api import query
 from gateway.api.authentication import scope_of
-from gateway.api.pagination import NewestFirst, decode_cursor, encode_cursor, limit_of
+from gateway.api.pagination import NewestFirst, before_of, bounded_page, limit_of
 from gateway.api.rendering import rendered
 from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.notifications.message_facts import STATUSES, Direction
@@ -46,7 +46,6 @@ class MessageLogView(ResourceViewSet):
         responses=MessageOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        cursor = request.query_params.get("cursor")
         equal: dict[str, Any] = {
             "phone_number_id": query.text(request, "phone_number_id"),
             "wa_id": query.text(request, "wa_id"),
@@ -61,15 +60,10 @@ class MessageLogView(ResourceViewSet):
             status=query.choice(request, "status", STATUSES),
             begin=query.moment(request, "from"),
             end=query.moment(request, "to"),
-            before=decode_cursor(cursor, Message, "id") if cursor else None,
+            before=before_of(request, Message),
             limit=limit_of(request),
         )
-        return Response(
-            {
-                "data": rendered(MessageOut, page.messages),
-                "next_cursor": encode_cursor(page.before) if page.before else None,
-            }
-        )
+        return bounded_page(rendered(MessageOut, page.messages), page.before)
 
     @extend_schema(
         operation_id="get_message",

@@ -74,7 +74,7 @@ def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         {
             "form": form,
             "rows": page.rows,
-            "page": keyset.KeysetPage(page.rows, page.after),
+            "page": keyset.KeysetPage(page.rows, page.before),
             "filtered": bool(wanted),
             "days": settings.REQUEST_LOG_DAYS,
         },

@@ -15,7 +15,7 @@ from django.db import OperationalError, connection, transaction
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
-from gateway.database.bounded_walk import LAST_ID, BoundedList, Walk
+from gateway.database.bounded_walk import LAST_ID, BoundedList, Walk, id_after_all
 from gateway.database.statements import bulk_cursor, uuids
 from webhooks.events.message_log import LOOK_BACK
 from webhooks.message_models import STATUS_CONDITIONS, Message, month_of
@@ -172,7 +172,7 @@ def events_of(message: Message) -> list[Event]:
                     "environment": message.environment,
                     "wamid": message.wamid,
                     "first": ids.first_at(made_at - EARLIER),
-                    "last": ids.first_at(min(made_at + LOOK_BACK, _soon())),
+                    "last": min(ids.first_at(made_at + LOOK_BACK), id_after_all()),
                     "most": MOST_EVENTS,
                 },
             )
@@ -220,7 +220,7 @@ def deliveries_of(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, list[D
                 "tenant_id": tenant_id,
                 "events": uuids(found),
                 "first": ids.first_at(ids.created_at(min(found))),
-                "last": ids.first_at(min(_soon(), ids.created_at(max(found)) + LAST_REPLAY)),
+                "last": min(ids.first_at(ids.created_at(max(found)) + LAST_REPLAY), id_after_all()),
                 "most": MOST_DELIVERIES,
             },
         )
@@ -228,8 +228,3 @@ def deliveries_of(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, list[D
             delivery = Delivery.from_db(None, _DELIVERY_COLUMNS, row)
             found[delivery.event_id].append(delivery)
     return found
-
-
-def _soon() -> datetime:
-    """After everything that was made until now, whatever the clock of its process: later partitions are left out."""
-    return now() + timedelta(days=1)

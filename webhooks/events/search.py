@@ -13,7 +13,7 @@ from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.database import replica
-from gateway.database.bounded_walk import CLOCKS_DIFFER, LAST_ID, BoundedList, Walk
+from gateway.database.bounded_walk import LAST_ID, BoundedList, Walk, id_after_all
 from gateway.database.statements import bulk_cursor, uuids
 from webhooks.models import LIVE, Delivery, Event, within_retention
 
@@ -157,7 +157,7 @@ def delivery_counts(events: Sequence[Event]) -> dict[UUID, dict[str, int]]:
                 {
                     "events": uuids(counts),
                     "first": _first_delivery(min(counts)),
-                    "last": ids.first_at(now() + CLOCKS_DIFFER),
+                    "last": id_after_all(),
                 },
             )
             for event_id, status, count in cursor.fetchall():
