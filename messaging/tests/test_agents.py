@@ -304,7 +304,7 @@ def test_a_crash_is_an_answer_without_its_reason(agent: Agent, monkeypatch: pyte
     def crash(*_: Any, **__: Any) -> None:
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("webhooks.event_views.EventsView.list", crash)
+    monkeypatch.setattr("webhooks.event_views.search.search", crash)
     error = agent.refused("find_events")
     assert error["code"] == "internal_error"
     assert "secret" not in str(error)

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, FileChooser, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from tests.e2e.conftest import Stack
+from tests.e2e.conftest import Stack, until
 from tests.e2e.keyboard import Keyboard
 from tests.e2e.people import PASSWORD, Visitor, new_business, press_action, sign_up_fields
 
@@ -169,13 +170,20 @@ def from_a_file(hands: Keyboard) -> None:
     page = hands.page
     hands.link("Batches")
     hands.link("New batch from a CSV file")
-    hands.reach(page.get_by_label("CSV file"))
-    with page.expect_file_chooser() as chooser:
-        # A key that comes while the page is still being drawn opens nothing.
-        page.wait_for_load_state("load")
-        page.keyboard.press("Enter")
+
+    def chooser() -> FileChooser | None:
+        """The dialog for a file; a key that comes while the page is still being drawn opens none."""
+        try:
+            with page.expect_file_chooser(timeout=2_000) as opened:
+                hands.press(page.get_by_label("CSV file"))
+        except PlaywrightTimeout:
+            return None
+        return opened.value
+
     rows = b"phone,name\n+91 98123 45678,Asha\n+91 98123 45679,Bina\n"
-    chooser.value.set_files({"name": "diwali.csv", "mimeType": "text/csv", "buffer": rows})
+    until(chooser, "the dialog for a file").set_files(
+        {"name": "diwali.csv", "mimeType": "text/csv", "buffer": rows}
+    )
     hands.button("Upload")
     hands.field("Template", TEMPLATE)
     hands.button("Choose the columns")
