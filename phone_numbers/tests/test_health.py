@@ -20,8 +20,48 @@ def test_a_healthy_number_says_so_for_each_entity(api: Api, simulator: RunningSi
     api.post("/v1/numbers/connect", {"waba_id": account.waba_id, "access_token": account.access_token})
     body = api.get(f"/v1/numbers/{account.phone_number_id}/health").json()
     assert (body["can_send_message"], body["connection_detail"]) == ("AVAILABLE", "no_verified_endpoint")
-    assert "PHONE_NUMBER" in {entity["entity_type"] for entity in body["entities"]}
+    assert [entity["entity_type"] for entity in body["entities"]] == [
+        "PHONE_NUMBER",
+        "WABA",
+        "BUSINESS",
+        "APP",
+    ]
     assert all(entity["reasons"] == [] for entity in body["entities"])
+
+
+@pytest.mark.parametrize("state", ["LIMITED", "BLOCKED"])
+@pytest.mark.parametrize("entity", ["PHONE_NUMBER", "WABA", "BUSINESS", "APP"])
+def test_the_entity_that_stops_a_message_says_why(
+    api: Api, simulator: RunningSimulator, entity: str, state: str
+) -> None:
+    account = simulator.account()
+    api.post("/v1/numbers/connect", {"waba_id": account.waba_id, "access_token": account.access_token})
+    simulator.change_account(account.waba_id, health={entity: state})
+    body = api.get(f"/v1/numbers/{account.phone_number_id}/health").json()
+    reasons = {each["entity_type"]: each["reasons"] for each in body["entities"]}
+    assert body["can_send_message"] == state
+    assert [name for name, found in reasons.items() if found] == [entity]
+    assert len(reasons) == 4
+    assert reasons[entity][0]["description"]
+    assert bool(reasons[entity][0]["code"] and reasons[entity][0]["what_to_do"]) is (state == "BLOCKED")
+
+
+@pytest.mark.parametrize(
+    ("changes", "entity", "code"),
+    [({"status": "DISCONNECTED"}, "PHONE_NUMBER", 133010), ({"locked": True}, "WABA", 131031)],
+)
+def test_what_stops_sends_is_in_the_health(
+    api: Api, simulator: RunningSimulator, changes: dict[str, Any], entity: str, code: int
+) -> None:
+    account = simulator.account()
+    api.post("/v1/numbers/connect", {"waba_id": account.waba_id, "access_token": account.access_token})
+    if entity == "WABA":
+        simulator.change_account(account.waba_id, **changes)
+    else:
+        simulator.change_number(account.phone_number_id, **changes)
+    body = api.get(f"/v1/numbers/{account.phone_number_id}/health").json()
+    codes = {each["entity_type"]: [reason["code"] for reason in each["reasons"]] for each in body["entities"]}
+    assert (body["can_send_message"], codes[entity]) == ("BLOCKED", [code])
 
 
 @pytest.mark.parametrize(

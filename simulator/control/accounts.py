@@ -9,7 +9,7 @@ from simulator.control import number_events
 from simulator.control.views import answer, read, refusals
 from simulator.parts import SIMULATOR, Simulator
 from simulator.world.identifiers import digits_of
-from simulator.world.records import Account, Number, Token
+from simulator.world.records import HEALTH_ENTITIES, HEALTH_STATES, Account, Number, Token
 from simulator.world.state import CODE_SECONDS
 
 _NUMBER_CHANGES = {
@@ -36,6 +36,7 @@ _ACCOUNT_CHANGES = {
     "status": str,
     "subscribed": bool,
     "locked": bool,
+    "health": dict,
 }
 _PLAIN_MEMBERS = frozenset(
     """throughput quality_rating messaging_limit_tier name_status account_mode pin locked_elsewhere
@@ -159,7 +160,9 @@ async def change_account(request: web.Request) -> web.Response:
     """PATCH /sim/accounts/{waba_id}: what Meta's own staff or systems would change."""
     sim = request.app[SIMULATOR]
     account = _account(sim, request.match_info["waba_id"])
-    _change(account, await read(request), _ACCOUNT_CHANGES)
+    changes = await read(request)
+    _check_health(changes.get("health"))
+    _change(account, changes, _ACCOUNT_CHANGES)
     sim.state.changed()
     return answer(account_view(sim, account))
 
@@ -207,6 +210,12 @@ def _change(record: Account | Number, changes: dict[str, Any], allowed: dict[str
             raise ValueError(f"{name} has the wrong type")
     for name, value in changes.items():
         setattr(record, name, value)
+
+
+def _check_health(health: Any) -> None:
+    for entity, state in health.items() if isinstance(health, dict) else ():
+        if entity not in HEALTH_ENTITIES or state not in HEALTH_STATES:
+            raise ValueError(f"health has {HEALTH_ENTITIES}, each one of {HEALTH_STATES}")
 
 
 async def create_code(request: web.Request) -> web.Response:

@@ -5,6 +5,7 @@
 from typing import Any
 
 from simulator.errors import GraphError, invalid_parameter
+from simulator.graph import health
 from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import page, select
 from simulator.graph.numbers import LIST_FIELDS, number_fields
@@ -28,16 +29,7 @@ def account_fields(call: Call, account: Account) -> dict[str, Any]:
         "owner_business_info": {"name": account.name, "id": account.business_id},
         "on_behalf_of_business_info": {"name": account.name, "id": account.business_id, "status": "APPROVED"},
         "message_template_namespace": f"{int(account.waba_id) & 0xFFFFFFFF:08x}_0000_4000_8000_000000000000",
-        "health_status": {
-            "can_send_message": "BLOCKED" if account.locked else "AVAILABLE",
-            "entities": [
-                {
-                    "entity_type": "WABA",
-                    "id": account.waba_id,
-                    "can_send_message": "BLOCKED" if account.locked else "AVAILABLE",
-                }
-            ],
-        },
+        "health_status": health.of_account(call, account),
         "status": account.status,
         "ownership_type": "CLIENT_OWNED",
         "primary_business_location": account.country,

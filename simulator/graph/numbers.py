@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from simulator.errors import GraphError, invalid_parameter, no_such_object
+from simulator.graph import health
 from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import select
 from simulator.graph.oauth import verify_callback
@@ -32,7 +33,6 @@ def number_fields(call: Call, number: Number) -> dict[str, Any]:
         "whatsapp_business_account": account.override_callback_uri,
         "phone_number": number.override_callback_uri,
     }
-    sendable = "AVAILABLE" if number.registered and not account.locked else "BLOCKED"
     return {
         "id": number.id,
         "display_phone_number": number.display_phone_number,
@@ -61,10 +61,7 @@ def number_fields(call: Call, number: Number) -> dict[str, Any]:
         "country_dial_code": number.digits[: len(number.digits) - 10] or None,
         "country_code": number.digits[: len(number.digits) - 10] or None,
         "webhook_configuration": {name: url for name, url in callbacks.items() if url},
-        "health_status": {
-            "can_send_message": sendable,
-            "entities": [{"entity_type": "PHONE_NUMBER", "id": number.id, "can_send_message": sendable}],
-        },
+        "health_status": health.of_number(call, number),
     }
 
 

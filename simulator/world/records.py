@@ -13,6 +13,9 @@ MANAGEMENT = "whatsapp_business_management"
 MESSAGING = "whatsapp_business_messaging"
 MANAGE_EVENTS = "whatsapp_business_manage_events"
 MEDIA_TYPES = ("image", "video", "audio", "document", "sticker")
+HEALTH_ENTITIES = ("PHONE_NUMBER", "WABA", "BUSINESS", "APP")
+HEALTH_STATES = ("AVAILABLE", "LIMITED", "BLOCKED")
+"""From the best to the worst."""
 
 
 @dataclass(slots=True)
@@ -111,6 +114,8 @@ class Account:
     override_callback_uri: str | None = None
     override_verify_token: str | None = None
     numbers: list[str] = field(default_factory=list)
+    # The state of an entity (HEALTH_ENTITIES) that `health_status` tells of the account and its numbers.
+    health: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

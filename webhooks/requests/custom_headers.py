@@ -64,9 +64,12 @@ def problem(headers: Mapping[str, str]) -> str | None:
 
 
 def merged(given: Mapping[str, str], stored: str | None) -> dict[str, str]:
-    """The headers that a caller gives, with the stored value behind each mask. Raises KeyError with its name."""
-    former = unpacked(stored)
-    return {name: former[name] if value == MASK else value for name, value in given.items()}
+    """The headers that a caller gives, with the stored value behind each mask. Raises KeyError with its name.
+
+    The name of a header is the same in any case.
+    """
+    former = {name.lower(): value for name, value in unpacked(stored).items()}
+    return {name: former[name.lower()] if value == MASK else value for name, value in given.items()}
 
 
 def packed(headers: Mapping[str, str] | None) -> str | None:

@@ -71,6 +71,9 @@ def test_a_change_replaces_them_and_the_mask_keeps_a_value(api: Api, receiver: R
     read = api.get(path).json()
     changed = api.patch(path, {"headers": {**read["headers"], "X-New": "n"}}).json()
     assert changed["headers"] == {**SHOWN, "X-New": "***"}
+    in_capitals = {name.upper(): "***" for name in changed["headers"]}
+    assert api.patch(path, {"headers": in_capitals}).json()["headers"] == in_capitals
+    api.patch(path, {"headers": changed["headers"]})
     api.post(f"{path}/verify")
     assert sent(receiver.pings[-1]) == GIVEN
     assert receiver.pings[-1].headers["X-New"] == "n"
