@@ -5,6 +5,7 @@ from collections.abc import Callable
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
+from django.utils.module_loading import autodiscover_modules
 from django.views import defaults
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularJSONAPIView
@@ -14,6 +15,9 @@ from gateway.api.error_page import error_page
 from gateway.api.middleware import API_PATHS
 from gateway.api.views import HealthView, LiveView, ReadyView
 from gateway.monitoring.metrics import metrics_page
+
+# Only a process that serves pages needs the staff's pages, and what each app adds to the pages of others.
+autodiscover_modules("admin", "pages", register_to=admin.site)
 
 # Tried one after another: the busiest first.
 urlpatterns = [

@@ -11,10 +11,7 @@ class NumbersConfig(AppConfig):
     def ready(self) -> None:
         from phone_numbers import tokens  # noqa: F401 - adds its section to the health report
         from phone_numbers.connection import state
-        from phone_numbers.console import entries, finders  # noqa: F401 - register its part of the console
         from phone_numbers.sandbox import making
-        from phone_numbers.staff import cards  # noqa: F401 - registers its part of the staff dashboard
-        from phone_numbers.staff import finders as staff_finders  # noqa: F401 - registers its part of the staff's search
         from tenants.signals import address_confirmed
         from webhooks.signals import endpoints_changed
 

@@ -1,7 +1,11 @@
 """Django apps of tenants, and of the staff admin's site."""
 
+from typing import Any
+
 from django.apps import AppConfig
 from django.contrib.admin import apps as admin
+from django.contrib.admin.checks import check_admin_app, check_dependencies
+from django.core import checks
 from django.db.models.signals import post_migrate
 
 
@@ -14,20 +18,29 @@ class TenantsConfig(AppConfig):
         from tenants import mail_monitoring  # noqa: F401 - adds its metrics
         from tenants.console import (
             accounts,  # noqa: F401 - lists its secrets for `rotate_encryption`
-            entries,  # noqa: F401 - registers its pages and first steps
-            search,  # noqa: F401 - registers its part of the search
         )
         from tenants.credentials import key_cache_repair  # noqa: F401 - adds its section to the health report
-        from tenants.staff import (
-            finders,  # noqa: F401 - registers its part of the staff's search
-            roles,
-        )
+        from tenants.staff import roles
 
         post_migrate.connect(roles.sync, dispatch_uid="roles")
 
 
-class StaffAdminConfig(admin.AdminConfig):
-    """Django's admin with the service's own site (`staff/site.py`)."""
+class StaffAdminConfig(admin.SimpleAdminConfig):
+    """Django's admin with the service's own site (`staff/site.py`).
+
+    Its pages are imported with the URLs: processes that only work in the background do without them.
+    """
 
     default = False
     default_site = "tenants.staff.site.StaffSite"
+
+    def ready(self) -> None:
+        checks.register(check_dependencies, checks.Tags.admin)
+        checks.register(_check_admin, checks.Tags.admin)
+
+
+def _check_admin(**given: Any) -> list[checks.CheckMessage]:
+    """Django's check of the admin, which would find nothing before the admin's pages are imported."""
+    import gateway.urls  # noqa: F401 - imports them
+
+    return check_admin_app(**given)

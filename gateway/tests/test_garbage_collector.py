@@ -15,7 +15,11 @@ app.loader.init_worker()
 import gc
 assert gc.isenabled()
 assert "messaging.tasks.run_batches" in app.tasks
-assert "gateway.urls" not in sys.modules
+assert not {"gateway.urls", "tenants.pages", "unfold.admin"} & set(sys.modules)
+from django.core import checks
+assert not checks.run_checks(tags=["admin"])
+from django.contrib import admin
+assert admin.site._registry, "the check of the admin imported what it checks"
 """
 
 
