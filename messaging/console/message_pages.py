@@ -20,7 +20,7 @@ from messaging.console.choices import shown_numbers
 from messaging.console.explanation import explained
 from messaging.message_log import detail
 from messaging.message_log.detail import Detail, Error
-from tenants.console import keyset
+from tenants.console import filters, keyset
 from tenants.console.frame import Visit, console_page, or_404
 from tenants.console.json_text import indented
 from webhooks.events import message_search
@@ -53,6 +53,17 @@ class MessageFilter(forms.Form):
         r"^\+?[\d\s().-]{5,24}$", label="Customer's number", required=False, max_length=24
     )
     template = forms.CharField(label="Template", required=False, max_length=512)
+    batch = forms.CharField(label="Batch id", required=False, max_length=40)
+
+    def clean_wa_id(self) -> str:
+        return "".join(filter(str.isdigit, self.cleaned_data["wa_id"]))
+
+    def clean_batch(self) -> UUID | None:
+        typed = ids.typed(self.cleaned_data["batch"].strip())
+        found = ids.decode(ids.BATCH, typed) if typed else None
+        if typed and found is None:
+            raise forms.ValidationError("A batch id begins with bat_.")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +82,14 @@ class Moment:
 def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Messages, newest first, with a filter."""
     form = MessageFilter(request.GET)
-    wanted = form.cleaned_data if form.is_valid() else {}
-    equal = {name: wanted[name] for name in ("direction", "template") if wanted.get(name)}
-    if wanted.get("wa_id"):
-        equal["wa_id"] = "".join(filter(str.isdigit, wanted["wa_id"]))
+    wanted = filters.asked(form)
+    columns = {"batch": "batch_id"}
+    equal = {columns.get(name, name): value for name, value in wanted.items() if name != "status"}
     page = message_search.search(
         tenant_id=visit.tenant.id,
         environment=visit.environment,
         equal=equal,
-        status=wanted.get("status") or None,
+        status=wanted.get("status"),
         before=keyset.before(request),
         limit=keyset.ROWS_PER_PAGE,
     )
@@ -90,7 +100,7 @@ def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
             "form": form,
             "rows": [(row, row.wamid or ids.encode(ids.EVENT, row.id)) for row in page.messages],
             "page": keyset.KeysetPage(page.messages, page.before),
-            "filtered": any(wanted.values()),
+            "filtered": bool(wanted),
         },
     )
 

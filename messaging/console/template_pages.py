@@ -18,6 +18,7 @@ from messaging.message_templates import operations, parameters
 from messaging.message_templates.operations import AccountChoice
 from messaging.models import MessageTemplate
 from phone_numbers.graph_calls import Refused
+from tenants.console import filters
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
 from tenants.console.json_text import indented
 
@@ -29,7 +30,7 @@ TEMPLATES_PER_PAGE = 50
 def template_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The templates of all accounts of the environment, by name, with a filter."""
     form = TemplateFilter(request.GET)
-    wanted = form.cleaned_data if form.is_valid() else {}
+    wanted = filters.asked(form)
     rows = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
     if wanted.get("status"):
         rows = rows.filter(status=wanted["status"])
@@ -44,7 +45,7 @@ def template_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         {
             "tenant": visit.tenant,
             "form": form,
-            "filtered": any(wanted.values()),
+            "filtered": bool(wanted),
             "page": page,
             "rows": [(row, _text(row)) for row in page],
         },

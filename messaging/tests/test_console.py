@@ -22,6 +22,7 @@ from phone_numbers.sandbox import world
 from tenants.models import Tenant
 from tests.browsers import text
 from tests.simulated import RunningSimulator
+from webhooks.message_models import Message
 from webhooks.models import Event
 
 pytestmark = pytest.mark.django_db
@@ -300,6 +301,24 @@ def test_a_message_shows_why_it_failed_and_everything_that_happened(
     for query in ("", "?status=failed", "?wa_id=%2B91 98123 45678", "?direction=outbound"):
         assert wamid in text(browser, f"/console/messages{query}")
     assert wamid not in text(browser, "/console/messages?direction=inbound")
+
+
+def test_the_messages_of_a_batch_are_listed_and_a_wrong_filter_is_named(
+    browser: Client, number: PhoneNumber, batch: Batch
+) -> None:
+    browser.post("/console/send", form(number))
+    browser.post("/console/send", form(number, form_id="a2"))
+    first, second = Message.objects.order_by("id")
+    Message.objects.filter(id=first.id).update(batch_id=batch.id)
+    assert first.wamid is not None
+    assert second.wamid is not None
+    link = f"/console/messages?batch={batch.public_id}"
+    assert link in text(browser, f"/console/batches/{batch.public_id}")
+    listed = text(browser, link)
+    assert first.wamid in listed
+    assert second.wamid not in listed
+    assert "begins with bat_" in text(browser, "/console/messages?batch=november")
+    assert "valid value" in text(browser, "/console/messages?wa_id=asha")
 
 
 def test_another_tenant_and_the_other_environment_see_no_message(

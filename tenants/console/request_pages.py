@@ -13,7 +13,7 @@ from gateway.api.errors import ServiceError
 from gateway.request_log import search
 from gateway.request_log.models import ApiRequest
 from gateway.roles import Area
-from tenants.console import keyset
+from tenants.console import filters, keyset
 from tenants.console.frame import Visit, console_page, or_404
 
 
@@ -60,7 +60,7 @@ class RequestFilter(forms.Form):
 def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Calls of the API, newest first, with a filter."""
     form = RequestFilter(request.GET)
-    wanted = {name: value for name, value in form.cleaned_data.items() if value} if form.is_valid() else {}
+    wanted = filters.asked(form)
     page = search.search(
         tenant_id=visit.tenant.id,
         environment=visit.environment,

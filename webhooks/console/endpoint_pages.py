@@ -23,6 +23,7 @@ from webhooks.models import Endpoint
 from webhooks.requests import custom_headers, example_event
 from webhooks.requests.verify_ping import WebhookVerifyFailed
 from webhooks.serializers import EndpointChangeIn, EndpointIn
+from webhooks.templatetags.delivery_errors import in_words
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -223,7 +224,9 @@ def _sentence(error: ServiceError) -> str:
         return error.text
     details = error.details or {}
     said = f"HTTP {details['http_status']}" if details.get("http_status") else "no answer"
-    return f"{error.text} It gave {said} ({details.get('error')})."
+    excerpt = f" Its answer begins: {details['body_excerpt']}" if details.get("body_excerpt") else ""
+    why = in_words(details.get("error"))
+    return f"{error.text} It gave {said} after {details.get('response_ms')} ms: {why}.{excerpt}"
 
 
 def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpResponse | None:

@@ -1,6 +1,6 @@
 """Console page of figures: messages and webhook deliveries of the last days, as bars and as a table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -48,6 +48,14 @@ class Day:
     p95_ms: int | None
 
 
+class Point(NamedTuple):
+    """A point of the plot of times; `said` is what it shows in words."""
+
+    said: str
+    x: int
+    y: int
+
+
 class Bar(NamedTuple):
     """A bar of the plot in its units; `said` is what it shows in words, for the pointer that rests on it."""
 
@@ -58,21 +66,52 @@ class Bar(NamedTuple):
     height: int
 
 
-class Plot:
-    """A plot of days, oldest first: for each day a bar of messages sent, delivered and failed beside each other."""
+Counts = Callable[[Day], Mapping[str, int]]
+"""A day's counts that are plotted: what a bar counts → how many."""
 
-    def __init__(self, days: Sequence[Day]) -> None:
-        self.most = max(1, *(max(day.sent, day.delivered, day.failed) for day in days))
+
+def _messages(day: Day) -> dict[str, int]:
+    return {"sent": day.sent, "delivered": day.delivered, "failed": day.failed}
+
+
+def _webhooks(day: Day) -> dict[str, int]:
+    return {"delivered": day.webhooks_delivered, "failed": day.webhooks_failed}
+
+
+class Plot:
+    """A plot of days, oldest first: for each day a bar of each count beside each other."""
+
+    def __init__(self, days: Sequence[Day], counts: Counts) -> None:
+        self._counts = counts
+        self.kinds = list(counts(days[0]))
+        self.most = max(1, *(max(counts(day).values()) for day in days))
         self.width, self.height = len(days) * DAY_WIDTH, PLOT_HEIGHT
         self.first, self.last = days[0].start, days[-1].start
         self.bars = [bar for place, day in enumerate(days) for bar in self._bars(place * DAY_WIDTH, day)]
 
     def _bars(self, left: int, day: Day) -> Iterator[Bar]:
-        counts = {"sent": day.sent, "delivered": day.delivered, "failed": day.failed}
-        for place, (kind, count) in enumerate(counts.items()):
+        for place, (kind, count) in enumerate(self._counts(day).items()):
             height = -(-PLOT_HEIGHT * count // self.most)
             said = f"{count:,} {kind} on {day.start.day} {day.start:%B}"
             yield Bar(kind, said, left + 2 + place * (BAR_WIDTH + 1), PLOT_HEIGHT - height, height)
+
+
+class TimePlot:
+    """A plot of the time within which 95 % of a day's deliveries were answered: a point a day, joined by a line."""
+
+    def __init__(self, days: Sequence[Day]) -> None:
+        times = [day.p95_ms for day in days if day.p95_ms is not None]
+        self.most = max(times, default=0)
+        self.width, self.height = len(days) * DAY_WIDTH, PLOT_HEIGHT
+        self.points = [
+            Point(
+                f"{day.p95_ms:,} ms on {day.start.day} {day.start:%B}",
+                place * DAY_WIDTH + DAY_WIDTH // 2,
+                PLOT_HEIGHT - PLOT_HEIGHT * day.p95_ms // max(1, self.most),
+            )
+            for place, day in enumerate(days)
+            if day.p95_ms is not None
+        ]
 
 
 @require_safe
@@ -89,7 +128,8 @@ def figures(request: HttpRequest, visit: Visit) -> HttpResponse:
         {
             "form": form if form.is_bound else RangeForm(initial={"days": days}),
             "rows": by_day[::-1],
-            "plot": Plot(by_day),
+            "plots": [("Messages", Plot(by_day, _messages)), ("Webhook deliveries", Plot(by_day, _webhooks))],
+            "times": TimePlot(by_day),
             "any": any(day.sent or day.received or day.webhooks_delivered for day in by_day),
             "as_of": found.as_of,
         },
@@ -103,7 +143,10 @@ def last_days(visit: Visit) -> SafeString | None:
     by_day = _days(found.messages, found.webhooks, now(), DAYS[0])
     if not any(day.sent for day in by_day):
         return None
-    return render_to_string("console/webhooks/last_days.html", {"plot": Plot(by_day), "days": DAYS[0]})
+    return render_to_string(
+        "console/webhooks/last_days.html",
+        {"plot": Plot(by_day, _messages), "about": "Messages", "days": DAYS[0]},
+    )
 
 
 def _read(visit: Visit, days: int) -> reading.Figures:

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 from gateway import ids
 from gateway.api.limits import in_flight
 from gateway.roles import Area
-from tenants.console import keyset
+from tenants.console import filters, keyset
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
 from tenants.console.json_text import indented, tree
 from webhooks import replay
@@ -28,7 +28,7 @@ from webhooks.models import Delivery, Endpoint
 def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Deliveries, newest first, with a filter."""
     form = DeliveryFilter(request.GET)
-    wanted = form.cleaned_data if form.is_valid() else {}
+    wanted = filters.asked(form)
     equal = {"status": wanted.get("status"), "endpoint_id": wanted.get("endpoint")}
     found = delivery_search.search(
         tenant_id=visit.tenant.id,
@@ -42,7 +42,7 @@ def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     return render(
         request,
         "console/webhooks/deliveries.html",
-        {"form": form, "page": page, "rows": _shown(visit, page.rows), "filtered": any(wanted.values())},
+        {"form": form, "page": page, "rows": _shown(visit, page.rows), "filtered": bool(wanted)},
     )
 
 
@@ -84,7 +84,7 @@ def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResp
 def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Events, newest first, with a filter."""
     form = EventFilter(request.GET)
-    wanted = form.cleaned_data if form.is_valid() else {}
+    wanted = filters.asked(form)
     found = search.search(
         tenant_id=visit.tenant.id,
         environment=visit.environment,
@@ -102,7 +102,7 @@ def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
             "form": form,
             "page": page,
             "rows": [(event, counts[event.id]) for event in page.rows],
-            "filtered": any(wanted.values()),
+            "filtered": bool(wanted),
         },
     )
 

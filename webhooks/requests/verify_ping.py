@@ -49,6 +49,7 @@ def passed(endpoint: Endpoint) -> Ping:
             details={
                 "endpoint_id": endpoint.id,
                 "http_status": answer.http_status,
+                "response_ms": answer.response_ms,
                 "error": answer.error,
                 "body_excerpt": answer.body_excerpt,
             }

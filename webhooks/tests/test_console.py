@@ -73,7 +73,7 @@ def test_a_failed_ping_shows_what_the_server_said_and_still_the_secret(
 ) -> None:
     receiver.ping_answer = lambda request: web.Response(status=500, text="<b>broken</b>")
     page = create(browser, receiver).content.decode()
-    assert "HTTP 500" in page
+    assert re.search(r"HTTP 500 after \d+ ms \(it failed while it worked on the request\)", page)
     assert "&lt;b&gt;broken" in page
     row = Endpoint.objects.get()
     assert row.status == "pending"
@@ -323,6 +323,22 @@ def test_figures_count_days_and_show_the_tenants_own_alone(
     assert page.count('<tr><td class="short">') == 7
     assert text(browser, "/console/figures?days=30").count('<tr><td class="short">') == 30
     assert text(browser, "/console/figures?days=999").count('<tr><td class="short">') == 7
+    for measure, value, count in (("delivered", "", 7), ("failed", "", 2), ("delivered_ms", "250", 7)):
+        Figure.objects.create(
+            tenant_id=tenant.id,
+            environment="live",
+            hour=hour,
+            phone_number_id="",
+            template="",
+            direction="webhook",
+            measure=measure,
+            value=value,
+            count=count,
+        )
+    webhooks = text(browser, "/console/figures").partition("<h2>Webhook deliveries</h2>")[2]
+    today = f"{now().day} {now():%B}"
+    for shown in (f"7 delivered on {today}", f"2 failed on {today}", f"250 ms on {today}"):
+        assert f"<title>{shown}</title>" in webhooks
     home = text(browser, "/console")
     assert "the highest bar is 41 a day" in home
     assert home.count('height="120"') == 2, "the bars of 41 sent and 41 delivered reach the top"

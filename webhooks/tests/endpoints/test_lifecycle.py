@@ -95,7 +95,7 @@ class TestCreate:
         refuse(receiver, status, text)
         error = assert_error(api.post("/v1/webhooks", {"url": receiver.url}), 422, "webhook_verify_failed")
         details = error["details"]
-        assert {"endpoint_id", "http_status", "body_excerpt", "secret"} <= set(details)
+        assert {"endpoint_id", "http_status", "response_ms", "body_excerpt", "secret"} <= set(details)
         assert (details["http_status"], details["body_excerpt"]) == (expected, text)
         endpoint = Endpoint.objects.get(pk=details["endpoint_id"])
         assert (endpoint.status, endpoint.verified_at, endpoint.secret) == (
