@@ -303,6 +303,7 @@ ACCOUNT_RATE_LIMITS = {
     "reset_password_from_key": "20/h/ip",
     "device_login": "10/10m/ip",
     "device_redeem": "90/m/ip",
+    "call_while_waiting": "60/h/key",
 }
 MFA_ADAPTER = "tenants.console.accounts.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]

@@ -22,6 +22,7 @@ from messaging.pacing import rate_of
 from messaging.sending.outbound_event import outbound_event
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
+from tenants.standing.service import SERVED
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish
 
@@ -108,12 +109,12 @@ RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b
     b.traceparent
 """
 
-_RENEW = """
+_RENEW = f"""
 UPDATE messaging_batch b SET lease_until = now() + make_interval(secs => %(lease_seconds)s)
 FROM tenants_tenant t
 WHERE b.id = %(batch_id)s AND b.lease_token = %(lease)s AND b.completed_at IS NULL AND t.id = b.tenant_id
-RETURNING b.status, t.status
-"""
+RETURNING b.status, {SERVED.format(row="b")}
+"""  # noqa: S608 - only a condition is formatted in
 
 _CLAIM_ITEMS = """
 UPDATE messaging_batchitem i SET claimed_by = %(lease)s
@@ -174,13 +175,16 @@ def claim_batches(limit: int) -> list[Held]:
         return []  # another runner leased a batch of the same number first
 
 
-def renew(held: Held) -> tuple[str, str]:
-    """Keep the lease for BATCH_LEASE_SECONDS more; the statuses of the batch and its tenant. Raises BatchLeaseLost."""
+def renew(held: Held) -> tuple[str, bool]:
+    """Keep the lease for BATCH_LEASE_SECONDS more; returns the batch's status and whether its tenant is served.
+
+    Raises BatchLeaseLost.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             _RENEW, {"batch_id": held.id, "lease": held.lease, "lease_seconds": settings.BATCH_LEASE_SECONDS}
         )
-        row: tuple[str, str] | None = cursor.fetchone()
+        row: tuple[str, bool] | None = cursor.fetchone()
     if row is None:
         raise BatchLeaseLost
     return row
@@ -189,8 +193,8 @@ def renew(held: Held) -> tuple[str, str]:
 def take(held: Held, *, first: int, count: int) -> Taken:
     """Claim the next items from place `first` on. Raises BatchLeaseLost."""
     with transaction.atomic():
-        batch_status, tenant_status = renew(held)
-        if tenant_status != "active":
+        batch_status, is_served = renew(held)
+        if not is_served:
             return Taken([], suspended=True)
         if batch_status != Batch.Status.QUEUED:
             return Taken([])

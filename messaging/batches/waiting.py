@@ -1,4 +1,4 @@
-"""Waiting batches: the reason is an unconnected or released number, or a suspended tenant.
+"""Waiting batches: the reason is an unconnected or released number, or a tenant that is not served.
 
 `note` writes the reason and the time since when the batch waits on every open batch that no runner holds. It runs
 before each claim of batches, so the reason is at most a few seconds old. A batch that waited for PATIENCE, or whose
@@ -9,10 +9,12 @@ from datetime import timedelta
 
 from django.db import connection
 
+from tenants.standing.service import SERVED
+
 PATIENCE = timedelta(hours=24)
 """A wait longer than this ends the batch."""
 
-_NOTE = """
+_NOTE = f"""
 UPDATE messaging_batch b
 SET waiting_for = w.reason,
     waiting_since = CASE WHEN w.reason IS NOT NULL THEN COALESCE(b.waiting_since, now()) END
@@ -22,7 +24,7 @@ FROM (
         JOIN tenants_tenant t ON t.id = c.tenant_id
         LEFT JOIN numbers_phonenumber n
             ON n.phone_number_id = c.phone_number_id AND n.tenant_id = c.tenant_id AND n.environment = c.environment,
-        LATERAL (SELECT CASE WHEN t.status <> 'active' THEN 'tenant_suspended'
+        LATERAL (SELECT CASE WHEN NOT {SERVED.format(row="c")} THEN 'tenant_suspended'
                              WHEN n.id IS NULL THEN 'number_released'
                              WHEN n.connection_state <> 'connected' THEN 'number_not_connected' END) AS r (reason)
     WHERE c.completed_at IS NULL AND (c.lease_until IS NULL OR c.lease_until < now())
@@ -31,7 +33,7 @@ FROM (
     FOR NO KEY UPDATE OF c SKIP LOCKED
 ) AS w
 WHERE b.id = w.id
-"""
+"""  # noqa: S608 - only a condition is formatted in
 
 
 def note() -> None:

@@ -15,7 +15,7 @@ from messaging.console.choices import shown_numbers
 from messaging.csv_batches import failed
 from messaging.models import Batch, BatchItem
 from tenants.console import keyset
-from tenants.console.frame import Visit, console_page, or_404, require_active, told
+from tenants.console.frame import Visit, console_page, or_404, require_open, told
 
 FAILED_SHOWN = 100
 _FILE_ID = re.compile(r" \([0-9a-f-]{36}\)$")
@@ -90,7 +90,7 @@ def failed_csv(request: HttpRequest, visit: Visit, batch_id: str) -> HttpRespons
 @console_page(Area.INTEGRATION)
 def cancel(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     """Stop a batch."""
-    require_active(visit)
+    require_open(visit)
     _batch(visit, batch_id)
     with told(request):
         lifecycle.cancel(tenant_id=visit.tenant.id, environment=visit.environment, batch_id=batch_id)
@@ -102,7 +102,7 @@ def cancel(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 @console_page(Area.INTEGRATION)
 def retry(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     """Queue again what was certainly not sent."""
-    require_active(visit)
+    require_open(visit)
     _batch(visit, batch_id)
     with told(request):
         lifecycle.retry(tenant_id=visit.tenant.id, environment=visit.environment, batch_id=batch_id)

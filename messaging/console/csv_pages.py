@@ -24,7 +24,7 @@ from messaging.csv_batches import uploads
 from messaging.csv_batches.file import Table, UnreadableFileError
 from messaging.message_templates import parameters
 from messaging.models import BatchFile
-from tenants.console.frame import Visit, console_page, or_404, require_active, told
+from tenants.console.frame import Visit, console_page, or_404, require_open, told
 
 MESSAGES_SHOWN = 3
 ROWS_SHOWN = 50
@@ -37,7 +37,7 @@ def upload(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The form for the file; a good one leads to its columns."""
     form = UploadForm(request.POST or None, request.FILES or None)
     if request.method == "POST":
-        require_active(visit)
+        require_open(visit)
         if form.is_valid():
             file = form.cleaned_data["file"]
             try:
@@ -53,7 +53,7 @@ def upload(request: HttpRequest, visit: Visit) -> HttpResponse:
     return render(
         request,
         "console/messaging/csv_upload.html",
-        {"form": form, "tenant": visit.tenant},
+        {"form": form},
         status=400 if form.errors else 200,
     )
 
@@ -67,7 +67,7 @@ def columns(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
         return redirect("console_batch", stored.batch_public_id)
     table = uploads.table_of(stored)
     chosen = Chosen.of(visit, table, request.GET)
-    context: dict[str, Any] = {"tenant": visit.tenant, "file": stored, "table": table, "chosen": chosen}
+    context: dict[str, Any] = {"file": stored, "table": table, "chosen": chosen}
     if chosen.columns is not None and chosen.document is not None and chosen.is_complete:
         found = chosen.columns.filled(keep=ROWS_SHOWN)
         context |= {
@@ -85,7 +85,7 @@ def columns(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
 @console_page(Area.INTEGRATION)
 def start(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
     """Make the batch; a file that was started before leads to its batch."""
-    require_active(visit)
+    require_open(visit)
     stored = _file(visit, file_id)
     if stored.batch_id is not None:
         return redirect("console_batch", stored.batch_public_id)

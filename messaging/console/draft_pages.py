@@ -22,7 +22,7 @@ from messaging.message_templates.operations import AccountChoice
 from messaging.models import MessageTemplate
 from messaging.uploads import Upload
 from phone_numbers.graph_calls import Refused
-from tenants.console.frame import Visit, console_page, or_404, require_active
+from tenants.console.frame import Visit, console_page, or_404, require_open
 
 SAMPLE_FORM_BYTES = 17 * 1024 * 1024
 """The largest form with the sample of a template's header: a video may have 16 MiB."""
@@ -50,7 +50,7 @@ def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
     """The same form with the content of a template, which is reviewed again once it is submitted."""
     template = _template(visit, template_id)
     if request.method == "POST":
-        require_active(visit)
+        require_open(visit)
     if template.status not in operations.EDITABLE_STATUSES:
         messages.error(request, "The platform edits only approved, rejected and paused templates.")
         return redirect("console_template", template_id)
@@ -67,7 +67,7 @@ def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
 @console_page(Area.INTEGRATION)
 def preview(request: HttpRequest, visit: Visit, template_id: str | None = None) -> HttpResponse:
     """The preview alone: the page asks for it while the form is filled in."""
-    require_active(visit)
+    require_open(visit)
     template = _template(visit, template_id) if template_id else None
     try:
         form, buttons = _edited(request, visit, template) if template else _drafted(request, visit)
@@ -95,14 +95,13 @@ def _written(
 ) -> HttpResponse:
     """The page with the forms. Submitted, it leads to the template; a refusal is said in the form."""
     context: dict[str, Any] = {
-        "tenant": visit.tenant,
         "template": template,
         "form": form,
         "buttons": buttons,
         "open_buttons": buttons.is_bound or any(each.initial for each in buttons),
     }
     if request.method == "POST":
-        require_active(visit)
+        require_open(visit)
         if form.is_valid() and buttons.is_valid():
             is_submitted = request.POST.get("do") == "submit"
             if is_submitted and (made := _submitted(request, visit, form, buttons, template)):

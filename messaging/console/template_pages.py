@@ -19,7 +19,7 @@ from messaging.message_templates.operations import AccountChoice
 from messaging.models import MessageTemplate
 from phone_numbers.graph_calls import Refused
 from tenants.console import filters
-from tenants.console.frame import Visit, console_page, or_404, require_active, told
+from tenants.console.frame import Visit, console_page, or_404, require_open, told
 from tenants.console.json_text import indented
 
 TEMPLATES_PER_PAGE = 50
@@ -43,7 +43,6 @@ def template_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         request,
         "console/messaging/templates.html",
         {
-            "tenant": visit.tenant,
             "form": form,
             "filtered": bool(wanted),
             "page": page,
@@ -66,7 +65,6 @@ def template(request: HttpRequest, visit: Visit, template_id: str) -> HttpRespon
         "console/messaging/template.html",
         {
             "template": found,
-            "tenant": visit.tenant,
             "editable": found.status in operations.EDITABLE_STATUSES,
             "parts": parameters.as_read(document),
             "parameters": _parameters(document),
@@ -83,7 +81,7 @@ def delete(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse
     """A page that says what deleting does; POST deletes this language, or with `all` the whole name."""
     found = _template(visit, template_id)
     if request.method == "POST":
-        require_active(visit)
+        require_open(visit)
         with told(request), in_flight.upstream.held(visit.tenant.id):
             try:
                 operations.delete(found, all_languages=request.POST.get("all") == "yes")
@@ -101,7 +99,7 @@ def delete(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse
 @console_page(Area.INTEGRATION)
 def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Read every template from the platform now."""
-    require_active(visit)
+    require_open(visit)
     choice = AccountChoice(tenant_id=visit.tenant.id, environment=visit.environment)
     with told(request), in_flight.upstream.held(visit.tenant.id):
         try:

@@ -18,7 +18,7 @@ from django.db import OperationalError, connection
 
 from gateway import ids
 from gateway.clock import now
-from messaging.batches import lease, runner
+from messaging.batches import lease, lifecycle, runner
 from messaging.batches.lease import Held
 from messaging.batches.sender import SAFE_PART, BatchRun
 from messaging.models import Batch, BatchItem
@@ -26,6 +26,7 @@ from messaging.sending import flow
 from messaging.tests.conftest import connected_number
 from phone_numbers import tokens
 from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.sandbox import world
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
@@ -540,6 +541,23 @@ def test_a_batch_that_never_started_waits_too_and_an_older_one_of_another_tenant
     runner.run()
     assert (row(batch_id).status, row(batch_id).accepted) == ("completed", 5)
     assert len(received(simulator, number)) == 5
+
+
+def test_while_the_tenant_waits_for_approval_batches_of_its_test_world_alone_are_sent(
+    api: Api, number: PhoneNumber, tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    of_live = create(api, number, 2)
+    (of_test_world,) = world.ensure(tenant.id)
+    body = orjson.dumps({"from": of_test_world.phone_number_id, "messages": [message(1), message(2)]})
+    batch, _ = lifecycle.create(tenant_id=tenant.id, environment="test", raw=body)
+    Tenant.objects.update(status="pending_approval")
+    runner.run()
+    assert (row(batch.public_id).status, row(batch.public_id).accepted) == ("completed", 2)
+    assert waits(of_live) == ("queued", "tenant_suspended", False)
+    assert received(simulator, number) == []
+    Tenant.objects.update(status="active")
+    runner.run()
+    assert row(of_live).accepted == 2
 
 
 @pytest.mark.parametrize("waiting_for", ["number_not_connected", "tenant_suspended"])

@@ -49,6 +49,15 @@ def test_a_business_that_waits_for_approval_sends_in_its_test_world_alone(
     browser.post("/console/preferences", {"environment": "live"})
     assert browser.post("/console/send", form(number)).status_code == 403
     assert "choose “Test” at the top" in browser.get("/console/send").content.decode()
+    for path, button in (("/console/templates", "New template"), ("/console/batches/file", "Upload")):
+        assert f">{button}</" not in text(browser, path)
+    assert browser.post("/console/templates/sync").status_code == 403
+    browser.post("/console/preferences", {"environment": "test"})
+    for path, button in (("/console/templates", "New template"), ("/console/batches/file", "Upload")):
+        assert f">{button}</" in text(browser, path)
+    assert "templates read" in html.unescape(
+        browser.post("/console/templates/sync", follow=True).content.decode()
+    )
     assert Event.objects.filter(type="message.outbound").count() == 1
 
 

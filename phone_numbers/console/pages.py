@@ -22,7 +22,7 @@ from phone_numbers.hosted_connect import sessions
 from phone_numbers.leaving import releasing
 from phone_numbers.models import ConnectSession, PhoneNumber
 from tenants.actors import Actor
-from tenants.console.frame import Visit, console_page, or_404, require_active, told
+from tenants.console.frame import Visit, console_page, or_404, require_active, require_open, told
 from tenants.standing.billing_restriction import require_new_numbers_allowed
 
 NUMBERS_PER_PAGE = 50
@@ -74,7 +74,7 @@ def number(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResp
 @console_page(Area.INTEGRATION)
 def refresh(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
     """Read the number from the upstream again, with its health."""
-    require_active(visit)
+    require_open(visit)
     found = _find(visit, phone_number_id)
     with told(request), _asking(request, found):
         found = operations.refresh(found)
@@ -86,7 +86,7 @@ def refresh(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
 @console_page(Area.INTEGRATION)
 def subscribe(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
     """Repair the account's subscription."""
-    require_active(visit)
+    require_open(visit)
     found = _find(visit, phone_number_id)
     with told(request), _asking(request, found):
         operations.subscribe(found)
@@ -98,7 +98,7 @@ def subscribe(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpR
 @console_page(Area.INTEGRATION)
 def register(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
     """Register the number for sending."""
-    require_active(visit)
+    require_open(visit)
     found = _find(visit, phone_number_id)
     form = RegisterForm(request.POST)
     if not form.is_valid():
@@ -115,7 +115,7 @@ def register(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRe
 def profile(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
     """What customers see of the business, as the platform has it now; POST changes what differs from that."""
     if request.method == "POST":
-        require_active(visit)
+        require_open(visit)
     found = _find(visit, phone_number_id)
     form: ProfileForm | None = None
     with told(request), _asking(request, found):
@@ -144,7 +144,7 @@ def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
     found = _find(visit, phone_number_id)
     form = ReleaseForm(request.POST or None, phone_number_id=phone_number_id)
     if request.method == "POST" and form.is_valid():
-        require_active(visit)
+        require_open(visit)
         with told(request), _asking(request, found):
             releasing.release_number(found, actor=Actor(user_id=visit.user.pk))
             messages.success(request, "The number is released. Its events stay until your retention ends.")

@@ -6,7 +6,6 @@ Open while an account waits for approval as well: nothing in the test world reac
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -35,7 +34,7 @@ EMOJIS = ("👍", "❤", "😂")
 
 
 @require_safe
-@console_page(Area.INTEGRATION)
+@console_page(Area.INTEGRATION, environment=TEST)
 def phone(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The customers of a number, and the conversation with one of them."""
     customer = request.GET.get("customer", "")[:160]
@@ -56,7 +55,7 @@ def phone(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_safe
-@console_page(Area.INTEGRATION)
+@console_page(Area.INTEGRATION, environment=TEST)
 def thread(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The conversation alone: the page asks for it anew with each event; 204 while nothing changed."""
     customer = request.GET.get("customer", "")[:160]
@@ -72,10 +71,10 @@ def thread(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_POST
-@console_page(Area.INTEGRATION)
+@console_page(Area.INTEGRATION, environment=TEST)
 def begin(request: HttpRequest, visit: Visit) -> HttpResponse:
     """A new customer writes for the first time."""
-    require_open(replace(visit, environment=TEST))
+    require_open(visit)
     form = CustomerForm(request.POST)
     if not form.is_valid():
         _tell(request, form)
@@ -90,10 +89,10 @@ def begin(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_POST
-@console_page(Area.INTEGRATION)
+@console_page(Area.INTEGRATION, environment=TEST)
 def write(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The customer writes, taps, reacts, corrects or deletes, as the button that was pressed says."""
-    require_open(replace(visit, environment=TEST))
+    require_open(visit)
     customer = request.POST.get("customer", "")[:160]
     action, _, argument = request.POST.get("do", "write").partition(" ")
     message_id = request.POST.get("message", "")[:512]
@@ -119,7 +118,7 @@ def write(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 @require_safe
-@console_page(Area.INTEGRATION)
+@console_page(Area.INTEGRATION, environment=TEST)
 def file(request: HttpRequest, visit: Visit) -> HttpResponse:
     """A file of the test world by its `id`."""
     media_id = request.GET.get("id", "")[:64]

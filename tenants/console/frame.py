@@ -6,7 +6,7 @@ Each page names the area that it belongs to (`console_page`); the roles of `gate
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache, wraps
 from itertools import groupby
@@ -94,8 +94,8 @@ class HomeWarning:
 Warnings = Callable[[Tenant, str], list[HomeWarning]]
 Panel = Callable[["Visit"], SafeString | None]
 """A part of the home page as HTML; None when there is nothing to show."""
-AREA = "console_area"
-"""The attribute of a page's view that holds its area."""
+AREA, OF_ENVIRONMENT = "console_area", "console_environment"
+"""The attributes of a page's view that hold its area, and the environment that the page is always in, or None."""
 
 _pages: list[Page] = []
 _steps: list[FirstStep] = []
@@ -148,6 +148,11 @@ class Visit:
     def switchable(self) -> bool:
         """Whether there are two environments to look at; a sandbox tenant has `test` alone."""
         return not self.tenant.sandbox
+
+    def is_open(self, environment: str) -> bool:
+        """Whether the account's status lets an environment be changed; while it waits for approval, `test` alone."""
+        waits = self.tenant.status == Tenant.Status.PENDING_APPROVAL
+        return self.tenant.status == Tenant.Status.ACTIVE or (waits and environment == TEST)
 
     def may_read(self, area: Area | None) -> bool:
         """Whether the person's role opens an area; a page without one is everybody's."""
@@ -225,14 +230,20 @@ def _first_seen(tenant: Tenant) -> str:
 def console_context(request: HttpRequest) -> dict[str, Any]:
     """Context processor: what every page may name. `console` is the visit, for the frame around the page."""
     visit = visit_of(request)
+    area = _area_of(request)
+    role_changes = visit is not None and visit.may_change(area)
+    is_closed = (
+        visit is not None and area == Area.INTEGRATION and not visit.is_open(_environment_of(request, visit))
+    )
     return {
         "service": settings.SERVICE_NAME.capitalize(),
         "base_url": settings.BASE_URL,
         "support_email": settings.SUPPORT_EMAIL,
         "console": visit,
         "has_outbox": outbox.is_open(),
-        "console_may_read": visit is not None and visit.may_read(_area_of(request)),
-        "console_may_change": visit is not None and visit.may_change(_area_of(request)),
+        "console_may_read": visit is not None and visit.may_read(area),
+        "console_may_change": role_changes and not is_closed,
+        "console_is_closed": role_changes and is_closed,
         "console_sections": _navigation(visit, request.path) if visit else [],
     }
 
@@ -253,6 +264,12 @@ def _area_of(request: HttpRequest) -> Area | None:
     return getattr(getattr(request.resolver_match, "func", None), AREA, None)
 
 
+def _environment_of(request: HttpRequest, visit: Visit) -> str:
+    """The environment that the page asked for is in."""
+    view = getattr(request.resolver_match, "func", None)
+    return getattr(view, OF_ENVIRONMENT, None) or visit.environment
+
+
 @cache
 def _area_at(url_name: str) -> Area | None:
     """The area of a page by its name."""
@@ -268,9 +285,9 @@ View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
 
 def console_page(
-    area: Area,
+    area: Area, *, environment: str | None = None
 ) -> Callable[[Callable[Concatenate[HttpRequest, Visit, P], HttpResponse]], View[P]]:
-    """A page of an area for a logged-in customer: the view gets the visit.
+    """A page of an area for a logged-in customer: the view gets the visit. `environment`: the page is always in it.
 
     Strangers log in first. Staff without a tenant, and people whose role does not open the area, or does not change it
     when the method is not a safe one, get 403.
@@ -284,10 +301,13 @@ def console_page(
                 raise PermissionDenied("This account belongs to no business.")
             if not roles.allows(visit.user.role, area, request.method or ""):
                 raise PermissionDenied(_refusal(visit, area))
+            if environment is not None:
+                visit = replace(visit, environment=environment)
             return view(request, visit, *args, **kwargs)
 
         opened = cast("View[P]", never_cache(login_required(asked)))
         setattr(opened, AREA, area)
+        setattr(opened, OF_ENVIRONMENT, environment)
         return opened
 
     return page
@@ -327,9 +347,8 @@ class told:  # noqa: N801 - a context manager, read as `with told(request):`
 
 def require_open(visit: Visit) -> None:
     """Refuse a change unless the account is active, or waits for approval and changes its test world alone (403)."""
-    if visit.tenant.status == Tenant.Status.PENDING_APPROVAL and visit.environment == TEST:
-        return
-    require_active(visit)
+    if not visit.is_open(visit.environment):
+        raise PermissionDenied("This account is not active.")
 
 
 def require_active(visit: Visit) -> None:

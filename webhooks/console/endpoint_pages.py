@@ -10,12 +10,12 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from rest_framework.exceptions import ValidationError
 
 from gateway.api.errors import InvalidRequest, ServiceError
-from gateway.api.limits import in_flight
 from gateway.api.validation import checked
 from gateway.roles import Area
 from tenants.actors import Actor
-from tenants.console.frame import Visit, console_page, or_404, require_active, told
+from tenants.console.frame import Visit, console_page, or_404, require_open, told
 from webhooks import replay
+from webhooks.console.calls import endpoint_called
 from webhooks.console.endpoint_form import EndpointForm, NewEndpointForm, stored
 from webhooks.console.forms import ExampleForm, RecoverForm, RotateForm
 from webhooks.endpoints import health, lifecycle
@@ -32,14 +32,14 @@ def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The endpoints, and a form for a new one. The answer to the form is the only page with its secret."""
     form = NewEndpointForm(request.POST or None)
     if request.method == "POST":
-        require_active(visit)
+        require_open(visit)
         if form.is_valid() and (created := _create(request, visit, form)) is not None:
             return created
     rows = Endpoint.objects.for_environment(visit.tenant.id, visit.environment).order_by("-id")
     return render(
         request,
         "console/webhooks/list.html",
-        {"tenant": visit.tenant, "form": form, "endpoints": rows, "most": lifecycle.MOST_ENDPOINTS},
+        {"form": form, "endpoints": rows, "most": lifecycle.MOST_ENDPOINTS},
         status=400 if form.errors else 200,
     )
 
@@ -61,8 +61,8 @@ def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     found = _find(visit, endpoint_id)
     form = EndpointForm(request.POST or None, initial=stored(found))
     if request.method == "POST" and form.is_valid():
-        require_active(visit)
-        with _into(form), in_flight.endpoints.held(visit.tenant.id):
+        require_open(visit)
+        with _into(form), endpoint_called(request, visit):
             changed = {name: value for name, value in form.body().items() if name in form.changed_data}
             body = checked(EndpointChangeIn(data=changed))
             lifecycle.change(**_acting(visit), endpoint_id=endpoint_id, changes=body)
@@ -80,9 +80,9 @@ def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 @console_page(Area.INTEGRATION)
 def verify(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """Ping the endpoint now."""
-    require_active(visit)
+    require_open(visit)
     found = _find(visit, endpoint_id)
-    with told(request), in_flight.endpoints.held(visit.tenant.id):
+    with told(request), endpoint_called(request, visit):
         try:
             ping = lifecycle.verify(found)
         except WebhookVerifyFailed as error:
@@ -95,7 +95,7 @@ def verify(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 @console_page(Area.INTEGRATION)
 def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """End a pause or an open circuit: what waits goes out."""
-    require_active(visit)
+    require_open(visit)
     with told(request):
         lifecycle.resume(**_acting(visit), endpoint_id=endpoint_id)
         messages.success(request, "What waits is being sent.")
@@ -106,7 +106,7 @@ def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 @console_page(Area.INTEGRATION)
 def pause(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """Hold its events back until it is resumed."""
-    require_active(visit)
+    require_open(visit)
     with told(request):
         changes = {"status": Endpoint.Status.PAUSED}
         lifecycle.change(**_acting(visit), endpoint_id=endpoint_id, changes=changes)
@@ -118,10 +118,10 @@ def pause(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse
 @console_page(Area.INTEGRATION)
 def example(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """Send an example event, and show what the endpoint said."""
-    require_active(visit)
+    require_open(visit)
     found = _find(visit, endpoint_id)
     form = ExampleForm(request.POST)
-    with told(request), in_flight.endpoints.held(visit.tenant.id):
+    with told(request), endpoint_called(request, visit):
         if form.is_valid():
             sent = example_event.send(found, **form.cleaned_data)
             return _endpoint_page(request, visit, found, sent=sent, example_form=form)
@@ -132,7 +132,7 @@ def example(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
 @console_page(Area.INTEGRATION)
 def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """A new secret, on this answer alone."""
-    require_active(visit)
+    require_open(visit)
     found = _find(visit, endpoint_id)
     form = RotateForm(request.POST)
     if not form.is_valid():
@@ -145,7 +145,7 @@ def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 @console_page(Area.INTEGRATION)
 def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """Replay a time range: the first answer counts, the second, with `confirmed`, queues."""
-    require_active(visit)
+    require_open(visit)
     found = _find(visit, endpoint_id)
     form = RecoverForm(request.POST)
     if not form.is_valid():
@@ -168,7 +168,7 @@ def delete(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     """A page that says what deleting does; POST deletes."""
     found = _find(visit, endpoint_id)
     if request.method == "POST":
-        require_active(visit)
+        require_open(visit)
         with told(request):
             lifecycle.delete(**_acting(visit), endpoint_id=endpoint_id)
             messages.success(request, "The endpoint is deleted.")
@@ -231,7 +231,7 @@ def _sentence(error: ServiceError) -> str:
 
 def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpResponse | None:
     """The page with the new endpoint's secret, whether or not its ping passed; None when nothing was created."""
-    with _into(form), in_flight.endpoints.held(visit.tenant.id):
+    with _into(form), endpoint_called(request, visit):
         body = checked(EndpointIn(data=form.body()))
         try:
             created = lifecycle.create(**_acting(visit), **body)
@@ -260,7 +260,6 @@ def _endpoint_page(
     request: HttpRequest, visit: Visit, found: Endpoint, *, status: int = 200, **more: Any
 ) -> HttpResponse:
     context = {
-        "tenant": visit.tenant,
         "endpoint": found,
         "health": health.health_of(found),
         "header_names": custom_headers.names(found),

@@ -10,12 +10,12 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from gateway import ids
-from gateway.api.limits import in_flight
 from gateway.roles import Area
 from tenants.console import filters, keyset
-from tenants.console.frame import Visit, console_page, or_404, require_active, told
+from tenants.console.frame import Visit, console_page, or_404, require_open, told
 from tenants.console.json_text import indented, tree
 from webhooks import replay
+from webhooks.console.calls import endpoint_called
 from webhooks.console.forms import DeliveryFilter, EventFilter
 from webhooks.delivery import failed_answers
 from webhooks.endpoints.holds import with_holds
@@ -63,9 +63,9 @@ def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpRespon
 @console_page(Area.INTEGRATION)
 def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResponse:
     """One more attempt at once; its page says what came of it."""
-    require_active(visit)
+    require_open(visit)
     found = _delivery(visit, delivery_id)
-    with told(request), in_flight.endpoints.held(visit.tenant.id):
+    with told(request), endpoint_called(request, visit):
         again = replay.replay_delivery(
             tenant_id=visit.tenant.id, environment=visit.environment, delivery_id=found.id
         )

@@ -20,6 +20,7 @@ from django.conf import settings
 from django.db import transaction
 
 from gateway.database.statements import Statements, id_range, run, uuids
+from tenants.standing.service import SERVED
 from webhooks.delivery import monitoring, ordering
 from webhooks.delivery.busy_endpoints import BUSY
 from webhooks.delivery.pacing import taking_slots
@@ -45,7 +46,7 @@ SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT FROM busy)) AS cl
     FROM busy
     LEFT JOIN webhooks_endpoint e ON e.id = busy.endpoint_id
     LEFT JOIN tenants_tenant t ON t.id = e.tenant_id
-    WHERE e.id IS NULL OR (e.status = 'active' AND t.status = 'active' AND busy.due_at <= now()
+    WHERE e.id IS NULL OR (e.status = 'active' AND {SERVED.format(row="e")} AND busy.due_at <= now()
                            AND (e.circuit_open_until IS NULL OR e.circuit_open_until <= now()))
 ) AS ready ON true
 """  # noqa: S608 - only column names are formatted in

@@ -14,6 +14,7 @@ from gateway.clock import isoformat, now
 from gateway.monitoring import health, metrics
 from gateway.monitoring.metrics import Counter, Histogram
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+from tenants.standing.service import SERVED
 from webhooks.delivery.busy_endpoints import BUSY
 from webhooks.models import Endpoint, ReplayChunk
 
@@ -38,7 +39,7 @@ _DUE = """
 SELECT coalesce(sum(due.rows), 0)::bigint, min(due.oldest)
 FROM busy
 JOIN webhooks_endpoint e ON e.id = busy.endpoint_id AND e.status = 'active'
-JOIN tenants_tenant t ON t.id = e.tenant_id AND t.status = 'active'
+JOIN tenants_tenant t ON t.id = e.tenant_id AND {served}
 CROSS JOIN LATERAL (
     SELECT count(*) AS rows, min(next_attempt_at) AS oldest
     FROM (SELECT next_attempt_at FROM webhook_deliveries d
@@ -46,8 +47,8 @@ CROSS JOIN LATERAL (
           ORDER BY d.next_attempt_at LIMIT %s) AS first
 ) due
 """
-_RETRIES = BUSY + _DUE.format(statuses="'failed'")
-_WAITING = BUSY + _DUE.format(statuses="'pending', 'failed'")
+_RETRIES = BUSY + _DUE.format(statuses="'failed'", served=SERVED.format(row="e"))
+_WAITING = BUSY + _DUE.format(statuses="'pending', 'failed'", served=SERVED.format(row="e"))
 _DEAD = (
     "SELECT count(*) FROM webhook_deliveries WHERE status = 'dead' AND dead_at > now() - interval '24 hours'"
 )

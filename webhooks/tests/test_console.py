@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from django.conf import settings
 from django.test import Client
+from pytest_django import Settings
 
 from gateway.clock import now
 from tenants.credentials import api_keys
@@ -84,6 +85,30 @@ def test_a_failed_ping_shows_what_the_server_said_and_still_the_secret(
     browser.post(f"/console/webhooks/{row.id}/verify")
     row.refresh_from_db()
     assert row.status == "active"
+
+
+def test_a_business_that_waits_for_approval_has_endpoints_in_its_test_world_alone(
+    browser: Client, tenant: Tenant, receiver: Receiver, settings: Settings
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(status="pending_approval")
+    browser.post("/console/preferences", {"environment": "live"})
+    assert create(browser, receiver).status_code == 403
+    page = text(browser, "/console/webhooks")
+    assert "choose “Test” at the top" in page
+    assert "Create and ping it" not in page
+    browser.post("/console/preferences", {"environment": "test"})
+    assert "Create and ping it" in text(browser, "/console/webhooks")
+    create(browser, receiver)
+    row = Endpoint.objects.get()
+    assert (row.environment, row.status) == ("test", "active")
+    settings.ACCOUNT_RATE_LIMITS = {"call_while_waiting": "2/h/key"}
+    for _ in range(3):
+        page = browser.post(f"/console/webhooks/{row.id}/verify", follow=True).content.decode()
+    assert "has called its endpoints often" in page
+    assert len(receiver.pings) == 3, "one at the creation, two within the limit"
+    Tenant.objects.filter(pk=tenant.pk).update(status="active")
+    browser.post(f"/console/webhooks/{row.id}/verify")
+    assert len(receiver.pings) == 4
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from webhooks.delivery import dispatcher
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint, Event
+from webhooks.requests.signing import new_secret
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -138,6 +139,29 @@ def test_nothing_is_attempted_while_the_tenant_is_suspended(
     Tenant.objects.filter(pk=tenant.id).update(status="active")
     dispatcher.run()
     receiver.wait_for(1)
+
+
+def test_while_the_tenant_waits_for_approval_its_test_world_alone_is_delivered(
+    tenant: Tenant, api: Api, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    Endpoint.objects.create(
+        tenant=tenant,
+        environment="test",
+        url=receiver.url,
+        status="active",
+        verified_at=now(),
+        secret=new_secret(),
+        event_types=["*"],
+    )
+    Tenant.objects.filter(pk=tenant.id).update(status="pending_approval")
+    publish_one(tenant, "k1", environment="live")
+    of_test = publish_one(tenant, "k2", environment="test")
+    dispatcher.run()
+    assert [request.json["id"] for request in receiver.received] == [ids.encode(ids.EVENT, of_test)]
+    Tenant.objects.filter(pk=tenant.id).update(status="rejected")
+    publish_one(tenant, "k3", environment="test")
+    dispatcher.run()
+    assert len(receiver.received) == 1
 
 
 def test_deliveries_of_a_deleted_endpoint_end_dead(
