@@ -37,7 +37,7 @@ def run(harness: Harness) -> list[Result]:
             "accounts",
             {"waba_id": each.waba_id, "access_token": token, "numbers": [number]},
         )
-    url = harness.web(workers=1, META_GRAPH_URL=upstream)
+    url = harness.web(1, META_GRAPH_URL=upstream)
     harness.worker(name="batches", queues="batches", META_GRAPH_URL=upstream)
     return [
         _measure(harness, upstream, url, slow, count=1_600, rate=80),

@@ -15,7 +15,7 @@ from benchmarks.equipment.results import Result
 from benchmarks.equipment.seed import business, endpoint
 from benchmarks.equipment.sink import Sink
 from benchmarks.incoming import notification
-from benchmarks.send import _message
+from benchmarks.send import message
 
 PROCESSES = (1, 2, 4, 8)
 RATE, SECONDS = 200, 8
@@ -48,7 +48,7 @@ def run(harness: Harness) -> list[Result]:
                     "/upstream/webhook",
                     lambda n: notification(businesses[n % BUSINESSES], 1),
                 ),
-                _measure(harness, sink, urls, "sends", "/v1/messages", lambda n: _message(businesses)),
+                _measure(harness, sink, urls, "sends", "/v1/messages", lambda n: message(businesses)),
             ]
         for result in results[2:]:
             one = results[0] if result.unit == results[0].unit else results[1]

@@ -40,7 +40,7 @@ def run(harness: Harness) -> list[Result]:
     rate = {"API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
     upstream = harness.bare_upstream()
     addresses = {
-        "web": harness.web(workers=1, META_GRAPH_URL=upstream, **rate),
+        "web": harness.web(1, META_GRAPH_URL=upstream, **rate),
         "edge": harness.edge(META_GRAPH_URL=upstream, **rate),
     }
     table = requests(

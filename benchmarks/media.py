@@ -29,7 +29,7 @@ def run(harness: Harness) -> list[Result]:
         "numbers": [{"phone_number_id": each.phone_number_id}],
     }
     requests.post(f"{upstream}/sim/accounts", json=account, timeout=10).raise_for_status()
-    url = harness.web(workers=1, META_GRAPH_URL=upstream)
+    url = harness.web(1, META_GRAPH_URL=upstream)
     web = _children(harness.running["web"].pid)[0]
     content = hashlib.sha256(b"a file").digest() * (SIZE // 32)
     _upload(url, each, content[: 1024 * 1024])  # what is loaded at the first use is no growth

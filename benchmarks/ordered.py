@@ -9,7 +9,7 @@ from collections import defaultdict
 from datetime import timedelta
 from uuid import UUID
 
-from benchmarks.delivery import _open, _wake, _warm_up
+from benchmarks.delivery import open_deliveries, wake, warm_up
 from benchmarks.equipment.harness import Harness, cursor
 from benchmarks.equipment.results import Result
 from benchmarks.equipment.seed import business, endpoint
@@ -46,8 +46,8 @@ def _round(
         endpoint(tenant_id, f"{sink.url}/ok/{number}")
     with cursor() as database:
         database.execute("DELETE FROM event_keys")
-    _warm_up(harness, sink, tenants)
-    harness.wait_until(lambda: _open() == 0, "the first results were not recorded", seconds=30)
+    warm_up(harness, sink, tenants)
+    harness.wait_until(lambda: open_deliveries() == 0, "the first results were not recorded", seconds=30)
     # Behind open circuits nothing is sent while the events are stored.
     Endpoint.objects.update(ordered=is_ordered, circuit_open_until=now() + timedelta(hours=1))
     before = sink.count
@@ -55,10 +55,10 @@ def _round(
     with harness.measure() as measured:
         began = time.perf_counter()
         Endpoint.objects.update(circuit_open_until=None)
-        _wake()
+        wake()
         harness.wait_until(lambda: sink.count >= before + COUNT, harness.log("worker"), seconds=180)
         seconds = time.perf_counter() - began
-        harness.wait_until(lambda: _open() == 0, "not all results were recorded", seconds=30)
+        harness.wait_until(lambda: open_deliveries() == 0, "not all results were recorded", seconds=30)
     noted = sink.finish()[before:]
     result = Result(
         f"{COUNT:,} events of {BUSINESSES * CUSTOMERS:,} customers, {'ordered' if is_ordered else 'unordered'}",

@@ -99,7 +99,7 @@ def _of_door(
 ) -> list[Result]:
     results: list[Result] = []
     for what, path, requests, count in (
-        ("sends", "/v1/messages", lambda number: [send._message([each]) for _ in range(number)], SENDS),
+        ("sends", "/v1/messages", lambda number: [send.message([each]) for _ in range(number)], SENDS),
         (
             "notifications",
             "/upstream/webhook",
@@ -149,7 +149,7 @@ def _look_ups(harness: Harness, each: Business) -> Result:
     keys = _load(each)
     loaded = time.monotonic() - began
     url = urlsplit(
-        harness.web(workers=1, REQUEST_LOG_DAYS="0", API_RATE_PER_SECOND="100000", API_RATE_BURST="100000")
+        harness.web(1, REQUEST_LOG_DAYS="0", API_RATE_PER_SECOND="100000", API_RATE_BURST="100000")
     )
     connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=30)
     milliseconds: list[float] = []

@@ -24,7 +24,7 @@ def run(harness: Harness) -> list[Result]:
     bare, logged = harness.in_turns(
         f"{without}/v1/messages",
         f"{with_log}/v1/messages",
-        lambda number: [send._message(each) for _ in range(number)],
+        lambda number: [send.message([each]) for _ in range(number)],
         count=COUNT,
         concurrency=CONCURRENCY,
     )

@@ -83,8 +83,8 @@ def _edge(harness: Harness, businesses: Sequence[Business]) -> list[Result]:
     limits = {"API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
     url = f"{harness.edge(META_GRAPH_URL=upstream, **limits)}/v1/messages"
     before, begun = _events(), _taken(upstream)
-    raw_client.post_all(url, [_message(businesses) for _ in range(EDGE_COUNT // 10)], concurrency=CONCURRENCY)
-    messages = [_message(businesses) for _ in range(EDGE_COUNT)]
+    raw_client.post_all(url, [message(businesses) for _ in range(EDGE_COUNT // 10)], concurrency=CONCURRENCY)
+    messages = [message(businesses) for _ in range(EDGE_COUNT)]
     with harness.measure() as measured:
         load = raw_client.post_all(url, messages, concurrency=CONCURRENCY)
     full = Result(
@@ -100,7 +100,7 @@ def _edge(harness: Harness, businesses: Sequence[Business]) -> list[Result]:
     full.expect(full.rate >= EDGE_RATE, f"{full.rate:,.0f}/s, not {EDGE_RATE:,}")
     full.expect(full.cpu["edge"] <= EDGE_MICROSECONDS, f"edge {full.cpu['edge']:.0f} µs")
     count = STEADY_RATE * STEADY_SECONDS
-    own, statuses = asyncio.run(_at_rate(url, [_message(businesses) for _ in range(count)]))
+    own, statuses = asyncio.run(_at_rate(url, [message(businesses) for _ in range(count)]))
     steady = Result(
         f"edge, own time at {STEADY_RATE}/s",
         count,
@@ -138,7 +138,7 @@ def _measure(
     bare, service = harness.in_turns(
         f"{floor}/v1/messages",
         f"{url}/v1/messages",
-        lambda number: [_message(businesses) for _ in range(number)],
+        lambda number: [message(businesses) for _ in range(number)],
         count=count,
         concurrency=CONCURRENCY,
     )
@@ -167,7 +167,7 @@ def _front(harness: Harness, upstream: str, url: str, one: Business) -> Result:
     sides = Side(), Side()
     for number in range(ROUNDS + 1):
         for side, path, left_out in zip(sides, paths, (None, "from"), strict=True):
-            messages = [_message([one], left_out=left_out) for _ in range(count // ROUNDS)]
+            messages = [message([one], left_out=left_out) for _ in range(count // ROUNDS)]
             with harness.measure() as measured:
                 load = post_all(path, messages, concurrency=FRONT_CONCURRENCY)
             # The first round warms both.
@@ -196,7 +196,7 @@ def _steady(upstream: str, url: str, businesses: Sequence[Business]) -> Result:
     """The service's own time at a steady rate, as each answer's Server-Timing says it."""
     _slow(upstream, 50)
     count = STEADY_RATE * STEADY_SECONDS
-    own, statuses = asyncio.run(_at_rate(f"{url}/v1/messages", [_message(businesses) for _ in range(count)]))
+    own, statuses = asyncio.run(_at_rate(f"{url}/v1/messages", [message(businesses) for _ in range(count)]))
     result = Result(
         f"own time at {STEADY_RATE}/s",
         count,
@@ -246,7 +246,7 @@ def _waiting(upstream: str, url: str, businesses: Sequence[Business]) -> Result:
     watcher = threading.Thread(target=watch)
     watcher.start()
     began = time.monotonic()
-    load = post_all(f"{url}/v1/messages", [_message(businesses) for _ in range(WAITING)], concurrency=WAITING)
+    load = post_all(f"{url}/v1/messages", [message(businesses) for _ in range(WAITING)], concurrency=WAITING)
     seconds = time.monotonic() - began
     done.set()
     watcher.join()
@@ -291,7 +291,8 @@ def _control(upstream: str, path: str, body: Any, *, method: str = "POST") -> No
     requests.request(method, f"{upstream}/sim/{path}", json=body, timeout=10).raise_for_status()
 
 
-def _message(businesses: Sequence[Business], *, left_out: str | None = None) -> Request:
+def message(businesses: Sequence[Business], *, left_out: str | None = None) -> Request:
+    """A send of the next of these businesses, to a recipient of its own."""
     number = next(_numbers)
     each = businesses[number % len(businesses)]
     body = {

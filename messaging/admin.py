@@ -10,7 +10,7 @@ from gateway import ids
 from messaging.message_templates import admin as template_admin  # noqa: F401 - registers its pages
 from messaging.models import Batch, KeptNotification
 from tenants.staff.navigation import NavigationLink, register_navigation
-from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, StatusLabel, display, worded
+from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, status_label, worded
 
 register_navigation(
     "Messaging",
@@ -60,6 +60,7 @@ class BatchAdmin(HistoryAdmin):
     id_searches = {ids.BATCH: "id"}
     uuid_searches = ("tenant_id",)
     search_help_text = "A batch ID (bat_…) or a tenant ID"
+    shown_status = status_label(BATCH_LABELS)
 
     @display(description="The tenant's reference")
     def reference(self, batch: Batch) -> str:
@@ -68,10 +69,6 @@ class BatchAdmin(HistoryAdmin):
     @display(description="Messages per second")
     def rate(self, batch: Batch) -> int:
         return batch.rate_per_sec
-
-    @display(description="Status", label=BATCH_LABELS)
-    def shown_status(self, batch: Batch) -> StatusLabel:
-        return StatusLabel(batch.status, batch.get_status_display())
 
 
 @admin.register(KeptNotification)

@@ -12,7 +12,7 @@ from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.actors import Actor
 from tenants.staff.dialogs import DialogForm, action, dialog, done
 from tenants.staff.navigation import NavigationLink, register_navigation
-from tenants.staff.read_only_admin import CodeFilter, StatusLabel, TenantRowsAdmin, display, worded
+from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, status_label, worded
 
 register_navigation(
     "Messaging",
@@ -126,6 +126,7 @@ class PhoneNumberAdmin(TenantRowsAdmin):
     name_approval = worded("name_status")
 
     actions_detail = ["release"]
+    state = status_label(STATE_LABELS, "connection_state", "State")
 
     def has_release_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return bool(request.user.has_perm("numbers.delete_phonenumber"))
@@ -151,7 +152,3 @@ class PhoneNumberAdmin(TenantRowsAdmin):
     @display(description="Messaging limit", ordering="messaging_limit_tier")
     def limit(self, number: PhoneNumber) -> str:
         return limit_in_words(number.messaging_limit_tier)
-
-    @display(description="State", label=STATE_LABELS)
-    def state(self, number: PhoneNumber) -> StatusLabel:
-        return StatusLabel(number.connection_state, number.get_connection_state_display())

@@ -107,9 +107,10 @@ class Harness:
 
     def web(
         self,
+        workers: int = processes.WEB_PROCESSES,
+        /,
         *,
         name: str = "web",
-        workers: int = processes.WEB_PROCESSES,
         ready: str = "/v1/health",
         **environment: str,
     ) -> str:

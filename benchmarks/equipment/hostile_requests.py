@@ -6,7 +6,7 @@ Each is a head and a body in parts, as it goes over the wire, with the statuses 
 import hashlib
 import hmac
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 MIB = 1024 * 1024
@@ -58,10 +58,12 @@ def requests(*, key: str, number: str, app_secret: str, csrf: str) -> Iterator[H
 def _forms(csrf: str) -> Iterator[Hostile]:
     cookie = {"Cookie": f"csrftoken={csrf}", "Content-Type": FORM}
     fields = b"csrfmiddlewaretoken=%b&" % csrf.encode()
-    yield _web("a form of 100 MiB to /login", "POST", "/login", {413}, MIB * b"x", times=100, **cookie)
-    yield _chunked("the same in chunks", "web", "/login", {413, 400, 403}, MIB * b"x", times=100, **cookie)
+    yield _web("a form of 100 MiB to /login", "POST", "/login", {413}, MIB * b"x", times=100, headers=cookie)
+    yield _chunked(
+        "the same in chunks", "web", "/login", {413, 400, 403}, MIB * b"x", times=100, headers=cookie
+    )
     many = fields + b"a&" * (30 * 1024)
-    yield _web("a form of 30,000 fields", "POST", "/login", {400, 403}, many, **cookie)
+    yield _web("a form of 30,000 fields", "POST", "/login", {400, 403}, many, headers=cookie)
     parts = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 1200
     yield _web(
         "thousands of parts to /login",
@@ -69,10 +71,10 @@ def _forms(csrf: str) -> Iterator[Hostile]:
         "/login",
         {400, 403},
         parts,
-        **{**cookie, "Content-Type": PARTS},
+        headers={**cookie, "Content-Type": PARTS},
     )
     login = fields + b"login=nobody@example.com&password=" + b"x" * 60_000
-    yield _web("a password of 60,000 characters", "POST", "/login", {200, 403}, login, **cookie)
+    yield _web("a password of 60,000 characters", "POST", "/login", {200, 403}, login, headers=cookie)
     yield _web("a query of 4,000 parameters", "GET", f"/v1/numbers?{'a&' * 2000}", {400, 401, 414})
 
 
@@ -82,7 +84,7 @@ def _uploads(key: str, number: str) -> Iterator[Hostile]:
     wrong = {400, 413}
 
     def upload(what: str, body: bytes, statuses: set[int] = wrong, times: int = 1) -> Hostile:
-        return _web(what, "POST", "/v1/media", statuses, body, times=times, **headers)
+        return _web(what, "POST", "/v1/media", statuses, body, times=times, headers=headers)
 
     tiny = (part % (b"a", b"", b"", b"")) * 20_000
     yield upload("an upload of a million parts", tiny, times=50)
@@ -250,9 +252,9 @@ def _web(
     body: bytes = b"",
     *,
     times: int = 1,
-    **headers: str,
+    headers: Mapping[str, str] | None = None,
 ) -> Hostile:
-    return _request(what, "web", method, path, statuses, body, headers, times=times)
+    return _request(what, "web", method, path, statuses, body, headers or {}, times=times)
 
 
 def _json(
@@ -269,13 +271,15 @@ def _request(
     path: str,
     statuses: set[int],
     body: bytes,
-    headers: dict[str, str],
+    headers: Mapping[str, str],
     *,
     times: int = 1,
     pause: float = 0.0,
 ) -> Hostile:
     sized = {"Content-Length": str(len(body) * times)} if body else {}
-    return Hostile(what, door, frozenset(statuses), _head(method, path, headers | sized), body, times, pause)
+    return Hostile(
+        what, door, frozenset(statuses), _head(method, path, {**headers, **sized}), body, times, pause
+    )
 
 
 def _chunked(
@@ -287,14 +291,14 @@ def _chunked(
     *,
     times: int = 1,
     is_framed: bool = False,
-    **headers: str,
+    headers: Mapping[str, str] | None = None,
 ) -> Hostile:
     chunk = body if is_framed else b"%x\r\n%b\r\n" % (len(body), body)
-    head = _head("POST", path, {**headers, "Transfer-Encoding": "chunked"})
+    head = _head("POST", path, {**(headers or {}), "Transfer-Encoding": "chunked"})
     return Hostile(what, door, frozenset(statuses), head, chunk, times)
 
 
-def _head(method: str, path: str, headers: dict[str, str]) -> bytes:
+def _head(method: str, path: str, headers: Mapping[str, str]) -> bytes:
     lines = [
         f"{method} {path} HTTP/1.1",
         "Host: localhost",

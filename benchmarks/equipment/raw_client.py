@@ -41,7 +41,7 @@ async def drive(
     numbered = enumerate(texts)
 
     async def connection(queue: Iterator[tuple[int, bytes]]) -> None:
-        _, protocol = await loop.create_connection(_Connection, parts.hostname, parts.port)
+        _, protocol = await loop.create_connection(_Connection, parts.hostname or "", parts.port or 80)
         try:
             for number, text in queue:
                 if rate is not None:

@@ -5,10 +5,10 @@ from uuid import UUID
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 
+from billing.admin.amounts import amount_in_rupees
 from billing.admin.filters import MonthFilter, StateFilter
 from billing.buyers import profiles
 from billing.models import BillingProfile, BillingSnapshot
-from billing.pricing.money import rupees
 from billing.templatetags.money import month_name
 from tenants.signup.tax_ids import STATES
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
@@ -71,6 +71,7 @@ class BillingSnapshotAdmin(TenantRowsAdmin):
     list_filter = (("period", MonthFilter),)
     fields = ("month", "owner", "active_numbers", "shown_numbers", "shown_terms", "total", "taken_at")
     readonly_fields = ("month", "owner", "shown_numbers", "shown_terms", "total")
+    total = amount_in_rupees("Total", "total_paise")
 
     @display(description="Month", ordering="period")
     def month(self, snapshot: BillingSnapshot) -> str:
@@ -86,7 +87,3 @@ class BillingSnapshotAdmin(TenantRowsAdmin):
     @display(description="Terms")
     def shown_terms(self, snapshot: BillingSnapshot) -> str:
         return lines(said(snapshot.terms))
-
-    @display(description="Total")
-    def total(self, snapshot: BillingSnapshot) -> str:
-        return rupees(snapshot.total_paise)

@@ -16,7 +16,7 @@ from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from billing import accounting
-from billing.admin.amounts import AmountForm, rupees_field
+from billing.admin.amounts import AmountForm, amount_in_rupees, rupees_field
 from billing.admin.filters import MonthFilter
 from billing.invoices import credit_notes, replacing
 from billing.models import CreditNote, Invoice
@@ -29,10 +29,10 @@ from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import (
     CodeFilter,
     ReadOnlyAdmin,
-    StatusLabel,
     TenantRowsAdmin,
     display,
     person,
+    status_label,
     worded,
 )
 
@@ -127,6 +127,11 @@ class InvoiceAdmin(TenantRowsAdmin):
         "sold_by",
     )
     supply = worded("supply_type", "Supply")
+    shown_status = status_label(INVOICE_LABELS)
+    paid = amount_in_rupees("Paid", "amount_paid_paise")
+    credited = amount_in_rupees("Credited", "credited_paise")
+    due = amount_in_rupees("Due", "amount_due_paise")
+    surplus = amount_in_rupees("To be paid back", "surplus_paise")
 
     def get_urls(self) -> list[URLPattern]:
         return [
@@ -185,29 +190,9 @@ class InvoiceAdmin(TenantRowsAdmin):
     def sold_by(self, invoice: Invoice) -> str:
         return _party(invoice.seller)
 
-    @display(description="Status", label=INVOICE_LABELS, ordering="status")
-    def shown_status(self, invoice: Invoice) -> StatusLabel:
-        return StatusLabel(invoice.status, invoice.get_status_display())
-
     @display(description="Total", ordering="total_paise")
     def total(self, invoice: Invoice) -> str:
         return rupees(invoice.total_paise)
-
-    @display(description="Paid")
-    def paid(self, invoice: Invoice) -> str:
-        return rupees(invoice.amount_paid_paise)
-
-    @display(description="Credited")
-    def credited(self, invoice: Invoice) -> str:
-        return rupees(invoice.credited_paise)
-
-    @display(description="Due")
-    def due(self, invoice: Invoice) -> str:
-        return rupees(invoice.amount_due_paise)
-
-    @display(description="To be paid back")
-    def surplus(self, invoice: Invoice) -> str:
-        return rupees(invoice.surplus_paise)
 
     def has_credit_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm("billing.add_creditnote")
@@ -327,15 +312,6 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     )
     readonly_fields = ("total", "taxable", "tax", "issuer")
     issuer = person("issued_by")
-
-    @display(description="Total")
-    def total(self, note: CreditNote) -> str:
-        return rupees(note.total_paise)
-
-    @display(description="Taxable value")
-    def taxable(self, note: CreditNote) -> str:
-        return rupees(note.taxable_paise)
-
-    @display(description="Tax")
-    def tax(self, note: CreditNote) -> str:
-        return rupees(note.tax_paise)
+    total = amount_in_rupees("Total", "total_paise")
+    taxable = amount_in_rupees("Taxable value", "taxable_paise")
+    tax = amount_in_rupees("Tax", "tax_paise")

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.text import capfirst
 from unfold.enums import ActionVariant
 
-from billing.admin.amounts import AmountForm
+from billing.admin.amounts import AmountForm, amount_in_rupees
 from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund
 from billing.payments import refunds
 from billing.pricing.money import rupees
@@ -16,10 +16,10 @@ from gateway.clock import now
 from tenants.staff.dialogs import action, change_url, dialog, done
 from tenants.staff.read_only_admin import (
     ReadOnlyAdmin,
-    StatusLabel,
     TenantRowsAdmin,
     display,
     person,
+    status_label,
     worded,
 )
 from tenants.wording.labels import readable
@@ -39,10 +39,7 @@ class MandateAdmin(TenantRowsAdmin):
     list_filter = ("status", "method")
     fields = ("owner", "method", "status", "cap", "instrument", "replaces", "expires_at", "created_at")
     readonly_fields = ("owner", "cap", "created_at")
-
-    @display(description="Limit")
-    def cap(self, mandate: Mandate) -> str:
-        return rupees(mandate.max_amount_paise)
+    cap = amount_in_rupees("Limit", "max_amount_paise")
 
 
 @admin.register(PaymentAttempt)
@@ -74,6 +71,9 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
     actions_detail = ("refund",)
     readonly_fields = ("shown_status", "amount", "refunded", "shown_provider", "refusal")
     shown_provider = worded("provider")
+    shown_status = status_label(ATTEMPT_LABELS)
+    amount = amount_in_rupees("Amount", "amount_paise")
+    refunded = amount_in_rupees("Paid back", "refunded_paise")
 
     def has_refund_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm("billing.add_refund")
@@ -104,18 +104,6 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
     def refusal(self, attempt: PaymentAttempt) -> str:
         return _said(attempt.error)
 
-    @display(description="Paid back")
-    def refunded(self, attempt: PaymentAttempt) -> str:
-        return rupees(attempt.refunded_paise)
-
-    @display(description="Status", label=ATTEMPT_LABELS, ordering="status")
-    def shown_status(self, attempt: PaymentAttempt) -> StatusLabel:
-        return StatusLabel(attempt.status, attempt.get_status_display())
-
-    @display(description="Amount")
-    def amount(self, attempt: PaymentAttempt) -> str:
-        return rupees(attempt.amount_paise)
-
 
 @admin.register(Refund)
 class RefundAdmin(ReadOnlyAdmin):
@@ -138,18 +126,12 @@ class RefundAdmin(ReadOnlyAdmin):
     )
     readonly_fields = ("amount", "shown_status", "requester", "refusal")
     requester = person("requested_by")
+    shown_status = status_label(REFUND_LABELS)
+    amount = amount_in_rupees("Amount", "amount_paise")
 
     @display(description="Error")
     def refusal(self, refund: Refund) -> str:
         return _said(refund.error)
-
-    @display(description="Amount")
-    def amount(self, refund: Refund) -> str:
-        return rupees(refund.amount_paise)
-
-    @display(description="Status", label=REFUND_LABELS, ordering="status")
-    def shown_status(self, refund: Refund) -> StatusLabel:
-        return StatusLabel(refund.status, refund.get_status_display())
 
 
 @admin.register(ProviderEvent)

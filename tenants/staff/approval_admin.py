@@ -22,7 +22,7 @@ from tenants.models import AuditEntry, SignUp, Tenant, User
 from tenants.signup import email_domains, tax_ids
 from tenants.staff import lookup
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done, redirect_dialog
-from tenants.staff.read_only_admin import CodeFilter, ReadOnlyAdmin, StatusLabel, display, worded
+from tenants.staff.read_only_admin import CodeFilter, ReadOnlyAdmin, display, status_label, worded
 from tenants.standing import approval, suspension
 from tenants.wording.audit_words import action_words
 from tenants.wording.labels import label, words
@@ -137,13 +137,10 @@ class TenantAdmin(ReadOnlyAdmin):
     kind_of_tax_id = worded("tax_id_type")
     why_suspended = worded("suspended_reason")
     way_in = worded("created_via")
+    shown_status = status_label(STATUS_LABELS)
 
     def get_ordering(self, request: HttpRequest) -> tuple[str]:
         return ("id",) if request.GET.get("status__exact") == "pending_approval" else ("-id",)
-
-    @display(description="Status", label=STATUS_LABELS, ordering="status")
-    def shown_status(self, tenant: Tenant) -> StatusLabel:
-        return StatusLabel(tenant.status, tenant.get_status_display())
 
     @display(description="Events are kept")
     def retention(self, tenant: Tenant) -> str:

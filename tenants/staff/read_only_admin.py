@@ -4,7 +4,7 @@ Every app's `admin.py` builds on these. The fields of a page are always named on
 shows nowhere by itself.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
@@ -41,6 +41,18 @@ class StatusLabel(NamedTuple):
 
     def __str__(self) -> str:
         return self.text
+
+
+def status_label(
+    colours: Mapping[str, str], column: str = "status", description: str = ""
+) -> Callable[[Any, Any], StatusLabel]:
+    """A column of a status, with its text in the colour of its value."""
+
+    @display(description=description or label(column), label=colours, ordering=column)
+    def shown(model_admin: Any, row: Any) -> StatusLabel:
+        return StatusLabel(getattr(row, column), getattr(row, f"get_{column}_display")())
+
+    return shown
 
 
 def tenant_link(tenant_id: UUID | None, name: str | None = None) -> str:

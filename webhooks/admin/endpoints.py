@@ -15,7 +15,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminI
 from tenants import audit
 from tenants.actors import Actor
 from tenants.staff.dialogs import DialogForm, action, ask_again, change_url, dialog, done
-from tenants.staff.read_only_admin import StatusLabel, TenantRowsAdmin, display
+from tenants.staff.read_only_admin import TenantRowsAdmin, display, status_label
 from webhooks import replay
 from webhooks.console.forms import RecoverForm
 from webhooks.endpoints import lifecycle
@@ -128,6 +128,7 @@ class EndpointAdmin(TenantRowsAdmin):
         return ", ".join(custom_headers.names(endpoint))
 
     actions_detail = ["verify", "resume", "recover"]
+    shown_status = status_label(ENDPOINT_LABELS)
 
     def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return bool(request.user.has_perm("webhooks.change_endpoint"))
@@ -210,10 +211,6 @@ class EndpointAdmin(TenantRowsAdmin):
             )
         said = f"{_deliveries(queued.count)} queued behind fresh events."
         return done(request, said, change_url(Endpoint, object_id))
-
-    @display(description="Status", label=ENDPOINT_LABELS)
-    def shown_status(self, endpoint: Endpoint) -> StatusLabel:
-        return StatusLabel(endpoint.status, endpoint.get_status_display())
 
 
 def _preview(counted: replay.Queued) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from django.utils.safestring import mark_safe
 from gateway import ids
 from tenants import audit
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
-from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, StatusLabel, display
+from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, status_label
 from tenants.wording.labels import label, words
 from webhooks import replay
 from webhooks.delivery import failed_answers
@@ -125,10 +125,7 @@ class DeliveryAdmin(HistoryAdmin):
     id_searches = {ids.DELIVERY: "id", ids.EVENT: "event_id"}
     uuid_searches = ("tenant_id",)
     search_help_text = "A delivery ID (dlv_…), an event ID (evt_…) or a tenant ID"
-
-    @display(description="Status", label=DELIVERY_LABELS)
-    def shown_status(self, delivery: Delivery) -> StatusLabel:
-        return StatusLabel(delivery.status, delivery.get_status_display())
+    shown_status = status_label(DELIVERY_LABELS)
 
     @display(description="Event")
     def shown_event(self, delivery: Delivery) -> str:
