@@ -177,12 +177,15 @@ def _post_all(end: Any) -> None:
 
 
 def warm_up(harness: Harness, sink: Sink, tenants: Sequence[Any]) -> None:
-    """Publish an event for each tenant, so that what is measured begins with the worker's connections open."""
+    """Publish an event for each tenant, so that what is measured begins with the worker's connections open.
+
+    Returns when they arrived and are recorded: `make_due` would have those under way sent again.
+    """
     from django.db import transaction
 
     from webhooks.events.members import NewEvent
     from webhooks.events.publish import publish
-    from webhooks.models import Endpoint
+    from webhooks.models import Delivery, Endpoint
 
     for tenant_id in tenants:
         with transaction.atomic():
@@ -192,6 +195,8 @@ def warm_up(harness: Harness, sink: Sink, tenants: Sequence[Any]) -> None:
             )
     arrivals = Endpoint.objects.filter(tenant_id__in=tenants).count()
     harness.wait_until(lambda: sink.count >= arrivals, harness.log("worker"))
+    under_way = Delivery.objects.filter(event_type="meta.other", status__in=Delivery.OPEN)
+    harness.wait_until(lambda: not under_way.exists(), "the first results were not recorded", seconds=30)
 
 
 def make_due() -> None:

@@ -47,7 +47,6 @@ def _round(
     with cursor() as database:
         database.execute("DELETE FROM event_keys")
     warm_up(harness, sink, tenants)
-    harness.wait_until(lambda: open_deliveries() == 0, "the first results were not recorded", seconds=30)
     # Behind open circuits nothing is sent while the events are stored.
     Endpoint.objects.update(ordered=is_ordered, circuit_open_until=now() + timedelta(hours=1))
     before = sink.count
