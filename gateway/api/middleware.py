@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponseBase
 from gateway import ids
 from gateway.api import finished, request_span, timing
 from gateway.api.authentication import Caller
-from gateway.api.errors import InvalidRequest, NotFound, ServiceError, error_response
+from gateway.api.errors import InvalidRequest, NotFound, PayloadTooLarge, ServiceError, error_response
 from gateway.api.finished import FinishedCall
 from gateway.api.limits import body_size
 from gateway.monitoring import answers, tracing
@@ -99,8 +99,10 @@ def _route_of(request: HttpRequest) -> str | None:
 def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> HttpResponseBase | None:
     try:
         body_size.bound(request, view)
-    except ServiceError as error:
-        return error_response(error, request)
+    except PayloadTooLarge as error:
+        if not getattr(getattr(view, "cls", None), "refuses_large_bodies", False):
+            return error_response(error, request)
+        request.too_large = error  # type: ignore[attr-defined]
     return None
 
 

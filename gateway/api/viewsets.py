@@ -1,4 +1,4 @@
-"""The base class of the API's viewsets: query parameters are held against what the operation declares.
+"""The base class of the API's viewsets: a call is judged by its caller first, then by its body's length and its query.
 
 An operation declares its query parameters with `extend_schema(parameters=…)`; a paged list adds `limit` and `cursor`.
 The same declaration is in the OpenAPI document, so a parameter that is documented is one that is accepted.
@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 from rest_framework.viewsets import ViewSet
 
-from gateway.api.errors import InvalidRequest
+from gateway.api.errors import InvalidRequest, PayloadTooLarge
 from gateway.api.nearest import did_you_mean
 from gateway.api.openapi.schema import ServiceSchema
 from gateway.api.pagination import NewestFirst
@@ -24,10 +24,16 @@ Declared = dict[str, bool]
 
 
 class DeclaredQuery:
-    """Mixin: after the caller's permission, an unknown, repeated or empty query parameter is 400."""
+    """Mixin: after the caller's permission, a body over the limit is 413, an undeclared query parameter is 400."""
+
+    refuses_large_bodies = True
+    """The middleware leaves the refusal to the view, so that the request log knows the caller."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
+        too_large: PayloadTooLarge | None = getattr(request._request, "too_large", None)
+        if too_large is not None:
+            raise too_large
         action = getattr(self, "action", None)
         if request.query_params and action is not None:
             _refuse_undeclared(request, declared_query(cast("Hashable", type(self)), action))

@@ -1,7 +1,7 @@
 """Body limits: 64 KiB, or what the view declares; judged before a byte is read.
 
-A body of declared length is refused by its headers. One sent in chunks is read when the view asks for it, after the
-caller has been judged, and refused as soon as it is too large. How slowly a body may come is the server's part
+A body of declared length is refused by its headers, in the API after the caller has been judged. One sent in chunks is
+read when the view asks for it, and refused as soon as it is too large. How slowly a body may come is the server's part
 (`gateway/web_worker.py`).
 """
 

@@ -116,6 +116,17 @@ def test_a_refused_call_of_a_known_caller_is_logged_and_a_strangers_is_not(
     assert not [row for row in logged if row[0] == 401]
 
 
+def test_a_body_over_the_limit_is_logged_for_its_caller_and_a_strangers_is_401(
+    api: Api, tenant: Tenant, write: Write
+) -> None:
+    too_large = b" " * (64 * 1024 + 1)
+    assert_error(api.post("/v1/api-keys", too_large), 413, "payload_too_large")
+    assert_error(Api(None).post("/v1/api-keys", too_large), 401, "unauthorized")
+    write()
+    (row,) = ApiRequest.objects.values_list("route", "status", "error_code", "tenant_id")
+    assert row == ("/v1/api-keys", 413, "payload_too_large", tenant.id)
+
+
 def test_a_platform_keys_call_belongs_to_the_tenant_it_acts_on(
     platform_app: PlatformApp, app_key: api_keys.NewKey, write: Write
 ) -> None:
