@@ -5,6 +5,8 @@ PYTHON := $(shell command -v python3.11 || command -v python3 || echo python3.11
 endif
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Container images often forbid bytecode. Then each of the many processes of a test run compiles the whole project anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy format openapi sdks clients lock bench fuzz faults soak mutants chart shell

@@ -25,6 +25,9 @@ from gateway import embedded_addresses
 from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
 
+# Collecting makes half a million objects that live to the end: looking through them meanwhile takes 5 s of CPU.
+gc.set_threshold(100_000, 50, 100)
+
 
 def start_servers() -> None:
     """Start the servers that the caller did not name; they end with this process, however it ends."""
@@ -69,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Half a million objects of modules and collected tests live to the end: the collector need not walk them."""
+    """What was collected lives to the end: the collector need not walk it again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
