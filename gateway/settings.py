@@ -283,6 +283,7 @@ PASSWORD_RESET_TIMEOUT = 86_400
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "console"
 ACCOUNT_ADAPTER = "tenants.console.accounts.AccountAdapter"
+ACCOUNT_FORMS = {"login": "tenants.console.forms.LogInForm"}
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]

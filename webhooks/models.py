@@ -9,6 +9,7 @@ two environments, `live` and `test`: a key reaches those of its own environment 
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import ClassVar, Self, TypeVar
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
@@ -127,7 +128,7 @@ class Endpoint(models.Model):
         ]
 
     def __str__(self) -> str:
-        return str(self.id)
+        return urlsplit(self.url).hostname or str(self.id)
 
 
 class Event(models.Model):

@@ -37,6 +37,7 @@ from messaging.message_templates.models import MessageTemplate
 from phone_numbers import onboarding, tokens
 from phone_numbers.graph_calls import Refused
 from phone_numbers.models import BusinessAccount, PhoneNumber
+from tenants.actors import Actor
 from tenants.credentials.authentication import caller_for
 
 SCOPES = ("whatsapp_business_management", "whatsapp_business_messaging")
@@ -182,7 +183,13 @@ def _set(callback: Callback, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _callback(request: Request, node: str, *, is_number: bool = False) -> Callback:
-    return Callback(tenant_of(request).id, caller_of(request).effective_environment, node, is_number)
+    return Callback(
+        tenant_id=tenant_of(request).id,
+        environment=caller_of(request).effective_environment,
+        node=node,
+        is_number=is_number,
+        actor=Actor.of(request),
+    )
 
 
 class DebugTokenView(APIView):

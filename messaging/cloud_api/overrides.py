@@ -10,6 +10,7 @@ from uuid import UUID
 from rest_framework import serializers
 
 from gateway.api.errors import Conflict, InvalidRequest
+from tenants.actors import Actor
 from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint
 from webhooks.requests.verify_ping import WebhookVerifyFailed
@@ -25,12 +26,13 @@ class OverrideIn(serializers.Serializer[dict[str, Any]]):
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """The callback of one account or number, whose events it gets."""
+    """The callback of one account or number, whose events it gets; `actor` is who changes it."""
 
     tenant_id: UUID
     environment: str
     node: str
     is_number: bool
+    actor: Actor
 
     @property
     def uid(self) -> str:
@@ -53,6 +55,7 @@ class Callback:
                 endpoint = created = lifecycle.create(
                     tenant_id=self.tenant_id,
                     environment=self.environment,
+                    actor=self.actor,
                     status=Endpoint.Status.PENDING,
                     url=url,
                     verify_token=verify_token,
@@ -97,7 +100,13 @@ class Callback:
             environment=self.environment,
             endpoint_id=endpoint.id,
             changes=dict(changes),
+            actor=self.actor,
         )
 
     def _delete(self, endpoint: Endpoint) -> None:
-        lifecycle.delete(tenant_id=self.tenant_id, environment=self.environment, endpoint_id=endpoint.id)
+        lifecycle.delete(
+            tenant_id=self.tenant_id,
+            environment=self.environment,
+            endpoint_id=endpoint.id,
+            actor=self.actor,
+        )

@@ -19,7 +19,7 @@ from messaging.models import IdempotencyRecord
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.credentials import api_keys
-from tenants.models import Tenant
+from tenants.models import AuditEntry, Tenant
 from tests.fixtures import Api, UnreadableBody
 from tests.receiver import Receiver
 from tests.simulated import RunningSimulator, SimulatedAccount
@@ -411,6 +411,24 @@ class TestCallbacks:
         endpoint.refresh_from_db()
         assert endpoint.url == holder["override_callback_uri"]
         assert Endpoint.objects.count() == before + 1
+
+    def test_the_audit_log_names_the_key_that_led_the_events_elsewhere(
+        self, api: Api, key: api_keys.NewKey, callback: Any
+    ) -> None:
+        path, body, _ = callback
+        assert api.post(path, body).status_code == 200
+        holder = body.get("webhook_configuration", body)
+        holder["override_callback_uri"] += "/second"
+        assert api.post(path, body).status_code == 200
+        if "webhook_configuration" in body:
+            holder["override_callback_uri"] = ""
+            assert api.post(path, body).status_code == 200
+        else:
+            assert api.delete(path).status_code == 200
+        entries = AuditEntry.objects.filter(target_type="webhook_endpoint")
+        recorded = {entry.action: entry.details["acting_key"] for entry in entries}
+        actions = ("webhook_endpoint.create", "webhook_endpoint.update", "webhook_endpoint.delete")
+        assert recorded == dict.fromkeys(actions, key.row.prefix)
 
     def test_a_callback_that_does_not_answer_is_2200_and_leaves_nothing(
         self, api: Api, receiver: Receiver, callback: Any

@@ -42,12 +42,13 @@ def close(*, tenant_id: UUID, actor_user_id: int | None = None) -> Closed:
     open_keys = list(keys.filter(revoked_at__isnull=True).values_list("pk", flat=True))
     for key_id in open_keys:
         api_keys.revoke(keys=keys, key_id=key_id, actor_user_id=actor_user_id)
+    staff = Actor(user_id=actor_user_id)
     held = list(Endpoint.objects.filter(tenant=tenant).values_list("environment", "pk"))
     for environment, endpoint_id in held:
-        lifecycle.delete(tenant_id=tenant.id, environment=environment, endpoint_id=endpoint_id)
+        lifecycle.delete(tenant_id=tenant.id, environment=environment, endpoint_id=endpoint_id, actor=staff)
     released = 0
     for account in BusinessAccount.objects.for_tenant(tenant.id):
-        released += len(releasing.release_account(account, actor=Actor(user_id=actor_user_id)))
+        released += len(releasing.release_account(account, actor=staff))
     audit.record(
         action="tenant.close",
         target_type="tenant",

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from allauth.account.forms import LoginForm
 from django import forms
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
@@ -15,7 +16,18 @@ ENVIRONMENTS = [
     (ApiKey.Environment.TEST, "Test: no real phone"),
     (ApiKey.Environment.LIVE, "Live: your customers"),
 ]
+SIGNED_UP_AS = "signed_up_as"
+"""The session's note of the address that the confirmation went to."""
 _PHONE = re.compile(r"\+[1-9]\d{7,14}")
+
+
+class LogInForm(LoginForm):  # type: ignore[misc]
+    """allauth's form, which begins with the address that this browser signed up with."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.request is not None:
+            self.fields["login"].initial = self.request.session.get(SIGNED_UP_AS)
 
 
 class ApplicationForm(forms.Form):

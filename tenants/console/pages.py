@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from gateway.api.errors import Conflict
 from gateway.roles import Area
-from tenants.console.forms import ApplicationForm, SignUpForm
+from tenants.console.forms import SIGNED_UP_AS, ApplicationForm, SignUpForm
 from tenants.console.frame import (
     ENVIRONMENT,
     LIVE,
@@ -34,9 +34,6 @@ from tenants.console.frame import (
 )
 from tenants.models import SignUp, Tenant, User
 from tenants.signup import registration
-
-SIGNED_UP_AS = "signed_up_as"
-"""The session's note of the address that the confirmation went to."""
 
 
 @sensitive_post_parameters("password")

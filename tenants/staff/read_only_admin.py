@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.contrib.admin import AllValuesFieldListFilter, SimpleListFilter
 from django.db.models import Model, OuterRef, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
@@ -124,6 +124,15 @@ class TenantRowsAdmin(ReadOnlyAdmin):
     ordering = ("-pk",)
     search_fields: tuple[str, ...] = ("=tenant__id", "tenant__name")
     search_help_text = "Tenant ID or name"
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any
+    ) -> HttpResponse:
+        """The page's title names the tenant beside the row: staff have pages of many tenants open."""
+        if row := options.get("obj"):
+            context["subtitle"] = f"{row}, {row.tenant.name}"
+        answer: HttpResponse = super().render_change_form(request, context, *args, **options)
+        return answer
 
     @display(description="Tenant")
     def owner(self, row: Any) -> str:

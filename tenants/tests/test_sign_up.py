@@ -83,6 +83,13 @@ def test_a_link_works_once_and_for_24_hours(browser: Client, monkeypatch: pytest
     assert Tenant.objects.count() == 1
 
 
+def test_the_log_in_begins_with_the_address_that_this_browser_signed_up_with(browser: Client) -> None:
+    sign_up(browser)
+    browser.post(last_link())
+    assert 'value="owner@infosys.com"' in browser.get("/login").content.decode()
+    assert "owner@infosys.com" not in Client().get("/login").content.decode()
+
+
 def test_a_known_address_gets_the_same_page_and_another_mail(browser: Client) -> None:
     first = sign_up(browser)
     browser.post(last_link())

@@ -40,6 +40,16 @@ def browser(staff: User) -> Client:
     return client
 
 
+def test_a_page_is_titled_with_what_staff_know_the_row_by(browser: Client, rows: list[Any]) -> None:
+    account, number, endpoint = rows[:3]
+    for row, name in ((account, "200"), (number, "100"), (endpoint, "shop.example")):
+        url = reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_change", args=[row.pk])
+        page = browser.get(url).content.decode()
+        title = re.search(r"<title>\s*(.*?)\s*</title>", page, re.DOTALL)
+        assert title is not None
+        assert title[1].startswith(f"{name}, {row.tenant.name} |"), url
+
+
 @pytest.fixture
 def rows(tenant: Tenant) -> list[Any]:
     account = BusinessAccount.objects.create(

@@ -70,7 +70,7 @@ def create(
     *,
     tenant_id: UUID,
     environment: str,
-    actor: Actor = GATEWAY,
+    actor: Actor,
     secret: str | None = None,
     status: str = ACTIVE,
     **given: Any,
@@ -134,7 +134,7 @@ def change(
     environment: str,
     endpoint_id: UUID,
     changes: dict[str, Any],
-    actor: Actor = GATEWAY,
+    actor: Actor,
 ) -> Endpoint:
     """Change an endpoint. A new url or verify token is taken only after a passed ping; so is `active` without a pass.
 
@@ -176,7 +176,7 @@ def change(
     return endpoint
 
 
-def resume(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor = GATEWAY) -> Endpoint:
+def resume(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor) -> Endpoint:
     """Close an endpoint's circuit and end a pause: what waits goes out at once, at the endpoint's speed.
 
     Raises Conflict for one that must pass a ping first.
@@ -192,7 +192,7 @@ def resume(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor
 
 
 def rotate_secret(
-    *, tenant_id: UUID, environment: str, endpoint_id: UUID, overlap_hours: int, actor: Actor = GATEWAY
+    *, tenant_id: UUID, environment: str, endpoint_id: UUID, overlap_hours: int, actor: Actor
 ) -> Endpoint:
     """A new signing secret; the one before signs beside it for `overlap_hours`, not at all for 0.
 
@@ -215,7 +215,7 @@ def rotate_secret(
     return endpoint
 
 
-def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor = GATEWAY) -> None:
+def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor) -> None:
     """Delete an endpoint; the dispatcher marks what was waiting for it dead (`endpoint_deleted`)."""
     with transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
