@@ -2,8 +2,10 @@
 
 from webhooks.events.types import ALL
 
-STATUS = "split_part(substr({event}.dedupe_key, length('status:' || {event}.wamid || ':') + 1), ':', 1)"
-"""SQL: the status that a `message.status` event tells, from its dedupe key `status:<wamid>:<status>`."""
+STATUS = """coalesce({event}.status,
+        split_part(substr({event}.dedupe_key, length('status:' || {event}.wamid || ':') + 1), ':', 1))"""
+"""SQL: the status that a `message.status` event tells. Events of before that column have it in their dedupe key alone,
+`status:<wamid>:<status>`."""
 WANTED = f"""
     (e.format = 'envelope' OR {{event}}.raw_path IS NOT NULL)
     AND (left({{event}}.type, 8) <> 'webhook.' OR split_part({{event}}.dedupe_key, ':', 2) <> e.id::text)

@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 
 from gateway.clock import isoformat, now
+from gateway.upstream.notifications import message_facts
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
@@ -89,6 +90,17 @@ def test_only_the_chosen_statuses_are_delivered_and_replayed_as_missed(
     path = f"/v1/webhooks/{endpoint['id']}/replay"
     answer = api.post(path, {**range_, "status": ["missed"], "preview": True})
     assert answer.json()["count"] == len(expected), "those from before the endpoint"
+
+
+def test_a_status_of_a_message_whose_id_is_too_long_to_store_is_filtered_too(
+    api: Api, tenant: Tenant, receiver: Receiver
+) -> None:
+    make(api, receiver, statuses=["read"])
+    for name in ("delivered", "read"):
+        facts = message_facts.of_status({"id": "w" * 300, "status": name})
+        publish_one(tenant, f"status:hash of {name}", type="message.status", message=facts)
+    keys = dict(Event.objects.values_list("id", "dedupe_key"))
+    assert [keys[row.event_id] for row in Delivery.objects.all()] == ["status:hash of read"]
 
 
 def test_settings_are_shown_and_changed(api: Api, receiver: Receiver) -> None:
