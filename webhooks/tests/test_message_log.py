@@ -13,6 +13,7 @@ from django.db import connection, transaction
 
 from gateway import ids
 from gateway.clock import now
+from gateway.database import partitions
 from gateway.database.statements import run
 from tenants.models import Tenant
 from webhooks.events import expunge
@@ -130,6 +131,19 @@ class TestMonths:
         event_id = self.message_of(tenant, now() - timedelta(days=40))
         row = Message.objects.get()
         assert (row.event_id, row.status) == (event_id, "read")
+
+    def test_a_month_without_a_partition_keeps_one_row_before_and_after_it_is_made(
+        self, tenant: Tenant
+    ) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP TABLE messages_p{now():%Y_%m}")
+        write(tenant, [outbound()], [status("read")])
+        assert partitions.rows_in_default()["messages"] == 1
+        partitions.maintain()
+        write(tenant, [status("delivered")])
+        row = Message.objects.get()
+        assert (row.status, row.delivered_at is not None, row.event_id is not None) == ("read", True, True)
+        assert partitions.rows_in_default()["messages"] == 0
 
 
 @pytest.mark.django_db
