@@ -5,7 +5,8 @@ partitioned by their primary key (docs/architecture.md).
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from uuid import UUID
 
 import uuid_utils.compat
@@ -59,6 +60,16 @@ def milliseconds(value: UUID) -> int:
 def created_at(value: UUID) -> datetime:
     """The millisecond at which a UUIDv7 was made, UTC."""
     return _EPOCH + timedelta(milliseconds=milliseconds(value))
+
+
+def month_of(value: UUID) -> date:
+    """The first day of the month in which a UUIDv7 was made."""
+    return _month_of_day(milliseconds(value) // 86_400_000)
+
+
+@lru_cache(maxsize=64)
+def _month_of_day(day: int) -> date:
+    return (date(1970, 1, 1) + timedelta(days=day)).replace(day=1)
 
 
 def first_at(moment: datetime) -> UUID:

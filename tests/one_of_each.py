@@ -9,7 +9,7 @@ from messaging.models import Batch, MessageTemplate
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
-from webhooks.message_models import Message, month_of
+from webhooks.message_models import Message
 from webhooks.models import Delivery, Endpoint, Event
 
 
@@ -61,7 +61,7 @@ def one_of_each(tenant: Tenant) -> OneOfEach:
             tenant_id=tenant.id,
             environment="live",
             key="wamid.HBgMOTE5ODAw",
-            month=month_of(event.id),
+            month=ids.month_of(event.id),
             id=event.id,
             event_id=event.id,
             direction="inbound",

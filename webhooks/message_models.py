@@ -1,10 +1,8 @@
 """Rows of the message log: what is known of each message, without its content."""
 
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta
-from functools import lru_cache
+from datetime import datetime
 from typing import ClassVar
-from uuid import UUID
 
 from django.db import models
 from django.db.models import Q
@@ -120,13 +118,3 @@ class Message(models.Model):
             return "received"
         reached = (status for status, column in PRECEDENCE.items() if getattr(self, column) is not None)
         return next(reached, "unknown")
-
-
-def month_of(value: UUID) -> date:
-    """The first day of the month in which an id was made."""
-    return _month_of_day(ids.milliseconds(value) // 86_400_000)
-
-
-@lru_cache(maxsize=64)
-def _month_of_day(day: int) -> date:
-    return (date(1970, 1, 1) + timedelta(days=day)).replace(day=1)

@@ -3,25 +3,32 @@
 Conditions without an index of their own could be met by none of millions of rows. So a page ends where its walk ends,
 even if it holds few rows or none, and the next page goes on from there.
 
+The rows of the last `RECENT` fill most pages, so those are looked at first: two years of a table are a hundred
+partitions, and to plan for all of them takes many times as long as to read the page.
+
 The statements are planned for their parameters, not prepared: one plan for all values could take the index by tenant
 for a filter that many rows meet on average, and with a value that none meets it would read them all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS
 
 from gateway import ids
 from gateway.clock import now
+from gateway.database.statements import bulk_cursor
 
 MOST_WALKED = 10_000
 """Rows that one page reads of an index."""
 FIRST_WALK = 2
 """The first walk of a page reads so many times the rows of a full page: most lists have few rows that do not match."""
+RECENT = timedelta(days=7)
+"""How far before the end of a page its rows are looked for first."""
+FIRST_ID = UUID(int=0)
 LAST_ID = UUID(int=2**128 - 1)
 CLOCKS_DIFFER = timedelta(days=1)
 """How far the clocks of processes may differ at most."""
@@ -37,6 +44,11 @@ _EACH = """
         WHERE {scope} AND {column} = each.value AND id >= %(first)s AND id < %(before)s
         ORDER BY id DESC LIMIT %(walked)s
     ) AS walk
+"""
+_MONTHS = "month BETWEEN %(first_month)s AND %(last_month)s"
+# Its rows fill a page, or it tells nothing: where the walk ends is not asked.
+_RECENT = """
+SELECT * FROM ({rows}) AS walked WHERE {conditions} ORDER BY id DESC LIMIT %(limit)s
 """
 # Where several walks end early, nothing older than the nearest end is complete.
 _PAGE = """
@@ -71,11 +83,25 @@ class WalkedPage:
 
 
 @dataclass(frozen=True, slots=True)
+class _Page:
+    """What a page is to hold: rows from `first` to before `before`, at most `limit`, that meet the conditions."""
+
+    conditions: str
+    parameters: Mapping[str, Any]
+    first: UUID
+    before: UUID
+    limit: int
+    using: str
+
+
+@dataclass(frozen=True, slots=True)
 class BoundedList:
     """A table whose rows are listed by their time-ordered `id`, which is one of the columns."""
 
     table: str
     columns: Sequence[str]
+    by_month: bool = False
+    """Whether the table is partitioned by a column `month`, the month of the id, and not by the id itself."""
 
     def page(
         self,
@@ -83,7 +109,7 @@ class BoundedList:
         *,
         conditions: Sequence[str] = (),
         parameters: Mapping[str, Any],
-        first: UUID = UUID(int=0),  # noqa: B008 - immutable
+        first: UUID = FIRST_ID,
         before: UUID = LAST_ID,
         limit: int,
         using: str = DEFAULT_DB_ALIAS,
@@ -94,15 +120,31 @@ class BoundedList:
         else by the one that reaches the farthest.
         """
         before = min(before, id_after_all())
+        wanted = _Page(" AND ".join(conditions) or "true", parameters, first, before, limit, using)
+        if (recent := self._recent(walks[0], wanted)) is not None:
+            return recent
         farthest, reached = None, LAST_ID
         for walk, most in self._attempts(walks, limit + 1):
-            found = self._walked(walk, most, conditions, parameters, first, before, limit, using)
+            found = self._walked(walk, most, wanted)
             if len(found.rows) == limit or found.before is None:
                 return found
             if farthest is None or found.before <= reached:
                 farthest, reached = found, found.before
         assert farthest is not None  # noqa: S101 - there is at least one walk
         return farthest
+
+    def _recent(self, walk: Walk, wanted: _Page) -> WalkedPage | None:
+        """The page, if recent rows fill it and a row is left for the next one."""
+        since = ids.first_at(ids.created_at(wanted.before) - RECENT)
+        if since <= wanted.first:
+            return None
+        wanted = replace(wanted, first=since)
+        most = min(FIRST_WALK * (wanted.limit + 1), MOST_WALKED)
+        if len(walk.values) > 1:
+            found = self._walked(walk, most, wanted)
+            return found if len(found.rows) == wanted.limit and found.before is not None else None
+        rows = self._read(_RECENT, walk, most, wanted)
+        return self._cut(rows, wanted.limit) if len(rows) > wanted.limit else None
 
     @staticmethod
     def _attempts(walks: Sequence[Walk], full: int) -> Iterator[tuple[Walk, int]]:
@@ -114,46 +156,43 @@ class BoundedList:
             if number or most[0] > short:
                 yield walk, most[number]
 
-    def _walked(
-        self,
-        walk: Walk,
-        most: int,
-        conditions: Sequence[str],
-        parameters: Mapping[str, Any],
-        first: UUID,
-        before: UUID,
-        limit: int,
-        using: str,
-    ) -> WalkedPage:
+    def _walked(self, walk: Walk, most: int, wanted: _Page) -> WalkedPage:
+        answered = self._read(_PAGE, walk, most, wanted)
+        ended, place = answered[0][0], self.columns.index("id")
+        rows = [row[1:] for row in answered if row[1 + place] is not None]
+        return self._cut(rows, wanted.limit) if len(rows) > wanted.limit else WalkedPage(rows, ended)
+
+    def _cut(self, rows: Sequence[tuple[Any, ...]], limit: int) -> WalkedPage:
+        return WalkedPage(rows[:limit], rows[limit - 1][self.columns.index("id")])
+
+    def _read(self, form: str, walk: Walk, most: int, wanted: _Page) -> list[tuple[Any, ...]]:
         is_of_several = len(walk.values) > 1
-        statement = _PAGE.format(
+        statement = form.format(
             rows=(_EACH if is_of_several else _ALL).format(
                 columns=", ".join(self.columns),
                 table=self.table,
-                scope=walk.scope,
+                scope=f"{walk.scope} AND {_MONTHS}" if self.by_month else walk.scope,
                 column=walk.column,
                 equal=f"AND {walk.column} = %(value)s" if walk.column else "",
             ),
             grouped=f"GROUP BY {walk.column}" if is_of_several else "",
-            conditions=" AND ".join(conditions) or "true",
+            conditions=wanted.conditions,
         )
         values = {
-            **parameters,
+            **wanted.parameters,
             "value": next(iter(walk.values), None),
             "values": list(walk.values),
-            "first": first,
-            "before": before,
+            "first": wanted.first,
+            "before": wanted.before,
+            "first_month": ids.month_of(wanted.first),
+            "last_month": ids.month_of(wanted.before),
             "walked": most,
-            "limit": limit + 1,
+            "limit": wanted.limit + 1,
         }
-        with connections[using].cursor() as cursor:
+        with bulk_cursor(literal=True, using=wanted.using) as cursor:
             cursor.execute(statement, values)
-            answered = cursor.fetchall()
-        ended, place = answered[0][0], self.columns.index("id")
-        rows = [row[1:] for row in answered if row[1 + place] is not None]
-        if len(rows) > limit:
-            return WalkedPage(rows[:limit], rows[limit - 1][place])
-        return WalkedPage(rows, ended)
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
 
 
 def id_after_all() -> UUID:

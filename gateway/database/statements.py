@@ -32,18 +32,30 @@ class _PreparingCursor(psycopg.Cursor[Any]):
         return super().execute(query, params, **{**options, "prepare": True})
 
 
+class _LiteralCursor(psycopg.Cursor[Any]):
+    """Writes the parameters into the statement's text; psycopg's own cursor that does so has no binary results."""
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
+        text = psycopg.ClientCursor(self.connection).mogrify(query, params) if params is not None else query
+        return super().execute(text, **options)
+
+
 @contextmanager
-def bulk_cursor(*, prepared: bool = False) -> Iterator[CursorWrapper]:
+def bulk_cursor(
+    *, prepared: bool = False, literal: bool = False, using: str = DEFAULT_DB_ALIAS
+) -> Iterator[CursorWrapper]:
     """A cursor on Django's connection, inside its transaction; raises Django's database errors.
 
     While this thread has no connection, one of the pool is borrowed for the cursor: it becomes Django's own at a cost
     that is as high as a small statement's. `prepared` is for the few statements that every event takes, in which
     parsing and planning cost more than the work, and whose plan does not depend on the parameters.
-    `DATABASE_PREPARED_STATEMENTS` switches it off.
+    `DATABASE_PREPARED_STATEMENTS` switches it off. `literal` writes the parameters into the statement, whose plan
+    depends on them: a web process lets Postgres plan once for all parameters wherever it can (`database/pool.py`).
     """
     # `connection` would look for it anew at each attribute.
-    database: Any = connections[DEFAULT_DB_ALIAS]
+    database: Any = connections[using]
     is_prepared = prepared and settings.DATABASE_PREPARED_STATEMENTS
+    kind = _LiteralCursor if literal else _PreparingCursor if is_prepared else psycopg.Cursor
     pool = database.pool if database.connection is None else None
     with database.wrap_database_errors:
         if pool is None:
@@ -56,7 +68,7 @@ def bulk_cursor(*, prepared: bool = False) -> Iterator[CursorWrapper]:
             if pool is not None and not connected.autocommit:
                 # Left so by a transaction that was closed in the middle: what is written would be rolled back.
                 connected.autocommit = True
-            with (_PreparingCursor if is_prepared else psycopg.Cursor)(connected) as binary:
+            with kind(connected) as binary:
                 if is_prepared:
                     connected.prepare_threshold = ONLY_WHEN_ASKED
                 binary.format = psycopg.pq.Format.BINARY

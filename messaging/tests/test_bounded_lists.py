@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from gateway.database import bounded_walk
+from gateway import ids
+from gateway.clock import now
+from gateway.database import bounded_walk, partitions
 from tenants.models import Tenant
 from tests.fixtures import Api
 
@@ -161,3 +164,46 @@ def test_a_rare_type_of_a_busy_number_is_one_page(
     body = api.get("/v1/events?phone_number_id=7&type=message.status").json()
     assert len(body["data"]) == 1
     assert body["next_cursor"] is None
+
+
+@pytest.mark.parametrize(
+    ("table", "path"),
+    [
+        ("events", "/v1/events?limit=10"),
+        ("events", "/v1/events?type=message.status,message.inbound&limit=10"),
+        ("webhook_deliveries", "/v1/webhook-deliveries?limit=10"),
+        ("messages", "/v1/messages?limit=10"),
+    ],
+)
+def test_a_page_of_recent_rows_is_planned_for_few_partitions(
+    api: Api, tenant: Tenant, table: str, path: str
+) -> None:
+    """The week before, this one and the one that begins while clocks differ; of months as many."""
+    partitions.make_from(table, (now() - timedelta(days=200)).date())
+    load(table, tenant)
+    with CaptureQueriesContext(connection) as queries:
+        assert len(api.get(path).json()["data"]) == 10
+    (search,) = [each["sql"] for each in queries if f"FROM {table}" in (each["sql"] or "")]
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {search}")
+        (plan,) = cursor.fetchone()
+    nodes = _nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"])
+    assert len({node["Relation Name"] for node in nodes if "Relation Name" in node}) <= 3
+
+
+def test_pages_go_on_where_recent_rows_end(api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page with rows on both sides of the bound, and one whose last row is the last recent one."""
+    monkeypatch.setattr(bounded_walk, "RECENT", bounded_walk.CLOCKS_DIFFER + timedelta(milliseconds=1_500))
+    load("events", tenant)
+    for limit in (200, 7):
+        found: list[str] = []
+        cursor = ""
+        while len(found) < 2_000:
+            body = api.get(f"/v1/events?limit={limit}{cursor}").json()
+            found += [row["id"] for row in body["data"]]
+            cursor = f"&cursor={body['next_cursor']}"
+        assert len(set(found)) == len(found)
+        assert found == sorted(found, reverse=True)
+        with connection.cursor() as database:
+            database.execute("SELECT id FROM events ORDER BY id DESC LIMIT %s", [len(found)])
+            assert found == [ids.encode(ids.EVENT, event_id) for (event_id,) in database.fetchall()]

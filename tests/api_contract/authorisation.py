@@ -25,7 +25,7 @@ from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import platform_apps
 from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
-from webhooks.message_models import Message, month_of
+from webhooks.message_models import Message
 from webhooks.models import Delivery, Endpoint, Event
 
 Kind = Literal["open", "tenant", "app", "staff", "console"]
@@ -154,7 +154,7 @@ def _message(world: World) -> Ids:
         tenant_id=world.tenant.id,
         environment="live",
         key=event.public_id,
-        month=month_of(event.id),
+        month=public_ids.month_of(event.id),
         id=event.id,
         direction="inbound",
     )

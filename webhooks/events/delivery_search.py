@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from gateway import ids
-from gateway.database.bounded_walk import LAST_ID, BoundedList, Walk
+from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Walk
 from webhooks.models import LIVE, Delivery
 
 COLUMNS = tuple(
@@ -47,7 +47,7 @@ def search(
     """
     conditions = ["environment = %(environment)s", *(f"{name} = %({name})s" for name in equal)]
     walk = _WALKS[environment]
-    first = ids.first_at(begin) if begin is not None else UUID(int=0)
+    first = ids.first_at(begin) if begin is not None else FIRST_ID
     if event_types:
         conditions.append("event_type = ANY(%(event_types)s)")
     if event_id is not None:

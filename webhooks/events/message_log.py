@@ -21,7 +21,6 @@ from gateway import ids
 from gateway.clock import isoformat_of, now
 from gateway.upstream.notifications.message_facts import MessageFacts
 from webhooks.events.members import NewEvent
-from webhooks.message_models import month_of
 
 LOOK_BACK = timedelta(days=95)
 """How long after its message a status is expected: the upstream tries to deliver for up to 30 days."""
@@ -143,7 +142,7 @@ def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) 
         "tenant_id": tenant_id,
         "environment": event.environment,
         "key": event.wamid or ids.encode(ids.EVENT, event_id),
-        "month": month_of(event_id),
+        "month": ids.month_of(event_id),
         "id": event_id,
         "direction": facts.direction,
         "may_exist": not facts.is_message,

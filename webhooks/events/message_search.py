@@ -15,10 +15,10 @@ from django.db import OperationalError, connection, transaction
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
-from gateway.database.bounded_walk import LAST_ID, BoundedList, Walk, id_after_all
+from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Walk, id_after_all
 from gateway.database.statements import bulk_cursor, uuids
 from webhooks.events.message_log import LOOK_BACK
-from webhooks.message_models import STATUS_CONDITIONS, Message, month_of
+from webhooks.message_models import STATUS_CONDITIONS, Message
 from webhooks.models import Delivery, Event, within_retention
 from webhooks.tables import LONGEST_RETENTION_DAYS
 
@@ -33,9 +33,8 @@ EARLIER = timedelta(minutes=10)
 """How much before a message's first published event another one of it may have been made."""
 
 COLUMNS = tuple(field.attname for field in Message._meta.concrete_fields)
-_MESSAGES = BoundedList("messages", COLUMNS)
-_SCOPE = """tenant_id = %(tenant_id)s AND environment = %(environment)s
-    AND month BETWEEN %(first_month)s AND %(last_month)s"""
+_MESSAGES = BoundedList("messages", COLUMNS, by_month=True)
+_SCOPE = "tenant_id = %(tenant_id)s AND environment = %(environment)s"
 _INDEXED = ("wa_id", "user_id", "batch_id")
 """Columns with an index that ends in the id; the others are conditions on what the walk passes."""
 
@@ -105,23 +104,15 @@ def search(
     They were made from `begin` to before `end`. A page can hold fewer than `limit` messages, even none, and still have
     a next one: then the walk ended before the page was full.
     """
-    first = ids.first_at(begin) if begin else UUID(int=0)
-    until = min(before or LAST_ID, ids.first_at(end) if end else LAST_ID)
     conditions = [f"{name} = %({name})s" for name in equal]
     if status is not None:
         conditions.append(STATUS_CONDITIONS[status])
     found = _MESSAGES.page(
         _walks(equal, status),
         conditions=conditions,
-        parameters={
-            "tenant_id": tenant_id,
-            "environment": environment,
-            "first_month": month_of(first),
-            "last_month": month_of(until) if until < LAST_ID else now().date() + timedelta(days=31),
-            **equal,
-        },
-        first=first,
-        before=until,
+        parameters={"tenant_id": tenant_id, "environment": environment, **equal},
+        first=ids.first_at(begin) if begin else FIRST_ID,
+        before=min(before or LAST_ID, ids.first_at(end) if end else LAST_ID),
         limit=limit,
     )
     return MessagePage([Message.from_db(None, COLUMNS, row) for row in found.rows], found.before)

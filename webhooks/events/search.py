@@ -13,7 +13,7 @@ from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.database import replica
-from gateway.database.bounded_walk import LAST_ID, BoundedList, Walk, id_after_all
+from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Walk, id_after_all
 from gateway.database.statements import bulk_cursor, uuids
 from webhooks.models import LIVE, Delivery, Event, within_retention
 
@@ -21,6 +21,7 @@ _COLUMNS = tuple(field.attname for field in Event._meta.concrete_fields)
 _EVENTS = BoundedList("events", _COLUMNS)
 _TENANT = "tenant_id = %(tenant_id)s"
 _OF_ONE_CUSTOMER = ("wamid", "wa_id", "user_id")
+_NO_DELIVERIES = dict.fromkeys(Delivery.Status.values, 0)
 MAX_DELIVERIES = 200
 """Deliveries shown with one event: twenty endpoints, and replays."""
 
@@ -78,7 +79,7 @@ def search(
                 "types": list(types),
                 **equal,
             },
-            first=ids.first_at(begin) if begin is not None else UUID(int=0),
+            first=ids.first_at(begin) if begin is not None else FIRST_ID,
             before=min(before or LAST_ID, ids.first_at(end) if end is not None else LAST_ID),
             limit=limit,
             using=alias,
@@ -124,7 +125,7 @@ def _available(events: Sequence[Event], *, tenant_id: UUID) -> set[UUID]:
     if not events:
         return set()
     days = {event.payload_expires_on for event in events}
-    bodies = {event.id for event in events} | {event.raw_id for event in events if event.raw_id is not None}
+    bodies = [body for event in events for body in (event.id, event.raw_id) if body is not None]
     with bulk_cursor(prepared=True) as cursor:
         cursor.execute(
             _STORED,
@@ -149,7 +150,7 @@ def _available(events: Sequence[Event], *, tenant_id: UUID) -> set[UUID]:
 
 def delivery_counts(events: Sequence[Event]) -> dict[UUID, dict[str, int]]:
     """How many deliveries of each event have each status; one query."""
-    counts = {event.id: dict.fromkeys(Delivery.Status.values, 0) for event in events}
+    counts = {event.id: _NO_DELIVERIES.copy() for event in events}
     if counts:
         with bulk_cursor(prepared=True) as cursor:
             cursor.execute(

@@ -21,7 +21,6 @@ from gateway.clock import now
 from gateway.database.outage import concerns_all
 from gateway.database.pruning import delete_before
 from webhooks.figure_models import Figure
-from webhooks.message_models import month_of
 
 log = structlog.get_logger(__name__)
 
@@ -161,7 +160,7 @@ def scope_of_hour(tenant_id: UUID, environment: str, hour: int) -> dict[str, Any
         "hour": hour,
         "first": first,
         "last": ids.first_at(begin + timedelta(hours=1)),
-        "month": month_of(first),
+        "month": ids.month_of(first),
     }
 
 

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import connection
 
 from gateway.database import pool
+from gateway.database.statements import bulk_cursor
 
 pytestmark = pytest.mark.django_db
 
@@ -35,6 +36,17 @@ def test_a_prepared_statement_is_planned_once(database: dict[str, Any]) -> None:
 
     assert shown(database["OPTIONS"]["options"], "plan_cache_mode") == "force_generic_plan"
     assert database["OPTIONS"]["pool"]["max_size"] == 3
+
+
+def test_a_literal_statement_holds_its_parameters() -> None:
+    """So Postgres plans for them, whatever the plan mode."""
+    found = []
+    for literal in (False, True):
+        with bulk_cursor(literal=literal) as cursor:
+            cursor.execute("SELECT %s::int, current_query()", [1234])
+            found.append(cursor.fetchone())
+
+    assert found == [(1234, "SELECT $1::int, current_query()"), (1234, "SELECT 1234::int, current_query()")]
 
 
 def test_the_operators_own_options_stay(database: dict[str, Any]) -> None:
