@@ -19,7 +19,7 @@ from gateway.roles import Area
 from tenants.console.frame import LIVE, HomeWarning, Page, Section, register, warns
 from tenants.models import Tenant
 
-register(pages=[Page("Billing", "console_billing", "/console/billing", Section.ACCOUNT, 10)])
+register(Page("Billing", "console_billing", "/console/billing", Section.ACCOUNT, 10))
 
 
 @warns(Area.BILLING)

@@ -1,6 +1,7 @@
 """The console's messaging pages: a test message is sent once, batches, templates; and who does not see them."""
 
 import html
+import re
 import time
 from typing import Any
 
@@ -19,11 +20,12 @@ from messaging.tests.message_templates.bodies import order_update
 from messaging.tests.sending.test_send import sent_bodies
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.sandbox import world
+from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
 from tests.browsers import text
 from tests.simulated import RunningSimulator
 from webhooks.message_models import Message
-from webhooks.models import Event
+from webhooks.models import Endpoint, Event
 
 pytestmark = pytest.mark.django_db
 
@@ -43,7 +45,10 @@ def test_a_business_that_waits_for_approval_sends_in_its_test_world_alone(
 ) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(status=Tenant.Status.PENDING_APPROVAL)
     (number,) = world.ensure(tenant.id)
-    assert "Send a test message" in browser.get("/console").content.decode(), "the test world is open at once"
+    home = text(browser, "/console")
+    assert "Add an endpoint" in home, "the test world is open at once"
+    assert "Create a key" not in home
+    assert "It comes with the approval" in home
     page = html.unescape(browser.post("/console/send", form(number)).content.decode())
     assert "the platform accepted it" in page
     browser.post("/console/preferences", {"environment": "live"})
@@ -59,6 +64,29 @@ def test_a_business_that_waits_for_approval_sends_in_its_test_world_alone(
         browser.post("/console/templates/sync", follow=True).content.decode()
     )
     assert Event.objects.filter(type="message.outbound").count() == 1
+
+
+def test_the_first_steps_tell_the_test_world_from_live(
+    tenant: Tenant, browser: Client, simulator: RunningSimulator
+) -> None:
+    def step(title: str) -> str:
+        (found,) = re.findall(
+            rf"<li(?:(?!<li).)*?<strong>{title}</strong>.*?</li>", text(browser, "/console"), re.DOTALL
+        )
+        return str(found)
+
+    assert "Done" not in step("Connect a number")
+    world.ensure(tenant.id)
+    assert "Done in test" in step("Connect a number")
+    assert 'class="done"' not in step("Connect a number"), "live is still to do"
+    browser.post("/console/preferences", {"environment": "test"})
+    assert 'class="done"' in step("Connect a number")
+    assert "live is still to do" in step("Connect a number")
+    assert "Done" not in step("Add a webhook endpoint")
+    endpoint = verified_endpoint(tenant)
+    assert "Done" not in step("Add a webhook endpoint"), "a live endpoint is marked by its flow"
+    Endpoint.objects.filter(pk=endpoint.pk).update(environment="test")
+    assert "Done in test" in step("Add a webhook endpoint")
 
 
 def test_a_message_is_sent_once_however_often_the_page_is_reloaded(

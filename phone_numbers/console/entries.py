@@ -1,6 +1,7 @@
 """Numbers in the console: the entry in the navigation, the first step, and what the home page warns of."""
 
 from datetime import timedelta
+from uuid import UUID
 
 from django.urls import reverse
 
@@ -9,27 +10,36 @@ from gateway.roles import Area
 from phone_numbers.connection.details import explained
 from phone_numbers.connection.state import token_end
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.console.frame import FirstStep, HomeWarning, Page, Section, register, warns
+from tenants.console import first_steps
+from tenants.console.first_steps import FirstStep
+from tenants.console.frame import TEST, HomeWarning, Page, Section, register, warns
 from tenants.models import Tenant
 
 TOKEN_WARNING = timedelta(days=7)
 MOST_WARNINGS = 5
 
 register(
-    pages=[
-        Page("Test phone", "console_phone", "/console/phone", Section.TRY, 20),
-        Page("Numbers", "console_numbers", "/console/numbers", Section.MESSAGES, 40),
-    ],
-    steps=[
-        FirstStep(
-            step="number_connected",
-            title="Connect a number",
-            text="Through the platform's own sign-up, in a few minutes.",
-            button="Connect a number",
-            url_name="console_numbers",
-            order=20,
-        )
-    ],
+    Page("Test phone", "console_phone", "/console/phone", Section.TRY, 20),
+    Page("Numbers", "console_numbers", "/console/numbers", Section.MESSAGES, 40),
+)
+
+
+def _can_test(tenant_id: UUID) -> bool:
+    """Whether a number of the test world is connected; the first comes by itself."""
+    numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(environment=TEST)
+    return numbers.filter(connection_state=PhoneNumber.State.CONNECTED).exists()
+
+
+first_steps.register(
+    FirstStep(
+        step="number_connected",
+        title="Connect a number",
+        text="Through the platform's own sign-up, in a few minutes.",
+        button="Connect a number",
+        url_name="console_numbers",
+        order=20,
+        tested=_can_test,
+    )
 )
 
 

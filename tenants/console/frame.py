@@ -1,6 +1,6 @@
 """The frame of the console's pages: navigation, environment (live or test), time zone, and what a person's role opens.
 
-Each app registers its own pages, first steps and warnings in its `AppConfig.ready`; this module only holds the lists.
+Each app registers its own pages and warnings in its `AppConfig.ready`; this module only holds the lists.
 Each page names the area that it belongs to (`console_page`); the roles of `gateway/roles.py` open areas.
 """
 
@@ -27,7 +27,6 @@ from django.views.decorators.cache import never_cache
 from gateway import roles
 from gateway.api.errors import NotFound, ServiceError
 from gateway.roles import Area
-from tenants.checklist import Step
 from tenants.console import outbox
 from tenants.models import ApiKey, Tenant, User
 
@@ -70,18 +69,6 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstStep:
-    """One of the four first steps: its button leads to `url_name`."""
-
-    step: Step
-    title: str
-    text: str
-    button: str
-    url_name: str
-    order: int
-
-
-@dataclass(frozen=True, slots=True)
 class HomeWarning:
     """Something that needs the customer: a sentence, and the page on which it is repaired."""
 
@@ -98,17 +85,14 @@ AREA, OF_ENVIRONMENT = "console_area", "console_environment"
 """The attributes of a page's view that hold its area, and the environment that the page is always in, or None."""
 
 _pages: list[Page] = []
-_steps: list[FirstStep] = []
 _warnings: list[tuple[Area, Warnings]] = []
 _panels: list[tuple[Area, Panel]] = []
 
 
-def register(*, pages: list[Page] | None = None, steps: list[FirstStep] | None = None) -> None:
-    """Add an app's pages and first steps, each in the place that its `order` says."""
-    _pages.extend(pages or [])
+def register(*pages: Page) -> None:
+    """Add an app's pages to the navigation, each in the place that its `order` says."""
+    _pages.extend(pages)
     _pages.sort(key=lambda page: (SECTIONS.index(page.section), page.order))
-    _steps.extend(steps or [])
-    _steps.sort(key=lambda step: step.order)
 
 
 def warns(area: Area) -> Callable[[Warnings], Warnings]:
@@ -165,16 +149,7 @@ class Visit:
 
 def pages_of(visit: Visit) -> list[Page]:
     """The pages of the navigation that the person's role opens."""
-    return [page for page in _pages if visit.may_read(_area_at(page.url_name))]
-
-
-def steps_of(visit: Visit) -> list[dict[str, Any]]:
-    """The first steps that the person's role can do, in their order, each with whether it is done."""
-    return [
-        {"step": step, "done": visit.tenant.checklist[step.step]}
-        for step in _steps
-        if visit.may_change(_area_at(step.url_name))
-    ]
+    return [page for page in _pages if visit.may_read(area_of_page(page.url_name))]
 
 
 def warnings_of(visit: Visit) -> list[HomeWarning]:
@@ -271,7 +246,7 @@ def _environment_of(request: HttpRequest, visit: Visit) -> str:
 
 
 @cache
-def _area_at(url_name: str) -> Area | None:
+def area_of_page(url_name: str) -> Area | None:
     """The area of a page by its name."""
     return getattr(resolve(reverse(url_name)).func, AREA, None)
 

@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from gateway.api.errors import Conflict
 from gateway.roles import Area
+from tenants.console.first_steps import steps_of
 from tenants.console.forms import SIGNED_UP_AS, ApplicationForm, SignUpForm
 from tenants.console.frame import (
     ENVIRONMENT,
@@ -28,7 +29,6 @@ from tenants.console.frame import (
     Visit,
     console_page,
     panels_of,
-    steps_of,
     visit_of,
     warnings_of,
 )
@@ -97,7 +97,7 @@ def _home(request: HttpRequest, visit: Visit) -> HttpResponse:
             "warnings": warnings_of(visit),
             "steps": steps_of(visit),
             "panels": panels_of(visit),
-            "can_try": visit.environment == TEST and visit.may_change(Area.INTEGRATION),
+            "is_open": visit.is_open(visit.environment),
         },
     )
 

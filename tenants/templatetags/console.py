@@ -8,6 +8,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from gateway.clock import now
+from tenants.console.first_steps import Progress
 
 register = template.Library()
 
@@ -52,6 +53,6 @@ def away(at: datetime) -> str:
 
 
 @register.filter
-def all_done(steps: list[dict[str, Any]]) -> bool:
+def all_done(steps: list[Progress]) -> bool:
     """Whether every first step is done."""
-    return all(row["done"] for row in steps)
+    return all(each.is_done for each in steps)

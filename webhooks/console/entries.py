@@ -3,27 +3,29 @@
 from django.urls import reverse
 
 from gateway.roles import Area
-from tenants.console.frame import FirstStep, HomeWarning, Page, Section, register, warns
+from tenants.console import first_steps
+from tenants.console.first_steps import FirstStep
+from tenants.console.frame import TEST, HomeWarning, Page, Section, register, warns
 from tenants.models import Tenant
+from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint
 
 register(
-    pages=[
-        Page("Webhooks", "console_endpoints", "/console/webhooks", Section.WEBHOOKS, 10),
-        Page("Deliveries", "console_deliveries", "/console/deliveries", Section.WEBHOOKS, 20),
-        Page("Events", "console_events", "/console/events", Section.WEBHOOKS, 30),
-        Page("Figures", "console_figures", "/console/figures", Section.OVERVIEW, 20),
-    ],
-    steps=[
-        FirstStep(
-            step="webhook_verified",
-            title="Add a webhook endpoint",
-            text="Your server's URL. It gets every event, signed.",
-            button="Add an endpoint",
-            url_name="console_endpoints",
-            order=10,
-        )
-    ],
+    Page("Webhooks", "console_endpoints", "/console/webhooks", Section.WEBHOOKS, 10),
+    Page("Deliveries", "console_deliveries", "/console/deliveries", Section.WEBHOOKS, 20),
+    Page("Events", "console_events", "/console/events", Section.WEBHOOKS, 30),
+    Page("Figures", "console_figures", "/console/figures", Section.OVERVIEW, 20),
+)
+first_steps.register(
+    FirstStep(
+        step="webhook_verified",
+        title="Add a webhook endpoint",
+        text="Your server's URL. It gets every event, signed.",
+        button="Add an endpoint",
+        url_name="console_endpoints",
+        order=10,
+        tested=lambda tenant_id: lifecycle.has_verified(tenant_id=tenant_id, environment=TEST),
+    )
 )
 
 

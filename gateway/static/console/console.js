@@ -100,10 +100,16 @@ if (stale) {
     }
   });
 }
-// A form that was sent shows that it works.
-document.addEventListener("submit", (event) => event.submitter?.setAttribute("aria-busy", "true"));
+// A form that was sent shows that it works, and is not sent a second time while its answer is awaited.
+document.addEventListener("submit", (event) => {
+  if (event.defaultPrevented) return;
+  if (event.target.dataset.sent) return event.preventDefault();
+  if (event.target.method === "post") event.target.dataset.sent = "yes";
+  event.submitter?.setAttribute("aria-busy", "true");
+});
 addEventListener("pageshow", () => {
   for (const button of document.querySelectorAll("button[aria-busy]")) button.removeAttribute("aria-busy");
+  for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
 });
 // Parts that show events ask for themselves anew when there are new ones, but not under the reader's fingers.
 const livePart = document.querySelector("[data-live]");
