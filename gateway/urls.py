@@ -1,16 +1,18 @@
 """Every URL of the service in one place: the API under /v1, the upstream's webhook, docs, admin."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
-from django.urls import include, path
+from django.urls import URLPattern, include, path
 from django.utils.module_loading import autodiscover_modules
 from django.views import defaults
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularJSONAPIView
 
 from gateway.api import errors, unknown_paths
+from gateway.api.dispatch import SegmentResolver
 from gateway.api.error_page import error_page
 from gateway.api.middleware import API_PATHS
 from gateway.api.views import HealthView, LiveView, ReadyView
@@ -19,25 +21,35 @@ from gateway.monitoring.metrics import metrics_page
 # Only a process that serves pages needs the staff's pages, and what each app adds to the pages of others.
 autodiscover_modules("admin", "pages", register_to=admin.site)
 
-# Tried one after another: the busiest first.
-urlpatterns = [
-    path("upstream/", include("messaging.notifications.urls")),
-    path("v1/", include("messaging.urls")),
-    path("", include("messaging.cloud_api.urls")),
-    path("", include("messaging.agents.urls")),
-    path("v1/health", HealthView.as_view(), name="health"),
-    path("v1/health/live", LiveView.as_view(), name="health-live"),
-    path("v1/health/ready", ReadyView.as_view(), name="health-ready"),
-    path("v1/", include("webhooks.urls")),
-    path("v1/", include("gateway.request_log.urls")),
-    path("v1/", include("phone_numbers.urls")),
-    path("v1/", include("tenants.urls")),
-    path("v1/", include("billing.urls")),
+_API = (
+    path("health", HealthView.as_view(), name="health"),
+    path("health/live", LiveView.as_view(), name="health-live"),
+    path("health/ready", ReadyView.as_view(), name="health-ready"),
     path(
-        "v1/openapi.json",
+        "openapi.json",
         SpectacularJSONAPIView.as_view(authentication_classes=[], permission_classes=[]),
         name="schema",
     ),
+)
+
+
+def _of_apps(*names: str) -> Iterator[URLPattern]:
+    for name in names:
+        yield from import_module(f"{name}.urls").urlpatterns
+
+
+# Tried one after another: the busiest first.
+urlpatterns = [
+    path("upstream/", include("messaging.notifications.urls")),
+    SegmentResolver(
+        "v1/",
+        [
+            *_API,
+            *_of_apps("messaging", "webhooks", "gateway.request_log", "phone_numbers", "tenants", "billing"),
+        ],
+    ),
+    path("", include("messaging.cloud_api.urls")),
+    path("", include("messaging.agents.urls")),
     # WhiteNoise answers what is below /docs/ (gateway/guides/serving.py).
     path("docs", RedirectView.as_view(url="/docs/"), name="docs"),
     path("llms.txt", RedirectView.as_view(url="/docs/llms.txt")),

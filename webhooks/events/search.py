@@ -4,9 +4,10 @@ Called by `/v1/events*`. Each search walks an index from the newest match on, pa
 not match, so it costs the same with ten thousand and with ten million events stored.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
+from typing import Any
 from uuid import UUID
 
 from gateway import ids
@@ -26,20 +27,21 @@ MAX_DELIVERIES = 200
 """Deliveries shown with one event: twenty endpoints, and replays."""
 
 # Planned once for all days and ids: planning for the partitions would take longer than reading them. The ranges leave
-# all but a few partitions aside when the statement runs; an array does not.
+# all but a few partitions aside when the statement runs; an array does not. Deliveries are made with their event or
+# later.
 _STORED = """
-SELECT p.expires_on, p.id, (SELECT retention_days FROM tenants_tenant WHERE id = %(tenant_id)s)
+SELECT p.id, NULL, (SELECT retention_days FROM tenants_tenant WHERE id = %(tenant_id)s)::bigint, p.expires_on
 FROM event_payloads p
 WHERE p.expires_on = ANY(%(days)s::date[]) AND p.id = ANY(%(ids)s::uuid[])
   AND p.expires_on BETWEEN %(first_day)s AND %(last_day)s
 """
-# Deliveries are made with their event or later.
 _DELIVERIES = """
-SELECT event_id, status, count(*)
+SELECT event_id, status, count(*), NULL::date
 FROM webhook_deliveries
 WHERE event_id = ANY(%(events)s::uuid[]) AND id >= %(first)s AND id < %(last)s
 GROUP BY event_id, status
 """
+_STATE = f"{_STORED} UNION ALL {_DELIVERIES}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,58 +114,65 @@ def find(*, tenant_id: UUID, environment: str, event_id: str) -> Event:
 
 
 def with_stored_state(events: Sequence[Event], *, tenant_id: UUID) -> Sequence[Event]:
-    """A tenant's events with `payload_available` and `delivery_counts`, as lists show them; two queries."""
-    available, counts = _available(events, tenant_id=tenant_id), delivery_counts(events)
+    """A tenant's events with `payload_available` and `delivery_counts`, as lists show them; one query.
+
+    A body is available while it is stored and within retention, and so is the notification that it came in.
+    """
+    if not events:
+        return events
+    days = {event.payload_expires_on for event in events}
+    stored: dict[tuple[UUID, date], int] = {}
+    counts = _no_counts(events)
+    with bulk_cursor(prepared=True) as cursor:
+        cursor.execute(
+            _STATE,
+            {
+                "tenant_id": tenant_id,
+                "days": list(days),
+                "ids": uuids(
+                    body for event in events for body in (event.id, event.raw_id) if body is not None
+                ),
+                "first_day": min(days),
+                "last_day": max(days),
+                **_delivery_parameters(events),
+            },
+        )
+        for row_id, status, value, day in cursor.fetchall():
+            if status is None:
+                stored[row_id, day] = value
+            else:
+                counts[row_id][status] = value
+    moment = now()
     for event in events:
-        event.payload_available = event.id in available
+        day, raw_id = event.payload_expires_on, event.raw_id
+        kept_days = stored.get((event.id, day))
+        event.payload_available = (
+            kept_days is not None
+            and (raw_id is None or (raw_id, day) in stored)
+            and within_retention(event.id, kept_days, moment)
+        )
         event.delivery_counts = counts[event.id]
     return events
 
 
-def _available(events: Sequence[Event], *, tenant_id: UUID) -> set[UUID]:
-    """Which of a tenant's events still have their body, and the notification that it came in; one query."""
-    if not events:
-        return set()
-    days = {event.payload_expires_on for event in events}
-    bodies = [body for event in events for body in (event.id, event.raw_id) if body is not None]
-    with bulk_cursor(prepared=True) as cursor:
-        cursor.execute(
-            _STORED,
-            {
-                "tenant_id": tenant_id,
-                "days": list(days),
-                "ids": uuids(bodies),
-                "first_day": min(days),
-                "last_day": max(days),
-            },
-        )
-        stored = {(day, body): retention_days for day, body, retention_days in cursor.fetchall()}
-    moment = now()
-    return {
-        event.id
-        for event in events
-        if (kept_days := stored.get((event.payload_expires_on, event.id))) is not None
-        and (event.raw_id is None or (event.payload_expires_on, event.raw_id) in stored)
-        and within_retention(event.id, kept_days, moment)
-    }
-
-
 def delivery_counts(events: Sequence[Event]) -> dict[UUID, dict[str, int]]:
     """How many deliveries of each event have each status; one query."""
-    counts = {event.id: _NO_DELIVERIES.copy() for event in events}
+    counts = _no_counts(events)
     if counts:
         with bulk_cursor(prepared=True) as cursor:
-            cursor.execute(
-                _DELIVERIES,
-                {
-                    "events": uuids(counts),
-                    "first": _first_delivery(min(counts)),
-                    "last": id_after_all(),
-                },
-            )
-            for event_id, status, count in cursor.fetchall():
+            cursor.execute(_DELIVERIES, _delivery_parameters(events))
+            for event_id, status, count, _ in cursor.fetchall():
                 counts[event_id][status] = count
     return counts
+
+
+def _no_counts(events: Iterable[Event]) -> dict[UUID, dict[str, int]]:
+    return {event.id: _NO_DELIVERIES.copy() for event in events}
+
+
+def _delivery_parameters(events: Collection[Event]) -> dict[str, Any]:
+    event_ids = [event.id for event in events]
+    return {"events": uuids(event_ids), "first": _first_delivery(min(event_ids)), "last": id_after_all()}
 
 
 def deliveries(event: Event) -> list[Delivery]:
