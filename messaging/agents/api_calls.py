@@ -2,15 +2,20 @@
 
 from collections.abc import Mapping
 from io import BytesIO
+from time import perf_counter
 from typing import Any
 from urllib.parse import urlencode
 
 import orjson
 from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, resolve, reverse
+from django.urls import NoReverseMatch, ResolverMatch, resolve, reverse
 
-from gateway.api.errors import PayloadTooLarge, ServiceError, as_service_error, error_reply
+from gateway import ids
+from gateway.api import finished, timing
+from gateway.api.authentication import Caller
+from gateway.api.errors import PayloadTooLarge, as_service_error, error_reply
+from gateway.api.finished import FinishedCall
 from gateway.api.limits.body_size import CHUNKED, limit_of
 
 _NOT_FOUND = {"error": {"code": "not_found", "message": "There is no such object."}}
@@ -28,10 +33,12 @@ class Refused(Exception):
 class ApiCalls:
     """The API as the caller of one HTTP request may use it."""
 
-    def __init__(self, outer: HttpRequest, environment: str) -> None:
-        self._outer = outer
-        self.environment = environment
+    def __init__(self, outer: HttpRequest, caller: Caller) -> None:
+        self._outer, self._caller = outer, caller
+        self.environment: str = caller.effective_environment
         """`live` or `test`, as the key says."""
+        self.upstream_ms = 0.0
+        """How long the calls waited for the upstream."""
 
     def get(self, name: str, path: Mapping[str, str] | None = None, **query: object) -> Any:
         """Read. `name` is the route's; a parameter that is None is left out. Raises Refused."""
@@ -85,22 +92,39 @@ class ApiCalls:
         # Admitted already: one HTTP request is one call of the caller's rate.
         request.rate_limit_headers = getattr(self._outer, "rate_limit_headers", {})  # type: ignore[attr-defined]
         request.resolver_match = found
-        limit = limit_of(found.func)
-        if len(content) > limit:
-            # A short message to many recipients becomes a long batch.
-            raise _refused(PayloadTooLarge(f"The body would hold more than {limit} bytes."), request)
-        try:
-            response = found.func(request, *found.args, **found.kwargs)
-            if hasattr(response, "render"):
-                response = response.render()
-        except Exception as exception:  # noqa: BLE001 - a crash of one tool is an answer; the unforeseen is logged
-            raise _refused(as_service_error(exception), request) from None
-        answer = orjson.loads(response.content) if response.content else None
-        if response.status_code >= 400:
-            raise Refused(response.status_code, answer)
+        started, waited_before = perf_counter(), timing.waited_ms()
+        status, answered = _answer(request, found, len(content))
+        waited_ms = timing.waited_ms() - waited_before
+        self.upstream_ms += waited_ms
+        finished.tell(
+            FinishedCall(
+                request_id=ids.uuid7(),
+                caller=self._caller,
+                method=method,
+                route=finished.template_of(found.route),
+                status=status,
+                error_code=finished.error_code_of(status, answered),
+                own_ms=round((perf_counter() - started) * 1000 - waited_ms, 1),
+                upstream_ms=round(waited_ms, 1),
+            )
+        )
+        answer = orjson.loads(answered) if answered else None
+        if status >= 400:
+            raise Refused(status, answer)
         return answer
 
 
-def _refused(error: ServiceError, request: HttpRequest) -> Refused:
-    reply = error_reply(error, request.request_id)  # type: ignore[attr-defined]
-    return Refused(reply.status, orjson.loads(reply.body))
+def _answer(request: HttpRequest, found: ResolverMatch, body_bytes: int) -> tuple[int, bytes]:
+    """Status and body that a view answers with, also when it crashes."""
+    limit = limit_of(found.func)
+    try:
+        if body_bytes > limit:
+            # A short message to many recipients becomes a long batch.
+            raise PayloadTooLarge(f"The body would hold more than {limit} bytes.")
+        response = found.func(request, *found.args, **found.kwargs)
+        if hasattr(response, "render"):
+            response = response.render()
+        return response.status_code, response.content
+    except Exception as exception:  # noqa: BLE001 - a crash of one tool is an answer; the unforeseen is logged
+        reply = error_reply(as_service_error(exception), request.request_id)  # type: ignore[attr-defined]
+        return reply.status, reply.body

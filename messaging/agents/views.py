@@ -9,6 +9,7 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
+from gateway.api import timing
 from gateway.api.authentication import TENANT_HEADER, caller_of, check_tenant_caller
 from gateway.api.errors import (
     InvalidRequest,
@@ -37,6 +38,8 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
     from messaging.agents import protocol
 
     answered = protocol.exchange(request, api)
+    # The protocol's package runs the tools in a context of its own.
+    timing.add(api.upstream_ms)
     return HttpResponse(answered.body, status=answered.status, content_type=answered.content_type)
 
 
@@ -57,4 +60,4 @@ def _admitted(request: HttpRequest) -> ApiCalls:
         parse_object(request.body)
     except ParseError as error:
         raise InvalidRequest(str(error)) from None
-    return ApiCalls(request, caller_of(judged).effective_environment)
+    return ApiCalls(request, caller_of(judged))

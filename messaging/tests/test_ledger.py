@@ -189,6 +189,26 @@ def test_single_sends_that_were_not_accepted_are_counted_from_the_request_log(
     assert api.get("/v1/ledger").json()["sends"]["refused"] is None
 
 
+def test_what_the_upstream_refused_of_an_agent_is_counted_and_logged_as_its_call_of_the_api(
+    api: Api, tenant: Tenant, simulator: RunningSimulator, log_calls: Callable[[], None]
+) -> None:
+    connected_number(tenant, simulator.account())
+    template = {"type": "template", "template": {"name": "none", "language": {"code": "en"}}}
+    arguments = {"to": ["+919812345678"], "message": template, "idempotency_key": "agent-1"}
+    call = {"name": "send_message", "arguments": arguments}
+    accept = {"Accept": "application/json, text/event-stream"}
+    answer = api.post("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}, **accept)
+    assert answer.json()["result"]["isError"]
+    log_calls()
+    assert api.get("/v1/ledger").json()["sends"]["refused"] == 1
+    lines = {line["route"]: line for line in api.get("/v1/requests").json()["data"]}
+    inner, outer = lines["/v1/messages"], lines["/mcp"]
+    assert (inner["method"], inner["status"], inner["error_code"]) == ("POST", 404, "132001")
+    assert outer["id"] == answer["X-Service-Request-Id"] != inner["id"]
+    assert inner["key_prefix"] == outer["key_prefix"]
+    assert 0 < inner["upstream_ms"] == outer["upstream_ms"]
+
+
 def test_a_day_and_an_hour_are_those_of_utc(api: Api, tenant: Tenant) -> None:
     endpoint_of(tenant)
     yesterday = now() - timedelta(days=1)
