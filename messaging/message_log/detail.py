@@ -90,13 +90,14 @@ def load(message: Message) -> Detail:
     reports = list(_reports(events, contents))
     display = next((event.display_phone_number for event in events if event.display_phone_number), None)
     customer = message.wa_id or message.user_id
+    request = _bytes(content.get("request"))
     is_inbound = message.direction == "inbound"
     return Detail(
         row=message,
         sender=customer if is_inbound else display,
-        to=display if is_inbound else customer,
+        to=display if is_inbound else customer or _recipient_in(request),
         error=_error_of(message, content.get("response"), reports),
-        request=_bytes(content.get("request")),
+        request=request,
         response=_bytes(content.get("response")),
         message=_bytes(content.get("message")),
         statuses=reports,
@@ -105,6 +106,12 @@ def load(message: Message) -> Detail:
             for event in events
         ],
     )
+
+
+def _recipient_in(request: bytes | None) -> str | None:
+    """To whom a request was written: all that is known where the upstream accepted none."""
+    asked = _object(request)
+    return text(asked.get("to")) or text(asked.get("recipient"))
 
 
 def _reports(events: Sequence[Event], contents: Mapping[UUID, bytes]) -> Iterator[Report]:

@@ -168,6 +168,7 @@ class TestOne:
         assert item["template"] == {"name": "o", "language": "en"}
         shown = one(api, item["id"])
         assert shown["request"]["template"]["name"] == "o"
+        assert (shown["to"], shown["wa_id"]) == (refused, None), "the upstream named no customer"
         assert shown["error"]["code"] == 131030
         assert "131030" in shown["error"]["message"]
         assert [each["id"] for each in shown["events"]] == [item["id"]]
