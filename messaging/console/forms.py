@@ -31,7 +31,7 @@ class SendForm(forms.Form):
         help_text="Needed unless the customer wrote within the last 24 hours.",
     )
     text = forms.CharField(
-        label="Text", max_length=4096, required=False, widget=forms.Textarea(attrs={"rows": 3})
+        label="Text", max_length=4096, required=False, widget=forms.Textarea(attrs={"rows": 3, "dir": "auto"})
     )
 
     def __init__(self, *args: Any, visit: Visit, **kwargs: Any) -> None:

@@ -11,6 +11,7 @@ from enum import Enum
 from functools import cache, wraps
 from itertools import groupby
 from typing import Any, Concatenate, Literal, ParamSpec, cast
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -20,6 +21,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import resolve, reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
@@ -35,6 +37,8 @@ log = structlog.get_logger(__name__)
 LIVE, TEST = ApiKey.Environment.LIVE, ApiKey.Environment.TEST
 ENVIRONMENT = "environment"
 """The session's note of the environment that the person looks at."""
+FOR_ENVIRONMENT = "for_environment"
+"""The form field with the environment that the person saw while filling it in; another tab may have switched since."""
 TIME_ZONE = "time_zone"
 """The cookie with the time zone that the person reads times in."""
 TIME_ZONES = {"Asia/Kolkata": "IST", "UTC": "UTC"}
@@ -265,7 +269,7 @@ def console_page(
     """A page of an area for a logged-in customer: the view gets the visit. `environment`: the page is always in it.
 
     Strangers log in first. Staff without a tenant, and people whose role does not open the area, or does not change it
-    when the method is not a safe one, get 403.
+    when the method is not a safe one, get 403. A form that was filled in for the other environment changes nothing.
     """
 
     def page(view: Callable[Concatenate[HttpRequest, Visit, P], HttpResponse]) -> View[P]:
@@ -278,6 +282,8 @@ def console_page(
                 raise PermissionDenied(_refusal(visit, area))
             if environment is not None:
                 visit = replace(visit, environment=environment)
+            elif request.POST.get(FOR_ENVIRONMENT, visit.environment) != visit.environment:
+                return _switched_since(request)
             return view(request, visit, *args, **kwargs)
 
         opened = cast("View[P]", never_cache(login_required(asked)))
@@ -286,6 +292,13 @@ def console_page(
         return opened
 
     return page
+
+
+def _switched_since(request: HttpRequest) -> HttpResponse:
+    """The answer to a form of the other environment: nothing is changed, and one button leads back to it."""
+    page = urlsplit(request.headers.get("Referer", ""))
+    back = f"{page.path}?{page.query}" if page.netloc == request.get_host() else reverse("console")
+    return render(request, "console/switched_since.html", {"back": back}, status=409)
 
 
 def _refusal(visit: Visit, area: Area) -> str:

@@ -9,6 +9,7 @@ from django.utils.safestring import SafeString
 
 from gateway.clock import now
 from tenants.console.first_steps import Progress
+from tenants.console.frame import FOR_ENVIRONMENT
 
 register = template.Library()
 
@@ -36,6 +37,14 @@ def moment(context: dict[str, Any], at: datetime | str | None, relative: bool = 
         f"{shown.day} {shown:%b %Y, %H:%M}",
         visit.zone_name,
         f" ({away(at)})" if relative else "",
+    )
+
+
+@register.simple_tag(takes_context=True)
+def environment_field(context: dict[str, Any]) -> SafeString:
+    """The hidden field of a form that says for which environment it was filled in (`frame.console_page`)."""
+    return format_html(
+        '<input type="hidden" name="{}" value="{}">', FOR_ENVIRONMENT, context["console"].environment
     )
 
 

@@ -49,6 +49,15 @@ def world(tenant: Tenant) -> World:
     return World(tenant=tenant, app=app, app_tenant=Tenant.objects.create(name="Of the app", app=app))
 
 
+ENVIRONMENT_OF_THEIR_OWN = (
+    "console_api_keys",
+    "console_rotate_key",
+    "console_revoke_key",
+    "console_device",
+    "console_phone",
+)
+
+
 class Case:
     """One page, asked for by whoever."""
 
@@ -119,10 +128,18 @@ def _each_role_gets_its_areas(case: Case) -> None:
             elif case.allows(role, call):
                 assert_opens(answer)
                 if call == case.get:
+                    _forms_name_their_environment(case, answer)
                     _forms_are_for_those_who_may_send_them(case, role, answer)
             else:
                 assert answer.status_code == 403
                 assert "Your role is" in answer.content.decode()
+
+
+def _forms_name_their_environment(case: Case, answer: HttpResponse) -> None:
+    """A form of the integration says for which environment it was filled in; keys have a field of their own."""
+    if case.page.area == "integration" and not case.name.startswith(ENVIRONMENT_OF_THEIR_OWN):
+        _, _, content = answer.content.partition(b"<main")
+        assert content.count(b'method="post"') == content.count(b'name="for_environment"')
 
 
 def _forms_are_for_those_who_may_send_them(case: Case, role: str, answer: HttpResponse) -> None:

@@ -69,6 +69,9 @@ def merged(given: Mapping[str, str], stored: str | None) -> dict[str, str]:
     The name of a header is the same in any case.
     """
     former = {name.lower(): value for name, value in unpacked(stored).items()}
+    for name, value in given.items():
+        if value == MASK and name.lower() not in former:
+            raise KeyError(name)
     return {name: former[name.lower()] if value == MASK else value for name, value in given.items()}
 
 

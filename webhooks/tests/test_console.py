@@ -87,6 +87,24 @@ def test_a_failed_ping_shows_what_the_server_said_and_still_the_secret(
     assert row.status == "active"
 
 
+def test_a_form_of_the_other_environment_changes_nothing(browser: Client, receiver: Receiver) -> None:
+    """Two tabs: one switches to test, the other still shows live."""
+    form = {"url": receiver.url, "event_types": ["message.inbound"], "for_environment": "live"}
+    browser.post("/console/preferences", {"environment": "test"})
+    came_from = {"Referer": "http://testserver/console/webhooks?x=1"}
+    answer = browser.post("/console/webhooks", form, headers=came_from)
+    assert answer.status_code == 409
+    page = html.unescape(answer.content.decode())
+    assert "Switch to Live and go back" in page
+    assert 'value="/console/webhooks?x=1"' in page
+    assert not Endpoint.objects.exists()
+    strange = browser.post("/console/webhooks", form, headers={"Referer": "https://elsewhere.example/x"})
+    assert 'name="next" value="/console"' in strange.content.decode()
+    browser.post("/console/preferences", {"environment": "live"})
+    assert browser.post("/console/webhooks", form).status_code == 200
+    assert Endpoint.objects.get().environment == "live"
+
+
 def test_a_business_that_waits_for_approval_has_endpoints_in_its_test_world_alone(
     browser: Client, tenant: Tenant, receiver: Receiver, settings: Settings
 ) -> None:
