@@ -140,7 +140,7 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
 
     def message() -> Any:
         found = message_search.find(tenant_id=tenants[1], environment="live", key="wamid.5001")
-        return message_search.deliveries_of(found.tenant_id, message_search.events_of(found))
+        return message_search.contents_and_deliveries(found.tenant_id, message_search.events_of(found))
 
     def messages() -> Any:
         return message_search.search(tenant_id=tenants[1], environment="live", equal={}, limit=50)

@@ -1,7 +1,11 @@
-"""Reads of the API on one kept connection: CPU of the web processes for a list of numbers, of events, of messages."""
+"""Reads of the API on one kept connection: CPU of the web processes for each list and for the look-up of a message.
+
+The partitioned tables have the partitions of two years, as in an installation of that age.
+"""
 
 import http.client
 import time
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,12 +17,26 @@ READS, WARM_UP = 1_000, 100
 STORED = 200
 MOST_CPU = 1_000.0
 """Microseconds of the web processes a read."""
-PATHS = ("/v1/numbers", "/v1/events?limit=10", "/v1/messages?limit=10")
+YEARS = timedelta(days=730)
+PATHS = (
+    "/v1/numbers",
+    "/v1/events?limit=10",
+    "/v1/messages?limit=10",
+    "/v1/webhook-deliveries?limit=10",
+    # The calls of the rows above.
+    "/v1/requests?limit=10",
+    "/v1/messages/wamid.7",
+)
 
 
 def run(harness: Harness) -> list[Result]:
-    """One list after another, with some events, deliveries and messages stored."""
+    """One read after another, with some events, deliveries and messages stored."""
+    from gateway.clock import now
+    from gateway.database import partitions
+
     owner = business()
+    for table in ("events", "webhook_deliveries", "messages"):
+        partitions.make_from(table, (now() - YEARS).date())
     store(owner)
     url = harness.web(API_RATE_PER_SECOND="100000", API_RATE_BURST="100000")
     connection = http.client.HTTPConnection(urlsplit(url).netloc)

@@ -5,7 +5,7 @@ serializer rendered here needs no context: its rows are objects that have every 
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
@@ -21,9 +21,15 @@ class _Member(NamedTuple):
     show: Callable[[Any], Any] | None
 
 
+_Members = tuple[_Member, ...]
+
+
 def rendered(serializer: type[serializers.Serializer[Any]], rows: Iterable[Any]) -> list[dict[str, Any]]:
     """The rows as `serializer(rows, many=True).data` shows them."""
-    members = _members(cast("Hashable", serializer))
+    return _shown(_members(cast("Hashable", serializer)), rows)
+
+
+def _shown(members: _Members, rows: Iterable[Any]) -> list[dict[str, Any]]:
     answers = []
     for row in rows:
         answer = {}
@@ -35,10 +41,14 @@ def rendered(serializer: type[serializers.Serializer[Any]], rows: Iterable[Any])
 
 
 @cache
-def _members(serializer: Any) -> tuple[_Member, ...]:
+def _members(serializer: Any) -> _Members:
+    return _members_of(serializer())
+
+
+def _members_of(bound: serializers.Serializer[Any]) -> _Members:
     return tuple(
         _Member(str(field.field_name), _reader(field), _shower(field))
-        for field in serializer().fields.values()
+        for field in bound.fields.values()
         if not field.write_only
     )
 
@@ -55,6 +65,11 @@ def _reader(field: "Field[Any, Any, Any, Any]") -> Callable[[Any], Any]:
 
 def _shower(field: "Field[Any, Any, Any, Any]") -> Callable[[Any], Any] | None:
     match type(field).to_representation:
+        case serializers.Serializer.to_representation:
+            members = _members_of(cast("serializers.Serializer[Any]", field))
+            return lambda row: _shown(members, (row,))[0]
+        case serializers.ListSerializer.to_representation if _is_plain(field.child):  # type: ignore[attr-defined]
+            return partial(_shown, _members_of(field.child))  # type: ignore[attr-defined]
         case serializers.CharField.to_representation:
             return str
         case serializers.IntegerField.to_representation:
@@ -63,3 +78,7 @@ def _shower(field: "Field[Any, Any, Any, Any]") -> Callable[[Any], Any] | None:
             # The JSON renderer writes moments.
             return None
     return field.to_representation
+
+
+def _is_plain(nested: Any) -> bool:
+    return type(nested).to_representation is serializers.Serializer.to_representation

@@ -78,8 +78,7 @@ class Detail:
 def load(message: Message) -> Detail:
     """Everything about a message of the log."""
     events = message_search.events_of(message)
-    contents = message_search.contents(message.tenant_id, events)
-    deliveries = message_search.deliveries_of(message.tenant_id, events)
+    contents, deliveries = message_search.contents_and_deliveries(message.tenant_id, events)
     with_holds(
         [delivery for of_event in deliveries.values() for delivery in of_event],
         tenant_id=message.tenant_id,

@@ -4,9 +4,10 @@ Called by `/v1/messages*`. A search walks one index from the newest match on, pa
 index of its own is a condition on the rows that the walk passes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -48,7 +49,8 @@ WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND wamid = %(
 ORDER BY id DESC LIMIT %(most)s
 """  # noqa: S608 - only column names are formatted in
 _CONTENTS = """
-SELECT p.id, p.body, (SELECT retention_days FROM tenants_tenant WHERE id = %(tenant_id)s) FROM event_payloads p
+SELECT p.id, p.body, (SELECT retention_days FROM tenants_tenant WHERE id = %(tenant_id)s) AS retention_days
+FROM event_payloads p
 WHERE p.tenant_id = %(tenant_id)s AND p.id = ANY(%(ids)s::uuid[]) AND p.expires_on = ANY(%(days)s::date[])
   AND p.expires_on BETWEEN %(first_day)s AND %(last_day)s
 """
@@ -76,7 +78,14 @@ WITH found AS MATERIALIZED (
     SELECT {", ".join(_DELIVERY_COLUMNS)} FROM webhook_deliveries
     WHERE event_id = ANY(%(events)s::uuid[]) AND id >= %(first)s AND id < %(last)s
 )
-SELECT * FROM found WHERE tenant_id = %(tenant_id)s ORDER BY id DESC LIMIT %(most)s
+SELECT found.*, NULL::bytea, NULL::smallint FROM found
+WHERE tenant_id = %(tenant_id)s ORDER BY id DESC LIMIT %(most)s
+"""  # noqa: S608 - only column names are formatted in
+# One statement for both: the process that reads them waits once.
+_CONTENTS_AND_DELIVERIES = f"""
+SELECT contents.id, {"NULL, " * (len(_DELIVERY_COLUMNS) - 1)} contents.body, contents.retention_days
+FROM ({_CONTENTS}) AS contents
+UNION ALL ({_DELIVERIES})
 """  # noqa: S608 - only column names are formatted in
 
 
@@ -179,43 +188,52 @@ def contents(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, bytes]:
     """The `data` of those of a tenant's events whose bodies are within retention."""
     if not events:
         return {}
-    days = {event.payload_expires_on for event in events}
     with bulk_cursor(prepared=True) as cursor:
-        cursor.execute(
-            _CONTENTS,
-            {
-                "tenant_id": tenant_id,
-                "ids": uuids(event.id for event in events),
-                "days": list(days),
-                "first_day": min(days),
-                "last_day": max(days),
-            },
-        )
-        moment = now()
-        return {
-            event_id: bytes(body)
-            for event_id, body, retention_days in cursor.fetchall()
-            if within_retention(event_id, retention_days, moment)
-        }
+        cursor.execute(_CONTENTS, _of_contents(tenant_id, events))
+        return _within_retention(cursor.fetchall())
 
 
-def deliveries_of(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, list[Delivery]]:
-    """The deliveries of a tenant's events, newest first, at most `MOST_DELIVERIES`."""
-    found: dict[UUID, list[Delivery]] = {event.id: [] for event in events}
-    if not found:
-        return found
+def contents_and_deliveries(
+    tenant_id: UUID, events: Sequence[Event]
+) -> tuple[dict[UUID, bytes], dict[UUID, list[Delivery]]]:
+    """`contents`, and the deliveries of a tenant's events, newest first, at most `MOST_DELIVERIES`; one query."""
+    deliveries: dict[UUID, list[Delivery]] = {event.id: [] for event in events}
+    if not events:
+        return {}, deliveries
     with bulk_cursor(prepared=True) as cursor:
         cursor.execute(
-            _DELIVERIES,
+            _CONTENTS_AND_DELIVERIES,
             {
-                "tenant_id": tenant_id,
-                "events": uuids(found),
-                "first": ids.first_at(ids.created_at(min(found))),
-                "last": min(ids.first_at(ids.created_at(max(found)) + LAST_REPLAY), id_after_all()),
+                **_of_contents(tenant_id, events),
+                "events": uuids(deliveries),
+                "first": ids.first_at(ids.created_at(min(deliveries))),
+                "last": min(ids.first_at(ids.created_at(max(deliveries)) + LAST_REPLAY), id_after_all()),
                 "most": MOST_DELIVERIES,
             },
         )
-        for row in cursor.fetchall():
-            delivery = Delivery.from_db(None, _DELIVERY_COLUMNS, row)
-            found[delivery.event_id].append(delivery)
-    return found
+        rows = cursor.fetchall()
+    bodies = [(row[0], *row[-2:]) for row in rows if row[-1] is not None]
+    for row in sorted((row for row in rows if row[-1] is None), key=itemgetter(0), reverse=True):
+        delivery = Delivery.from_db(None, _DELIVERY_COLUMNS, row[:-2])
+        deliveries[delivery.event_id].append(delivery)
+    return _within_retention(bodies), deliveries
+
+
+def _of_contents(tenant_id: UUID, events: Sequence[Event]) -> dict[str, Any]:
+    days = {event.payload_expires_on for event in events}
+    return {
+        "tenant_id": tenant_id,
+        "ids": uuids(event.id for event in events),
+        "days": list(days),
+        "first_day": min(days),
+        "last_day": max(days),
+    }
+
+
+def _within_retention(bodies: Iterable[tuple[UUID, bytes, int]]) -> dict[UUID, bytes]:
+    moment = now()
+    return {
+        event_id: bytes(body)
+        for event_id, body, retention_days in bodies
+        if within_retention(event_id, retention_days, moment)
+    }

@@ -47,6 +47,9 @@ def test_events_of_a_message_are_those_of_its_tenant_and_environment(
     assert [(event.tenant_id, event.environment) for event in events] == [(tenant.id, "live")] * 2
     assert set(message_search.contents(tenant.id, events)) == {event.id for event in events}
     assert message_search.contents(other_tenant.id, events) == {}
+    with_deliveries, _ = message_search.contents_and_deliveries(tenant.id, events)
+    assert with_deliveries == message_search.contents(tenant.id, events)
+    assert message_search.contents_and_deliveries(other_tenant.id, events)[0] == {}
 
 
 def test_a_replay_of_months_later_is_shown(tenant: Tenant, other_tenant: Tenant) -> None:
@@ -56,9 +59,9 @@ def test_a_replay_of_months_later_is_shown(tenant: Tenant, other_tenant: Tenant)
     (later,) = make(tenant, age=timedelta(days=300))
     (foreign,) = make(other_tenant, age=timedelta(days=380))
     last = replayed(event, timedelta(days=365))
-    found = message_search.deliveries_of(tenant.id, [event, later, foreign])
+    _, found = message_search.contents_and_deliveries(tenant.id, [event, later, foreign])
     assert found[event.id][0].id == last.id
     assert [row.is_replay for row in found[event.id]] == [True, False]
     assert len(found[later.id]) == 1
     assert found[foreign.id] == [], "another tenant's"
-    assert message_search.deliveries_of(tenant.id, []) == {}
+    assert message_search.contents_and_deliveries(tenant.id, []) == ({}, {})
