@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -13,6 +13,7 @@ from billing import tasks as billing_tasks
 from billing.isolation import HELD_AT_MOST, SomeFailed, each
 from billing.models import BillingProfile, BillingSnapshot, Invoice
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
+from gateway import ids
 from gateway.clock import now
 from gateway.database import lock_limit
 from gateway.database.lock_limit import limited_locks
@@ -20,15 +21,17 @@ from gateway.database.outage import concerns_all, is_lock_limit
 from gateway.database.statements import bulk_cursor
 from messaging import tasks as messaging_tasks
 from messaging.message_templates.models import TemplateMirror
-from messaging.models import Batch
-from phone_numbers.models import BusinessAccount
+from messaging.models import Batch, KeptNotification
+from phone_numbers import tasks as phone_tasks
+from phone_numbers.models import BusinessAccount, RedeemedCode
 from tenants import tasks as tenants_tasks
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, OutboundMail, Tenant
 from tests.fixtures import Api
 from webhooks import tasks as webhooks_tasks
-from webhooks.figure_models import FigureDue
-from webhooks.models import RetentionMove
+from webhooks.figure_models import FigureChange, FigureDue
+from webhooks.models import Delivery, RetentionMove
+from webhooks.tests.publishing import uuid_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -55,6 +58,10 @@ def held(rows: models.QuerySet[Any]) -> Iterator[None]:
 @pytest.fixture
 def two(tenant: Tenant, other_tenant: Tenant) -> tuple[Tenant, Tenant]:
     return tenant, other_tenant
+
+
+def long_ago() -> datetime:
+    return now() - timedelta(days=31)
 
 
 def rename(tenant: Tenant) -> None:
@@ -134,10 +141,9 @@ def test_keys_used_are_written_but_for_the_held_one(two: tuple[Tenant, Tenant]) 
 
 def test_mails_leave_beside_an_old_one_that_is_held(settings: Any, db: None) -> None:
     settings.EMAIL_MODE = "smtp"
-    long_ago = now() - timedelta(days=30)
     values = {"to": "a@b.example", "subject": "s", "text": "t", "html": "h"}
     old = [OutboundMail.objects.create(**values) for _ in range(2)]
-    OutboundMail.objects.update(created_at=long_ago)
+    OutboundMail.objects.update(created_at=long_ago())
     OutboundMail.objects.create(**values, next_attempt_at=now())
     with held(OutboundMail.objects.filter(pk=old[0].pk)):
         tenants_tasks.send_waiting_mail()
@@ -179,6 +185,59 @@ def test_old_batches_of_others_are_forgotten(two: tuple[Tenant, Tenant]) -> None
     with held(Batch.objects.filter(pk=batches[0].pk)):
         messaging_tasks.forget_batches()
         assert list(Batch.objects.all()) == [batches[0]]
+
+
+def test_old_codes_of_others_are_forgotten(two: tuple[Tenant, Tenant]) -> None:
+    codes = [
+        RedeemedCode.objects.create(
+            tenant=each_tenant, environment="live", code_hash="c", access_token="t", created_at=long_ago()
+        )
+        for each_tenant in two
+    ]
+    with held(RedeemedCode.objects.filter(pk=codes[0].pk)):
+        phone_tasks.forget_redeemed_codes()
+        assert list(RedeemedCode.objects.all()) == [codes[0]]
+
+
+def test_old_notifications_beside_one_that_is_held_are_forgotten(db: None) -> None:
+    kept = [
+        KeptNotification.objects.create(
+            body=b"{}", body_sha256=str(number), reason="unroutable", received_at=long_ago()
+        )
+        for number in range(2)
+    ]
+    with held(KeptNotification.objects.filter(pk=kept[0].pk)):
+        messaging_tasks.forget_kept_notifications()
+        assert list(KeptNotification.objects.all()) == [kept[0]]
+
+
+def test_old_answers_of_others_are_forgotten(two: tuple[Tenant, Tenant]) -> None:
+    Tenant.objects.update(retention_days=7)
+    ten_days_ago = now() - timedelta(days=10)
+    deliveries = [
+        Delivery.objects.create(
+            id=uuid_at(ten_days_ago),
+            tenant_id=each_tenant.pk,
+            environment="live",
+            endpoint_id=each_tenant.pk,
+            event_id=ids.first_at(ten_days_ago),
+            event_type="message.inbound",
+            answers={},
+        )
+        for each_tenant in two
+    ]
+    with held(Delivery.objects.filter(pk=deliveries[0].pk)):
+        webhooks_tasks.forget_answers()
+        assert list(Delivery.objects.filter(answers__isnull=False)) == [deliveries[0]]
+
+
+def test_changes_beside_one_that_is_held_are_gathered(two: tuple[Tenant, Tenant]) -> None:
+    hour = int(now().timestamp() // 3600) - 2
+    for each_tenant in two:
+        FigureChange.objects.create(tenant_id=each_tenant.pk, environment="live", hour=hour)
+    with held(FigureChange.objects.filter(tenant_id=two[0].pk)):
+        webhooks_tasks.roll_up_figures()
+        assert [change.tenant_id for change in FigureChange.objects.all()] == [two[0].pk]
 
 
 def test_figures_of_others_are_counted(two: tuple[Tenant, Tenant]) -> None:

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from gateway.monitoring import tracing
 """
 _TWO_CHILDREN = """
 assert not [thread for thread in threading.enumerate() if thread.daemon], "the parent has a thread of the export"
+forked = time.monotonic()
 for child in range(2):
     if not os.fork():
         tracing.begin()
@@ -47,6 +47,7 @@ for child in range(2):
         sys.exit()
 for _ in range(2):
     os.wait()
+print(time.monotonic() - forked)
 """
 
 
@@ -58,7 +59,7 @@ def run(code: str, **environment: str) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -88,14 +89,12 @@ def test_processes_forked_with_the_sdk_in_memory_each_export_their_own(collector
 
 def test_a_collector_that_hangs_holds_up_neither_work_nor_the_end(collector: Collector) -> None:
     over = threading.Event()
-    collector.before_answer = lambda: over.wait(60)
-    began = time.monotonic()
-    took = run(_TWO_CHILDREN, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url).split()
-    seconds = time.monotonic() - began
+    collector.before_answer = lambda: over.wait(120)
+    *took, altogether = map(float, run(_TWO_CHILDREN, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url).split())
     over.set()
-    assert max(map(float, took)) < 3, "a span waited for the collector"
-    # The SDK's own end waits for half a minute; the imports of the process are in this figure.
-    assert seconds < 20
+    assert len(took) == 2
+    assert max(took) < 10, "a span waited for the collector"
+    assert altogether < 25, "the SDK's own end waits for half a minute"
 
 
 @pytest.fixture

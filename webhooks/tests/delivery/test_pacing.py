@@ -75,14 +75,16 @@ def test_deliveries_arrive_at_the_rate_and_others_do_not_wait(
     other_api.post("/v1/webhooks", {"url": f"{receiver.url}/free"})
     publish_many(tenant, 25)
     publish_many(other_tenant, 25)
-    deadline = time.monotonic() + 20
+    begun = time.monotonic()
     while Delivery.objects.exclude(status="delivered").exists():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < begun + 20
         dispatcher.run()
     slow = [got.at for got in receiver.received if got.path.endswith("/paced")]
     free = [got.at for got in receiver.received if got.path.endswith("/free")]
     assert len(slow) == len(free) == 25
-    assert slow[-1] - slow[0] >= 2.3, "24 distances of a tenth of a second"
+    # By the first slot, not by the first arrival: a busy machine may make one late, but none early.
+    early = [place for place, at in enumerate(slow) if at - begun < 0.1 * place - 0.05]
+    assert early == [], "each has a slot a tenth of a second after the one before it"
     assert max(free) < slow[10], "the other business is done long before"
 
 
