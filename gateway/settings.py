@@ -283,7 +283,11 @@ PASSWORD_RESET_TIMEOUT = 86_400
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "console"
 ACCOUNT_ADAPTER = "tenants.console.accounts.AccountAdapter"
-ACCOUNT_FORMS = {"login": "tenants.console.forms.LogInForm"}
+ACCOUNT_FORMS = {
+    "login": "tenants.console.forms.LogInForm",
+    "change_password": "tenants.console.forms.ChangePassword",
+    "reset_password_from_key": "tenants.console.forms.NewPassword",
+}
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]

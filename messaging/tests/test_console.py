@@ -51,7 +51,9 @@ def test_a_business_that_waits_for_approval_sends_in_its_test_world_alone(
     assert "It comes with the approval" in home
     page = html.unescape(browser.post("/console/send", form(number)).content.decode())
     assert "the platform accepted it" in page
+    assert 'value="+91 98123 45678"' in browser.get("/console/send").content.decode()
     browser.post("/console/preferences", {"environment": "live"})
+    assert "98123" not in text(browser, "/console/send")
     assert browser.post("/console/send", form(number)).status_code == 403
     assert "choose “Test” at the top" in browser.get("/console/send").content.decode()
     for path, button in (("/console/templates", "New template"), ("/console/batches/file", "Upload")):

@@ -57,7 +57,7 @@ def test_numbers_that_are_taken_away_together_are_one_mail_with_reasons(tenant: 
     assert row.subject == "2 numbers of “Asha Traders” are disconnected"
     assert "+91 98000 00000" in row.text
     assert "withdrawn on the platform" in row.text
-    assert mail.links_in(row.text)[0].endswith("/console/numbers")
+    assert mail.links_in(row.text)[0].endswith("/console/numbers?in=live")
 
 
 def test_many_numbers_are_counted(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:

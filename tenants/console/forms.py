@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from allauth.account.forms import LoginForm
+from allauth.account.forms import ChangePasswordForm, LoginForm, ResetPasswordKeyForm
 from django import forms
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
@@ -18,6 +18,7 @@ ENVIRONMENTS = [
 ]
 SIGNED_UP_AS = "signed_up_as"
 """The session's note of the address that the confirmation went to."""
+PASSWORD_HELP = "At least 12 characters. A sentence is easy to remember."
 _PHONE = re.compile(r"\+[1-9]\d{7,14}")
 
 
@@ -28,6 +29,22 @@ class LogInForm(LoginForm):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         if self.request is not None:
             self.fields["login"].initial = self.request.session.get(SIGNED_UP_AS)
+
+
+class ChangePassword(ChangePasswordForm):  # type: ignore[misc]
+    """allauth's form, which says what a password needs as the sign-up does."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["password1"].help_text = PASSWORD_HELP
+
+
+class NewPassword(ResetPasswordKeyForm):  # type: ignore[misc]
+    """The form behind the link of a forgotten password, with the sign-up's words."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["password1"].help_text = PASSWORD_HELP
 
 
 class ApplicationForm(forms.Form):
@@ -125,7 +142,7 @@ class SignUpForm(ApplicationForm):
         label="Password",
         max_length=128,
         strip=False,
-        help_text="At least 12 characters. A sentence is easy to remember.",
+        help_text=PASSWORD_HELP,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
 

@@ -21,7 +21,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import resolve, reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
@@ -39,6 +39,8 @@ ENVIRONMENT = "environment"
 """The session's note of the environment that the person looks at."""
 FOR_ENVIRONMENT = "for_environment"
 """The form field with the environment that the person saw while filling it in; another tab may have switched since."""
+LINKED_ENVIRONMENT = "in"
+"""The query parameter by which a mail's link names the environment of its page."""
 TIME_ZONE = "time_zone"
 """The cookie with the time zone that the person reads times in."""
 TIME_ZONES = {"Asia/Kolkata": "IST", "UTC": "UTC"}
@@ -278,6 +280,8 @@ def console_page(
             visit = visit_of(request)
             if visit is None:
                 raise PermissionDenied("This account belongs to no business.")
+            if (led := _led_by_link(request, visit)) is not None:
+                return led
             if not roles.allows(visit.user.role, area, request.method or ""):
                 raise PermissionDenied(_refusal(visit, area))
             if environment is not None:
@@ -299,6 +303,17 @@ def _switched_since(request: HttpRequest) -> HttpResponse:
     page = urlsplit(request.headers.get("Referer", ""))
     back = f"{page.path}?{page.query}" if page.netloc == request.get_host() else reverse("console")
     return render(request, "console/switched_since.html", {"back": back}, status=409)
+
+
+def _led_by_link(request: HttpRequest, visit: Visit) -> HttpResponse | None:
+    """The same page in the environment that a mail's link names, when the person looks at the other one."""
+    wanted = request.GET.get(LINKED_ENVIRONMENT)
+    if request.method != "GET" or wanted not in {LIVE, TEST} or not visit.switchable:
+        return None
+    if wanted != visit.environment:
+        request.session[ENVIRONMENT] = wanted
+        messages.info(request, f"The link that you followed is about {wanted}: you are in {wanted} now.")
+    return redirect(request.path)
 
 
 def _refusal(visit: Visit, area: Area) -> str:

@@ -6,6 +6,7 @@ from django import forms
 from django.contrib.auth.password_validation import validate_password
 
 from gateway.roles import Role
+from tenants.console.forms import PASSWORD_HELP
 from tenants.models import User
 
 _ROLES = [
@@ -42,7 +43,7 @@ class InvitationForm(forms.Form):
         label="Password",
         max_length=128,
         strip=False,
-        help_text="At least 12 characters. A sentence is easy to remember.",
+        help_text=PASSWORD_HELP,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
 

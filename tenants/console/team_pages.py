@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from gateway.api.errors import Conflict
 from gateway.roles import Area
+from tenants.console.forms import SIGNED_UP_AS
 from tenants.console.frame import Visit, console_page, or_404, require_active, told
 from tenants.console.team_forms import InvitationForm, InviteForm, RoleForm
 from tenants.invitation_models import Invitation
@@ -125,6 +126,7 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
         form = InvitationForm(request.POST or None, email=found.email)
         if request.method == "POST" and form.is_valid():
             invitations.accept(token, password=form.cleaned_data["password"])
+            request.session[SIGNED_UP_AS] = found.email
             return render(request, "console/team/joined.html", {"invitation": found})
     except invitations.InvitationLinkError:
         return render(request, "console/team/invitation_over.html", status=410)

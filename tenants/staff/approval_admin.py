@@ -329,4 +329,7 @@ def _decide(
     following = None
     if outcome in {"approved", "rejected"}:
         following = Tenant.objects.filter(status=Tenant.Status.PENDING_APPROVAL).order_by("id").first()
-    return done(request, f"{tenant.name} is {outcome}.", change_url(Tenant, (following or tenant).pk))
+    said = f"{tenant.name} is {outcome}."
+    if following is not None:
+        said += f" Next in the queue: {following.name}."
+    return done(request, said, change_url(Tenant, (following or tenant).pk))

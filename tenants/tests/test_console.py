@@ -179,6 +179,7 @@ def test_a_password_is_reset_by_a_single_use_link(person: User) -> None:
     form = client.get(path, follow=True)
     where = form.redirect_chain[-1][0]
     assert "set-key" not in path
+    assert "A sentence is easy to remember" in client.get(where).content.decode()
     new = {"password1": "a brand new long password", "password2": "a brand new long password"}
     assert client.post(where, new, follow=True).status_code == 200
     assert log_in(Client(), "a brand new long password").status_code == 302
@@ -213,6 +214,7 @@ def test_the_second_factor_is_added_and_asked_for(person: User) -> None:
     again = Client()
     assert log_in(again)["Location"] == "/second-factor/authenticate/"
     assert again.get("/console").status_code == 302
+    assert "Use a passkey" not in again.get("/second-factor/authenticate/").content.decode()
     following = format_hotp_value(hotp_value(secret, counter + 1))
     again.post("/second-factor/authenticate/", {"code": following})
     assert again.get("/console").status_code == 200

@@ -118,9 +118,14 @@ def test_a_dialog_whose_script_did_not_take_the_form_over_leads_on_too(
 ) -> None:
     path = f"/admin/tenants/tenant/{waiting.pk}/approve/"
     assert f'action="{path}"' in browser.get(path).content.decode()
+    following = Tenant.objects.create(name="Bina Foods", status=Tenant.Status.PENDING_APPROVAL)
     answer = browser.post(path, {"_form_submitted": "on"})
     assert answer.status_code == 302
-    assert f"{waiting.name} is approved." in browser.get(answer["Location"]).content.decode()
+    assert str(following.pk) in answer["Location"]
+    assert (
+        f"{waiting.name} is approved. Next in the queue: Bina Foods."
+        in browser.get(answer["Location"]).content.decode()
+    )
 
 
 def test_the_second_reviewer_is_told(browser: Client, waiting: Tenant) -> None:

@@ -70,6 +70,7 @@ class TestInvitation:
         assert "ravi@traders.example" in said(guest.get(link))
         assert guest.post(link, {"password": "short"}).status_code == 400
         assert "Log in" in said(guest.post(link, {"password": PASSWORD}))
+        assert 'value="ravi@traders.example"' in said(guest.get("/login"))
         user = User.objects.get(email="ravi@traders.example")
         assert (user.tenant, user.role) == (tenant, "billing")
         assert guest.post("/login", {"login": user.email, "password": PASSWORD})["Location"] == "/console"
