@@ -1,4 +1,4 @@
-"""The Celery app of the three workers and of beat; `docs/operations.md` has their commands."""
+"""The Celery app of the three workers (`gateway/worker.py`) and of beat."""
 
 import os
 from typing import Any

@@ -1,13 +1,12 @@
-"""Celery entry points of the messaging app. Worker: `celery -A gateway worker -Q batches -P threads`."""
+"""Celery entry points of the messaging app."""
 
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from celery import shared_task
-from celery.signals import worker_ready, worker_shutting_down
+from celery.signals import worker_shutting_down
 
-from gateway.task_queue import enqueue
 from messaging import pruning
 from messaging.batches import runner
 from messaging.media import known
@@ -17,16 +16,10 @@ from messaging.message_templates import sync
 # Acknowledged at its start: with a message that is not, a Celery worker ends when Valkey goes away under it.
 @shared_task(acks_late=False)
 def run_batches(**_: Any) -> None:
-    """Run the batches that nobody runs until the worker stops. Called by wake-ups, at a worker's start, and by beat as
-    the safety net; has the runner look at once where the process has one."""
+    """Run the batches that nobody runs until the worker stops. Called by wake-ups and by beat as the safety net; has
+    the runner look at once where the process has one, as it does from its start on."""
     while runner.run():
         pass
-
-
-@worker_ready.connect
-def _look_at_once(**_: Any) -> None:
-    """A worker that starts looks for batches that wait for a runner."""
-    enqueue("messaging.tasks.run_batches", expires=5)
 
 
 @worker_shutting_down.connect

@@ -1,11 +1,10 @@
-"""Celery entry points of the delivery engine. Worker: `celery -A gateway worker -Q deliveries -P threads`."""
+"""Celery entry points of the delivery engine."""
 
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_init, worker_ready, worker_shutting_down
+from celery.signals import worker_init, worker_shutting_down
 
-from gateway.task_queue import enqueue
 from webhooks import replay
 from webhooks.delivery import dispatcher, failed_answers, process_limits
 from webhooks.endpoints import notices
@@ -16,8 +15,8 @@ from webhooks.figures import rollup
 # Acknowledged at its start: with a message that is not, a Celery worker ends when Valkey goes away under it.
 @shared_task(acks_late=False)
 def deliver_due(**_: Any) -> None:
-    """Deliver what is due until the worker stops. Called by wake-ups, at a worker's start, and by beat as the safety
-    net; returns at once while the process delivers already."""
+    """Deliver what is due until the worker stops. Called by wake-ups and by beat as the safety net; returns at once
+    while the process delivers already, as it does from its start on."""
     while dispatcher.run():
         pass
 
@@ -33,12 +32,6 @@ def release_replays(**_: Any) -> None:
 def _prepare_worker(**_: Any) -> None:
     """Before the pool starts, so that forked processes inherit it."""
     process_limits.prepare()
-
-
-@worker_ready.connect
-def _look_at_once(**_: Any) -> None:
-    """A worker that starts looks for what became due meanwhile."""
-    enqueue("webhooks.tasks.deliver_due", expires=5)
 
 
 @worker_shutting_down.connect

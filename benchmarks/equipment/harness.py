@@ -134,32 +134,15 @@ class Harness:
         self,
         *,
         name: str = "worker",
-        queues: str = "deliveries",
-        pool: str = "threads",
-        concurrency: int = 2,
+        queue: str = "deliveries",
         **environment: str,
     ) -> None:
-        """Start a Celery worker; returns once it has taken part in the queue (it answers a ping)."""
+        """Start a worker; returns once it has taken part in the queue (it answers a ping)."""
         from gateway.celery import app
 
-        self.start(
-            name,
-            [
-                *_PYTHON,
-                "celery",
-                "--app=gateway",
-                "worker",
-                "--without-gossip",
-                "--without-mingle",
-                f"--hostname={name}@bench",
-                f"--queues={queues}",
-                f"--pool={pool}",
-                f"--concurrency={concurrency}",
-            ],
-            **environment,
-        )
+        self.start(name, [*processes.worker_command(queue), f"--name={name}"], **environment)
         self.wait_until(
-            lambda: bool(app.control.ping(destination=[f"{name}@bench"], timeout=0.5)),
+            lambda: bool(app.control.ping(destination=[f"{name}@{os.uname().nodename}"], timeout=0.5)),
             f"worker {name} did not start",
         )
 

@@ -27,6 +27,11 @@ from gateway.local_run.processes import open_log
 _PRELOADED = (
     "gateway.urls",
     "celery.bin.celery",
+    "celery.apps.worker",
+    "celery.concurrency.thread",
+    "gateway.worker",
+    "webhooks.delivery.dispatcher",
+    "messaging.batches.runner",
     "edge.application",
     "edge.server",
     "gunicorn.app.wsgiapp",

@@ -69,24 +69,9 @@ def edge_command(*, port: int) -> list[str]:
     return [sys.executable, "-m", "edge", f"--port={port}"]
 
 
-def worker_command(queue: str, *, threads: int = 2) -> list[str]:
-    """A Celery worker of one queue: one process with threads. Deliveries, batches and all other work have one each,
-    so nothing can hold them up."""
-    name = "worker" if queue == "default" else queue
-    return [
-        sys.executable,
-        "-m",
-        "celery",
-        "--app=gateway",
-        "worker",
-        "--without-gossip",
-        "--without-mingle",
-        "--without-heartbeat",
-        f"--hostname={name}@%h",
-        f"--queues={queue}",
-        "--pool=threads",
-        f"--concurrency={threads}",
-    ]
+def worker_command(queue: str) -> list[str]:
+    """A worker of one queue. Deliveries, batches and all other work have one each, so nothing can hold them up."""
+    return [sys.executable, "-m", "gateway.worker", queue]
 
 
 def beat_command(schedule: Path) -> list[str]:

@@ -44,7 +44,7 @@ NOT_SETTINGS = {
 }
 """Variables of a reader's shell, of the simulator, and of OpenTelemetry's SDK."""
 LOG_WORDS = {"level", "error", "event", "request", "status", "wb_ms", "meta_ms"}
-PROGRAMS = {"gateway.wsgi", "edge", "worker", "beat", "simulator"}
+PROGRAMS = {"gateway.wsgi", "edge", "gateway.worker", "beat", "simulator"}
 
 
 def rows(name: str, heading: str) -> list[list[str]]:
@@ -122,11 +122,14 @@ def test_every_check_is_listed() -> None:
     assert {row[0] for row in rows("docs/operations.md", "The servers")} == of_servers
 
 
-def option(command: list[str], short: str, long: str) -> str | None:
-    """The value of an option in either spelling."""
-    if short in command:
-        return command[command.index(short) + 1]
-    return next((word.split("=")[1] for word in command if word.startswith(f"{long}=")), None)
+def option(command: list[str], name: str) -> str | None:
+    """The value of an option."""
+    return next((word.split("=")[1] for word in command if word.startswith(f"{name}=")), None)
+
+
+def queue(command: list[str]) -> str | None:
+    """The queue of a worker's command."""
+    return command[command.index("gateway.worker") + 1] if "gateway.worker" in command else None
 
 
 def test_the_table_of_processes_is_what_make_run_and_compose_start() -> None:
@@ -146,9 +149,9 @@ def test_the_table_of_processes_is_what_make_run_and_compose_start() -> None:
             assert {word for word in PROGRAMS if word in command} == {
                 word for word in PROGRAMS if word in other
             }
-            for short, long in (("-Q", "--queues"), ("-P", "--pool"), ("", "--worker-class")):
-                assert option(other, short, long) == option(command, short, long), name
-        queues.add(option(command, "-Q", "--queues"))
+            assert option(other, "--worker-class") == option(command, "--worker-class"), name
+            assert queue(other) == queue(command), name
+        queues.add(queue(command))
     assert set(composed["web"]) == set(table["web"])
     routed = {route["queue"] for route in settings.CELERY_TASK_ROUTES.values()}
     assert queues - {None} == routed | {settings.CELERY_TASK_DEFAULT_QUEUE}

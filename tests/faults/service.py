@@ -48,19 +48,9 @@ class Service:
         self.processes.append(process)
         return process
 
-    def worker(self, *queues: str, **environment: str) -> "subprocess.Popen[bytes]":
-        """A Celery worker of some queues, with threads for two tasks of each."""
-        return self.start(
-            *_CELERY,
-            "worker",
-            f"--queues={','.join(queues)}",
-            "--pool=threads",
-            f"--concurrency={2 * len(queues)}",
-            "--without-gossip",
-            "--without-mingle",
-            f"--hostname=w{len(self.processes)}@test",
-            **environment,
-        )
+    def worker(self, queue: str, **environment: str) -> "subprocess.Popen[bytes]":
+        """A worker of a queue."""
+        return self.start("gateway.worker", queue, f"--name=w{len(self.processes)}", **environment)
 
     def beat(self) -> "subprocess.Popen[bytes]":
         """Celery beat."""

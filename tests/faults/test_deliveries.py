@@ -119,6 +119,15 @@ def test_valkey_flushed_stopped_and_restarted_empty_loses_nothing(
     service.assert_well()
 
 
+def test_a_worker_that_starts_while_valkey_is_away_delivers_and_stops(
+    tenant: Tenant, endpoints: None, receiver: Receiver, service: Service
+) -> None:
+    worker = service.worker("deliveries", REDIS_URL="redis://127.0.0.1:9/0")
+    reconcile(receiver, store(tenant, 20))
+    worker.terminate()
+    assert worker.wait(15) == 0
+
+
 def test_every_database_connection_cut_again_and_again_loses_nothing(
     tenant: Tenant, endpoints: None, receiver: Receiver, service: Service
 ) -> None:

@@ -75,7 +75,8 @@ def service(postgres: Postgres, tmp_path: Path, simulator: RunningSimulator) -> 
     )
     try:
         for _ in range(COPIES):
-            running.worker("deliveries", "batches")
+            running.worker("deliveries")
+            running.worker("batches")
             running.beat()
         yield running
     finally:

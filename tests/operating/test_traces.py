@@ -128,7 +128,8 @@ def test_web_edge_and_workers_export(
 ) -> None:
     number = connected_number(tenant, simulator.account())
     assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
-    service.worker("deliveries", "default")
+    service.worker("deliveries")
+    service.worker("default")
     (web, _), edge = service.web(workers=1), service.edge()
     traces = {"4bf92f3577b34da6a3ce929d0e0e4736": web, "5bf92f3577b34da6a3ce929d0e0e4737": edge}
     for place, (trace_id, url) in enumerate(traces.items()):

@@ -1,9 +1,9 @@
 """The dispatcher: claim → prepare → post → record, thousands of signed deliveries a second from one process.
 
-One runs in each worker process of the queue `deliveries`, inside the Celery task `deliver_due`. It claims what is
-due, sends many requests at once, writes results in bulk, lingers for the next wake-up and ends when idle for long,
-which the task answers with the next one, or told to stop. A crash loses nothing: leases run out and the deliveries are
-claimed again (docs/architecture.md).
+One runs in each worker process of the queue `deliveries`, from its start on (`gateway/worker.py`). It claims what is
+due, sends many requests at once, writes results in bulk, lingers for the next wake-up and ends when idle for long, at
+which the next one begins, or told to stop. A crash loses nothing: leases run out and the deliveries are claimed again
+(docs/architecture.md).
 """
 
 import asyncio

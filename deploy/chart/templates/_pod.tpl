@@ -9,9 +9,9 @@ app.kubernetes.io/component: {{ .name }}
   "web" (list "gunicorn" "gateway.wsgi" "--bind=0.0.0.0:8000" "--worker-class=gateway.web_worker.Worker" "--workers=2" "--threads=40" "--graceful-timeout=20" "--no-control-socket" "--preload")
   "notifications" (list "python" "-m" "edge" "--host=0.0.0.0" "--port=8050")
   "stream" (list "python" "-m" "edge" "--host=0.0.0.0" "--port=8050")
-  "deliveries" (list "celery" "-A" "gateway" "worker" "-Q" "deliveries" "-P" "threads" "-c" "2" "--without-gossip" "--without-heartbeat")
-  "batches" (list "celery" "-A" "gateway" "worker" "-Q" "batches" "-P" "threads" "-c" "2" "--without-gossip" "--without-heartbeat")
-  "worker" (list "celery" "-A" "gateway" "worker" "-Q" "default" "-P" "threads" "-c" "2" "--without-gossip" "--without-heartbeat")
+  "deliveries" (list "python" "-m" "gateway.worker" "deliveries")
+  "batches" (list "python" "-m" "gateway.worker" "batches")
+  "worker" (list "python" "-m" "gateway.worker" "default")
   "beat" (list "celery" "-A" "gateway" "beat" "--schedule=/tmp/beat-schedule" "--pidfile=")
   "migrate" (list "python" "manage.py" "migrate" "--no-input")
 -}}
