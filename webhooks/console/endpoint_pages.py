@@ -17,7 +17,7 @@ from tenants.console.frame import Visit, console_page, or_404, require_open, tol
 from webhooks import replay
 from webhooks.console.calls import endpoint_called
 from webhooks.console.endpoint_form import EndpointForm, NewEndpointForm, stored
-from webhooks.console.forms import ExampleForm, RecoverForm, RotateForm
+from webhooks.console.forms import ExampleForm, PeriodForm, RotateForm
 from webhooks.endpoints import health, lifecycle
 from webhooks.models import Endpoint
 from webhooks.requests import custom_headers, example_event
@@ -147,7 +147,7 @@ def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
     """Replay a time range: the first answer counts, the second, with `confirmed`, queues."""
     require_open(visit)
     found = _find(visit, endpoint_id)
-    form = RecoverForm(request.POST)
+    form = PeriodForm(request.POST, zone=visit.zone)
     if not form.is_valid():
         return _endpoint_page(request, visit, found, recover_form=form, status=400)
     confirmed = request.POST.get("confirmed") == "yes"
@@ -265,6 +265,6 @@ def _endpoint_page(
         "header_names": custom_headers.names(found),
         "rotate_form": RotateForm(),
         "example_form": ExampleForm(),
-        "recover_form": RecoverForm(),
+        "recover_form": PeriodForm(zone=visit.zone),
     }
     return render(request, "console/webhooks/endpoint.html", context | more, status=status)

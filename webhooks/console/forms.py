@@ -2,14 +2,18 @@
 
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django import forms
+from django.utils import timezone
 
 from gateway.clock import now
+from tenants.console.frame import TIME_ZONES
 from webhooks import replay
 from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Delivery
 
+_Moment = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
 _TYPES = [(name, name) for name in EVENT_TYPES]
 
 
@@ -56,6 +60,41 @@ class RecoverForm(forms.Form):
             "end": end,
             "statuses": self.cleaned_data["status"],
         }
+
+
+class PeriodForm(RecoverForm):
+    """Deliveries of the last hours, or of a period in the person's time zone, to send again."""
+
+    since = forms.DateTimeField(label="Or since", required=False, widget=_Moment)
+    until = forms.DateTimeField(label="Until", required=False, widget=_Moment)
+
+    def __init__(self, *args: Any, zone: ZoneInfo, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._zone = zone
+        self.fields["hours"].required = False
+        self.fields["since"].help_text = f"In place of the last hours. Times in {TIME_ZONES[zone.key]}."
+        self.fields["until"].help_text = "Left empty: until now."
+
+    def full_clean(self) -> None:
+        with timezone.override(self._zone):
+            super().full_clean()
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        since, until = given.get("since"), given.get("until")
+        if until and not since:
+            self.add_error("since", "Say since when.")
+        elif since and since >= (until or now()):
+            self.add_error("since", "This is not before the end.")
+        elif not since and not given.get("hours") and not self.errors:
+            self.add_error("hours", "Say how many hours, or since when.")
+        return given
+
+    def range(self) -> dict[str, Any]:
+        since, until = self.cleaned_data["since"], self.cleaned_data["until"]
+        if since is None:
+            return super().range()
+        return {"begin": since, "end": until or now(), "statuses": self.cleaned_data["status"]}
 
 
 class DeliveryFilter(forms.Form):

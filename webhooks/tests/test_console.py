@@ -2,7 +2,9 @@
 
 import html
 import re
+from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from aiohttp import web
@@ -310,6 +312,35 @@ def test_recovering_counts_before_it_queues(browser: Client, receiver: Receiver,
     assert "Send 1 again" in page
     answer = browser.post(path, {"hours": "2", "status": ["dead"], "confirmed": "yes"}, follow=True)
     assert "1 delivery is queued" in answer.content.decode()
+
+
+def test_recovering_takes_a_period_in_the_time_zone_of_the_person(
+    browser: Client, receiver: Receiver, tenant: Tenant
+) -> None:
+    create(browser, receiver, "*")
+    publish_one(tenant)
+    Delivery.objects.update(status="dead")
+    path = f"/console/webhooks/{Endpoint.objects.get().id}/recover"
+
+    def counted(since: timedelta, until: timedelta, zone: str) -> bool:
+        moments = [f"{(now() + away).astimezone(ZoneInfo(zone)):%Y-%m-%dT%H:%M}" for away in (since, until)]
+        period = dict(zip(("since", "until"), moments, strict=True))
+        return "Send 1 again" in browser.post(path, {**period, "status": ["dead"]}).content.decode()
+
+    hour = timedelta(hours=1)
+    assert counted(-hour, hour, "Asia/Kolkata"), "Indian time until a person switches"
+    assert not counted(-3 * hour, -hour, "Asia/Kolkata")
+    browser.post("/console/preferences", {"time_zone": "UTC"})
+    assert counted(-hour, hour, "UTC")
+    assert not counted(-hour, hour, "Asia/Kolkata"), "read as UTC it has not begun"
+    for wrong, words in (
+        ({"until": "2026-11-22T10:00"}, "Say since when."),
+        ({"since": "2999-01-01T00:00"}, "This is not before the end."),
+        ({}, "Say how many hours, or since when."),
+    ):
+        answer = browser.post(path, {**wrong, "status": ["dead"]})
+        assert answer.status_code == 400
+        assert words in answer.content.decode()
 
 
 def test_another_tenant_and_the_other_environment_see_nothing(
