@@ -55,7 +55,6 @@ class EndpointAdmin(TenantRowsAdmin):
         "consecutive_failures",
         "circuit_open_until",
         "last_success_at",
-        "created_at",
     )
     list_filter = ("status", "environment")
     search_fields = ("url", "=id", "=tenant__id", "tenant__name")
