@@ -65,6 +65,8 @@ def warnings(tenant: Tenant, environment: str) -> list[HomeWarning]:
     for account in accounts.defer("access_token").order_by("-id")[:MOST_WARNINGS]:
         ends = token_end(account)
         if ends is not None and ends - now() < TOKEN_WARNING:
-            text = f"The token of account {account.waba_id} ends on {ends:%d %B} (UTC). Connect it again before."
+            text = (
+                f"The token of account {account.waba_id} ends on {ends:%d %B} (UTC). Connect it again before."
+            )
             found.append(HomeWarning(text, "See the numbers", reverse("console_numbers")))
     return found
