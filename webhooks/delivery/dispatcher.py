@@ -10,42 +10,29 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 from uuid import UUID
 
 import structlog
 from django.conf import settings
 
-from gateway.database.outage import DATABASE_UNAVAILABLE
-from gateway.database.statements import LoopConnection, Statements
 from gateway.monitoring import metrics
 from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
 from webhooks.delivery import attempt
 from webhooks.delivery.attempt import Attempts
-from webhooks.delivery.claim import (
-    Claimed,
-    DatabaseClock,
-    claiming,
-    finding_ready,
-    taken_over,
-    taking_over,
-)
+from webhooks.delivery.claim import Claimed
+from webhooks.delivery.claims import Claims, Pace
 from webhooks.delivery.egress_pause import EgressPause
 from webhooks.delivery.listener import WakeUpListener
 from webhooks.delivery.recorder import Recorder
 from webhooks.delivery.room import RESERVE
 from webhooks.delivery.shares import Share, Shares
 from webhooks.events.hand_over import HandedOver
-from webhooks.lease import giving_back
-
-Result = TypeVar("Result")
 
 log = structlog.get_logger(__name__)
 
 SWARM_SECONDS = 0.02
 """Wait this long after a request ends, so that one claim refills all slots that are freed together."""
-PACE_SECONDS = 0.1
 LINGER_SECONDS = 300.0
 POLL_SECONDS = 0.5
 """How often a dispatcher looks for what is due without a signal: nothing signals that a retry becomes due."""
@@ -53,10 +40,6 @@ QUIET_POLL_SECONDS = 5.0
 """The same while no delivery at all is open, and signals can be heard: only a lost one is found so."""
 METRICS_SECONDS = 1.0
 LONGEST_RUN_SECONDS = 600.0
-
-AHEAD_SECONDS = 0.25
-"""How far claims run ahead of the senders: by what is sent in this time at the present pace. Claimed deliveries wait
-here while the next claim is under way; when receivers are slow, few do."""
 
 _stopping = threading.Event()
 _running = threading.Lock()
@@ -94,23 +77,6 @@ def stop() -> None:
         _dispatcher.wake()
 
 
-class _Pace:
-    """Deliveries finished per second, smoothed."""
-
-    def __init__(self) -> None:
-        self.ended = 0
-        self._since = time.monotonic()
-        self._rate = 0.0
-
-    def a_second(self) -> float:
-        passed = time.monotonic() - self._since
-        if passed >= PACE_SECONDS:
-            self._rate = (self._rate + self.ended / passed) / 2
-            self.ended = 0
-            self._since += passed
-        return self._rate
-
-
 async def _flush_metrics() -> None:
     while True:
         await asyncio.sleep(METRICS_SECONDS)
@@ -128,27 +94,21 @@ class _Dispatcher:
         self.open = 0
         self.held_bytes = 0
         self.shares = Shares(capacity=self.capacity, of_tenant=settings.DELIVERY_TENANT_CONCURRENCY)
+        self.claims = Claims(self.shares)
         self.freed = asyncio.Event()
         """A request has ended since the last claim."""
         self.awaits_freed = False
         self.woken = asyncio.Event()
         self.loop = asyncio.get_running_loop()
         self.look_timer: asyncio.TimerHandle | None = None
-        self.pace = _Pace()
+        self.pace = Pace()
         self.handed_over: list[HandedOver] = []
         """What was handed over and awaits the next claim."""
         self.is_at_rest = False
         """Nothing is being claimed, and nothing waits for room."""
         self.idle_since = time.monotonic()
-        self.must_look = True
-        """Whether more may be due than was handed over: then it looks as soon as there is room."""
-        self.looked_at = 0.0
-        self.is_quiet = False
-        self.clock: DatabaseClock | None = None
         self.egress = EgressPause()
         self.recorder = Recorder(on_awaited=self._look_soon)
-        # A lease that a crash of Postgres forgets is claimed again: at least once.
-        self.claiming = LoopConnection(durable=False)
         self.listener = WakeUpListener(
             in_flight=lambda: self.open,
             has_room=self._has_room,
@@ -180,7 +140,7 @@ class _Dispatcher:
             flushing.cancel()
             await asyncio.to_thread(metrics.flush)
             await self.listener.close()
-            await self.claiming.close()
+            await self.claims.close()
 
     async def _claim_until_idle(self) -> None:
         ends_at = time.monotonic() + LONGEST_RUN_SECONDS
@@ -213,23 +173,24 @@ class _Dispatcher:
         """
         if self.egress.is_on:
             if handed_over:
-                await self._take_over(handed_over, 0)
-            self.must_look = False
+                await self.claims.take_over(handed_over, 0)
+            self.claims.must_look = False
             return []
         room = self._room()
-        deliveries = await self._take_over(handed_over, room) if handed_over else []
-        if not self.must_look and self._until_look() > 0:
+        fits = self.held_bytes <= attempt.MOST_BODY_BYTES
+        deliveries = await self.claims.take_over(handed_over, room if fits else 0) if handed_over else []
+        if not self.claims.must_look and self._until_look() > 0:
             return deliveries
         if room - len(deliveries) < self.capacity // RESERVE or self.held_bytes > attempt.MOST_BODY_BYTES:
-            self.must_look = True
+            self.claims.must_look = True
             return deliveries or None
-        return deliveries or await self._look(room)
+        return deliveries or await self.claims.look(room)
 
     def _listen(self) -> None:
         """Note what was signalled, and wait for more."""
         handed_over, looks = self.listener.heard()
         self.handed_over += handed_over
-        self.must_look |= looks
+        self.claims.must_look |= looks
 
     def _hear(self) -> None:
         """Take over what is signalled to a dispatcher at rest; otherwise the next claim does.
@@ -245,23 +206,22 @@ class _Dispatcher:
         """Begin everything that was handed over, if it needs no statement and no choice among them."""
         given = self.handed_over
         if (
-            self.must_look
-            or self.clock is None
+            self.claims.must_look
             or self.egress.is_on
             or len(given) > self._room()
             or self.held_bytes > attempt.MOST_BODY_BYTES
-            or any(each.envelope is None for each in given)
-            or len(self.shares.within_caps(given)) < len(given)
         ):
             return False
-        taken = taken_over(given, self.clock, {})
+        taken = self.claims.take_at_once(given)
+        if taken is None:
+            return False
         self._begin(taken)
         taken_ids = {each.id for each in taken}
         self.handed_over = [each for each in given if each.id not in taken_ids]
         return not self.handed_over
 
     def _room(self) -> int:
-        return self.capacity + int(self.pace.a_second() * AHEAD_SECONDS) - self.open
+        return self.capacity + self.pace.ahead() - self.open
 
     def _begin(self, deliveries: Sequence[Claimed]) -> None:
         """Have deliveries sent, each now or when its slot begins."""
@@ -292,7 +252,7 @@ class _Dispatcher:
     def _look_soon(self) -> None:
         """Customers' next events may go out, or requests of those that were at their caps have ended."""
         self.look_timer = None
-        self.must_look = True
+        self.claims.must_look = True
         self.freed.set()
         self.woken.set()
 
@@ -300,67 +260,19 @@ class _Dispatcher:
         if self.look_timer is None:
             self.look_timer = self.loop.call_later(SWARM_SECONDS, self._look_soon)
 
-    async def _take_over(self, handed_over: list[HandedOver], room: int) -> list[Claimed]:
-        """The deliveries that can be sent now; the leases of the others end, so that a look finds them."""
-        within_caps = self.shares.within_caps(handed_over)
-        fitting = within_caps[: max(0, room)] if self.held_bytes <= attempt.MOST_BODY_BYTES else []
-        taken: list[Claimed] = []
-        if fitting and self.clock is not None:
-            taken = await self._run(self.claiming.run_each, taking_over(fitting, self.clock)) or []
-        taken_ids = {each.id for each in taken}
-        left = {each.id: each.claimed_at for each in handed_over if each.id not in taken_ids}
-        if left:
-            self.must_look |= len(taken) < len(within_caps)
-            await self._run(self.claiming.run_each, giving_back(left))
-        return taken
-
-    async def _look(self, room: int) -> list[Claimed]:
-        """Claim what is due; a lone statement finds that nothing is."""
-        self.must_look = False
-        ready = await self._run(self.claiming.run_each, finding_ready())
-        self.looked_at = time.monotonic()
-        if ready is None:
-            return []
-        self.clock = DatabaseClock.at(ready.at)
-        self.is_quiet = ready.is_quiet
-        if not ready.endpoints:
-            return []
-        asked = self.shares.room(room)
-        found = await self._run(self.claiming.run, claiming(ready, asked))
-        if found is None:
-            return []
-        self.shares.close(found.closed)
-        self.must_look |= self.shares.note_unserved(found.unserved, asked)
-        return found.deliveries
-
     def _has_room(self) -> bool:
         """Whether fresh deliveries may be handed over: what waits for the caps of others keeps none of them back."""
         return (
-            self.clock is not None
+            self.claims.clock is not None
             and not self.egress.is_on
             and self.open * 2 < self.capacity
             and self.held_bytes < attempt.MOST_BODY_BYTES
         )
 
-    async def _run(
-        self, run: Callable[[Statements[Result]], Awaitable[Result]], statements: Statements[Result]
-    ) -> Result | None:
-        """Run a claim; None when it failed, after a pause."""
-        try:
-            return await run(statements)
-        except DATABASE_UNAVAILABLE as error:
-            log.warning("claim_failed", error=type(error).__name__)
-        except Exception:
-            # What cannot be claimed must not end the recording of what was sent.
-            log.exception("claim_crashed")
-        self.must_look = True
-        await asyncio.sleep(POLL_SECONDS)
-        return None
-
     async def _until_woken(self) -> None:
         """Until a signal comes or, when more may be due than there was room for, a request ends; otherwise until the
         next look is due, or a customer's next event may go out."""
-        is_full = self.awaits_freed = self.must_look
+        is_full = self.awaits_freed = self.claims.must_look
         self.is_at_rest = not is_full
         if not (is_full and self.freed.is_set()):
             await self._woken_within(POLL_SECONDS if is_full else self._until_look())
@@ -377,8 +289,8 @@ class _Dispatcher:
 
     def _until_look(self) -> float:
         """Seconds until the next look that no signal asks for."""
-        poll = QUIET_POLL_SECONDS if self.is_quiet and self.listener.is_connected else POLL_SECONDS
-        return self.looked_at + poll - time.monotonic()
+        poll = QUIET_POLL_SECONDS if self.claims.is_quiet and self.listener.is_connected else POLL_SECONDS
+        return self.claims.looked_at + poll - time.monotonic()
 
     async def _give_back(self) -> None:
         """End the leases of what waits for a claim or a sender; if that fails, they run out."""
@@ -390,10 +302,7 @@ class _Dispatcher:
             self.claimed.task_done()
             waiting.append(delivery)
         if waiting:
-            try:
-                await self.claiming.run(giving_back({each.id: each.claimed_at for each in waiting}))
-            except DATABASE_UNAVAILABLE as error:
-                log.warning("give_back_failed", error=type(error).__name__, rows=len(waiting))
+            await self.claims.give_back(waiting)
 
     async def _send_in_turn(self, attempts: Attempts) -> None:
         """One of as many senders as there may be requests at once: takes what is claimed, one after another."""

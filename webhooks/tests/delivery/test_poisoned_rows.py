@@ -167,7 +167,7 @@ def test_a_claim_that_fails_does_not_end_the_dispatcher(
             raise ValueError("bad row")
         return (yield from claiming(found, room))
 
-    monkeypatch.setattr(dispatcher, "claiming", failing)
+    monkeypatch.setattr("webhooks.delivery.claims.claiming", failing)
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 60.0)
     monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
     # A signal of the endpoint's making may wait and hide one failure. After it the dispatcher looks by itself.

@@ -210,7 +210,7 @@ def test_a_dispatcher_that_ends_gives_back_what_awaits_a_claim(
         ending = dispatcher._Dispatcher()
         ending.handed_over = [given]
         await ending._give_back()
-        await ending.claiming.close()
+        await ending.claims.close()
 
     asyncio.run(end())
     row = Delivery.objects.get()
@@ -233,7 +233,7 @@ def test_a_dispatcher_at_rest_takes_at_once_only_what_needs_no_choice(
     async def take() -> None:
         for several, expected in (([given], []), ([no_body], [no_body]), ([unsigned, given], [unsigned])):
             at_rest = dispatcher._Dispatcher()
-            at_rest.clock, at_rest.must_look = DatabaseClock.at(now()), False
+            at_rest.claims.clock, at_rest.claims.must_look = DatabaseClock.at(now()), False
             at_rest.handed_over = several
             assert at_rest._take_at_once() == (expected == [])
             assert at_rest.handed_over == expected, "what is left is for the next claim"

@@ -1,0 +1,139 @@
+"""Claims of one dispatcher: takes what was handed over, looks for what is due, gives back what is not sent."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import structlog
+
+from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.statements import LoopConnection, Statements
+from webhooks.delivery.claim import (
+    Claimed,
+    DatabaseClock,
+    claiming,
+    finding_ready,
+    taken_over,
+    taking_over,
+)
+from webhooks.delivery.shares import Shares
+from webhooks.events.hand_over import HandedOver
+from webhooks.lease import giving_back
+
+Result = TypeVar("Result")
+
+log = structlog.get_logger(__name__)
+
+PAUSE_SECONDS = 0.5
+"""After a claim that failed."""
+PACE_SECONDS = 0.1
+AHEAD_SECONDS = 0.25
+"""How far claims run ahead of the senders: by what is sent in this time at the present pace. Claimed deliveries wait
+in the dispatcher while the next claim is under way; when receivers are slow, few do."""
+
+
+class Pace:
+    """Deliveries that end in a second, smoothed. Whoever ends one counts it in `ended`."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self._since = time.monotonic()
+        self._rate = 0.0
+
+    def ahead(self) -> int:
+        """How many deliveries to claim beyond those that can be sent now."""
+        passed = time.monotonic() - self._since
+        if passed >= PACE_SECONDS:
+            self._rate = (self._rate + self.ended / passed) / 2
+            self.ended = 0
+            self._since += passed
+        return int(self._rate * AHEAD_SECONDS)
+
+
+class Claims:
+    """Claims for one caller at a time, on a database connection of its own.
+
+    A claim that fails takes nothing: what it may have claimed is claimed again when its lease runs out.
+    """
+
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
+        # A lease that a crash of Postgres forgets is claimed again: at least once.
+        self._connection = LoopConnection(durable=False)
+        self.clock: DatabaseClock | None = None
+        """The database's clock, once it was read: before, no lease that others gave can be judged."""
+        self.must_look = True
+        """Whether more may be due than was handed over: then the dispatcher looks as soon as there is room."""
+        self.looked_at = 0.0
+        self.is_quiet = False
+        """Whether no delivery at all was open at the last look."""
+
+    def take_at_once(self, handed_over: list[HandedOver]) -> list[Claimed] | None:
+        """Take all without a statement; None when it needs one, or a choice among them."""
+        if (
+            self.clock is None
+            or any(each.envelope is None for each in handed_over)
+            or len(self._shares.within_caps(handed_over)) < len(handed_over)
+        ):
+            return None
+        return taken_over(handed_over, self.clock, {})
+
+    async def take_over(self, handed_over: list[HandedOver], room: int) -> list[Claimed]:
+        """The deliveries that can be sent now; the leases of the others end, so that a look finds them."""
+        within_caps = self._shares.within_caps(handed_over)
+        fitting = within_caps[: max(0, room)]
+        taken: list[Claimed] = []
+        if fitting and self.clock is not None:
+            taken = await self._run(self._connection.run_each, taking_over(fitting, self.clock)) or []
+        taken_ids = {each.id for each in taken}
+        left = {each.id: each.claimed_at for each in handed_over if each.id not in taken_ids}
+        if left:
+            self.must_look |= len(taken) < len(within_caps)
+            await self._run(self._connection.run_each, giving_back(left))
+        return taken
+
+    async def look(self, room: int) -> list[Claimed]:
+        """Claim what is due; a lone statement finds that nothing is."""
+        self.must_look = False
+        ready = await self._run(self._connection.run_each, finding_ready())
+        self.looked_at = time.monotonic()
+        if ready is None:
+            return []
+        self.clock = DatabaseClock.at(ready.at)
+        self.is_quiet = ready.is_quiet
+        if not ready.endpoints:
+            return []
+        asked = self._shares.room(room)
+        found = await self._run(self._connection.run, claiming(ready, asked))
+        if found is None:
+            return []
+        self._shares.close(found.closed)
+        self.must_look |= self._shares.note_unserved(found.unserved, asked)
+        return found.deliveries
+
+    async def give_back(self, waiting: Sequence[Claimed | HandedOver]) -> None:
+        """End the leases of what was not sent; if that fails, they run out."""
+        try:
+            await self._connection.run(giving_back({each.id: each.claimed_at for each in waiting}))
+        except DATABASE_UNAVAILABLE as error:
+            log.warning("give_back_failed", error=type(error).__name__, rows=len(waiting))
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
+
+    async def _run(
+        self, run: Callable[[Statements[Result]], Awaitable[Result]], statements: Statements[Result]
+    ) -> Result | None:
+        """Run a claim; None when it failed, after a pause."""
+        try:
+            return await run(statements)
+        except DATABASE_UNAVAILABLE as error:
+            log.warning("claim_failed", error=type(error).__name__)
+        except Exception:
+            # What cannot be claimed must not end the recording of what was sent.
+            log.exception("claim_crashed")
+        self.must_look = True
+        await asyncio.sleep(PAUSE_SECONDS)
+        return None
