@@ -59,7 +59,7 @@ class EventsView(ResourceViewSet):
             limit=limit_of(request),
         )
         return bounded_page(
-            rendered(EventOut, search.with_stored_state(page.events, tenant_id=caller["tenant_id"])),
+            rendered(EventOut, search.with_stored_state(page.rows, tenant_id=caller["tenant_id"])),
             page.before,
         )
 

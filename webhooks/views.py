@@ -243,9 +243,7 @@ class DeliveriesView(ResourceViewSet):
             before=before_of(request, Delivery),
             limit=limit_of(request),
         )
-        return bounded_page(
-            rendered(DeliveryOut, with_holds(page.deliveries, **scope_of(request))), page.before
-        )
+        return bounded_page(rendered(DeliveryOut, with_holds(page.rows, **scope_of(request))), page.before)
 
     @extend_schema(
         operation_id="get_webhook_delivery",

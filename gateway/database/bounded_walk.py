@@ -10,10 +10,10 @@ The statements are planned for their parameters, not prepared: one plan for all 
 for a filter that many rows meet on average, and with a value that none meets it would read them all.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS
@@ -28,6 +28,10 @@ FIRST_WALK = 2
 """The first walk of a page reads so many times the rows of a full page: most lists have few rows that do not match."""
 RECENT = timedelta(days=7)
 """How far before the end of a page its rows are looked for first."""
+Row = TypeVar("Row")
+Made = TypeVar("Made")
+StoredRow = tuple[Any, ...]
+"""A row as the database gives it, with the list's columns."""
 FIRST_ID = UUID(int=0)
 LAST_ID = UUID(int=2**128 - 1)
 CLOCKS_DIFFER = timedelta(days=1)
@@ -74,16 +78,23 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class WalkedPage:
-    """Rows, newest first, with the list's columns, and the id before which the next page begins."""
+class Page(Generic[Row]):
+    """Rows, newest first, and the id before which the next page begins.
 
-    rows: Sequence[tuple[Any, ...]]
+    A page can hold fewer rows than were asked for, even none, and still have a next one: then its walk ended first.
+    """
+
+    rows: Sequence[Row]
     before: UUID | None
     """None on the last page."""
 
+    def each(self, made: Callable[[Row], Made]) -> "Page[Made]":
+        """The page with each row made into something else."""
+        return Page([made(row) for row in self.rows], self.before)
+
 
 @dataclass(frozen=True, slots=True)
-class _Page:
+class _Wanted:
     """What a page is to hold: rows from `first` to before `before`, at most `limit`, that meet the conditions."""
 
     conditions: str
@@ -113,14 +124,14 @@ class BoundedList:
         before: UUID = LAST_ID,
         limit: int,
         using: str = DEFAULT_DB_ALIAS,
-    ) -> WalkedPage:
+    ) -> Page[StoredRow]:
         """The newest rows from `first` to before `before` that meet all conditions, at most `limit`.
 
         Each of the walks could serve alone. The page is read by the first that fills it or reaches the oldest row,
         else by the one that reaches the farthest.
         """
         before = min(before, id_after_all())
-        wanted = _Page(" AND ".join(conditions) or "true", parameters, first, before, limit, using)
+        wanted = _Wanted(" AND ".join(conditions) or "true", parameters, first, before, limit, using)
         if (recent := self._recent(walks[0], wanted)) is not None:
             return recent
         farthest, reached = None, LAST_ID
@@ -133,7 +144,7 @@ class BoundedList:
         assert farthest is not None  # noqa: S101 - there is at least one walk
         return farthest
 
-    def _recent(self, walk: Walk, wanted: _Page) -> WalkedPage | None:
+    def _recent(self, walk: Walk, wanted: _Wanted) -> Page[StoredRow] | None:
         """The page, if recent rows fill it and a row is left for the next one."""
         since = ids.first_at(ids.created_at(wanted.before) - RECENT)
         if since <= wanted.first:
@@ -156,16 +167,16 @@ class BoundedList:
             if number or most[0] > short:
                 yield walk, most[number]
 
-    def _walked(self, walk: Walk, most: int, wanted: _Page) -> WalkedPage:
+    def _walked(self, walk: Walk, most: int, wanted: _Wanted) -> Page[StoredRow]:
         answered = self._read(_PAGE, walk, most, wanted)
         ended, place = answered[0][0], self.columns.index("id")
         rows = [row[1:] for row in answered if row[1 + place] is not None]
-        return self._cut(rows, wanted.limit) if len(rows) > wanted.limit else WalkedPage(rows, ended)
+        return self._cut(rows, wanted.limit) if len(rows) > wanted.limit else Page(rows, ended)
 
-    def _cut(self, rows: Sequence[tuple[Any, ...]], limit: int) -> WalkedPage:
-        return WalkedPage(rows[:limit], rows[limit - 1][self.columns.index("id")])
+    def _cut(self, rows: Sequence[tuple[Any, ...]], limit: int) -> Page[StoredRow]:
+        return Page(rows[:limit], rows[limit - 1][self.columns.index("id")])
 
-    def _read(self, form: str, walk: Walk, most: int, wanted: _Page) -> list[tuple[Any, ...]]:
+    def _read(self, form: str, walk: Walk, most: int, wanted: _Wanted) -> list[tuple[Any, ...]]:
         is_of_several = len(walk.values) > 1
         statement = form.format(
             rows=(_EACH if is_of_several else _ALL).format(

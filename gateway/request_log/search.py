@@ -1,7 +1,6 @@
 """Search of the request log: keyset pages, each of which walks a bounded number of calls (`bounded_walk`)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -13,7 +12,7 @@ from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.database import replica
-from gateway.database.bounded_walk import LAST_ID, MOST_WALKED, BoundedList, Walk
+from gateway.database.bounded_walk import LAST_ID, MOST_WALKED, BoundedList, Page, Walk
 from gateway.request_log.models import ApiRequest
 
 FILTERS: Mapping[str, str] = {
@@ -38,14 +37,6 @@ _COLUMNS = (
 )
 _CALLS = BoundedList("api_requests", _COLUMNS)
 _WALK = Walk("tenant_id = %(tenant_id)s AND environment = %(environment)s")
-
-
-@dataclass(frozen=True, slots=True)
-class CallPage:
-    """Calls, newest first; `before` is the id before which the next page begins, None on the last."""
-
-    rows: Sequence[ApiRequest]
-    before: UUID | None
 
 
 _BY_KEY = """
@@ -77,7 +68,7 @@ def search(
     end: datetime | None = None,
     before: UUID | None = None,
     limit: int,
-) -> CallPage:
+) -> Page[ApiRequest]:
     """A tenant's calls of one environment in the last `REQUEST_LOG_DAYS`, newest first. `equal` is by `FILTERS`."""
     moment = now()
     first = max(_oldest(moment), begin or _oldest(moment))
@@ -93,7 +84,7 @@ def search(
             using=alias,
         )
     )
-    return CallPage([ApiRequest.from_db(None, _COLUMNS, row) for row in found.rows], found.before)
+    return found.each(lambda row: ApiRequest.from_db(None, _COLUMNS, row))
 
 
 def find(*, tenant_id: UUID, environment: str, request_id: str) -> ApiRequest:

@@ -36,7 +36,7 @@ def _customers(visit: Visit, text: str) -> Iterator[Hit]:
     found = message_search.search(
         tenant_id=visit.tenant.id, environment=visit.environment, equal={"wa_id": number}, limit=1
     )
-    if found.messages:
+    if found.rows:
         url = f"{reverse('console_messages')}?{urlencode({'wa_id': number})}"
         yield Hit("Customer", f"Messages with +{number}", url)
 

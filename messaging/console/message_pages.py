@@ -98,8 +98,8 @@ def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         "console/messaging/messages.html",
         {
             "form": form,
-            "rows": [(row, row.wamid or ids.encode(ids.EVENT, row.id)) for row in page.messages],
-            "page": keyset.KeysetPage(page.messages, page.before),
+            "rows": [(row, row.wamid or ids.encode(ids.EVENT, row.id)) for row in page.rows],
+            "page": keyset.KeysetPage(page.rows, page.before),
             "filtered": bool(wanted),
         },
     )

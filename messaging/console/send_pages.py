@@ -99,7 +99,7 @@ def _events(visit: Visit, wamid: str) -> list[dict[str, Any]]:
         return []
     found = search.search(
         tenant_id=visit.tenant.id, environment=visit.environment, equal={"wamid": wamid}, limit=EVENTS_SHOWN
-    ).events
+    ).rows
     bodies = envelope.load([event.id for event in found])
     rows = []
     for event in reversed(found):

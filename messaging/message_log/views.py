@@ -63,7 +63,7 @@ class MessageLogView(ResourceViewSet):
             before=before_of(request, Message),
             limit=limit_of(request),
         )
-        return bounded_page(rendered(MessageOut, page.messages), page.before)
+        return bounded_page(rendered(MessageOut, page.rows), page.before)
 
     @extend_schema(
         operation_id="get_message",

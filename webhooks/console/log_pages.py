@@ -38,7 +38,7 @@ def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         before=keyset.before(request),
         limit=keyset.ROWS_PER_PAGE,
     )
-    page = keyset.KeysetPage(found.deliveries, found.before)
+    page = keyset.KeysetPage(found.rows, found.before)
     return render(
         request,
         "console/webhooks/deliveries.html",
@@ -93,7 +93,7 @@ def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         before=keyset.before(request),
         limit=keyset.ROWS_PER_PAGE,
     )
-    page = keyset.KeysetPage(found.events, found.before)
+    page = keyset.KeysetPage(found.rows, found.before)
     counts = search.delivery_counts(page.rows)
     return render(
         request,

@@ -1,13 +1,12 @@
 """Search of a tenant's deliveries, newest first: each page walks a bounded number of them (`bounded_walk`)."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from gateway import ids
-from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Walk
+from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk
 from webhooks.models import LIVE, Delivery
 
 COLUMNS = tuple(
@@ -21,14 +20,6 @@ _TENANT = "tenant_id = %(tenant_id)s"
 _WALKS = {LIVE: Walk(_TENANT), "test": Walk(f"{_TENANT} AND environment = 'test'")}
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryPage:
-    """Deliveries without their attempts, and the id before which the next page begins; None at the end."""
-
-    deliveries: Sequence[Delivery]
-    before: UUID | None
-
-
 def search(
     *,
     tenant_id: UUID,
@@ -40,8 +31,8 @@ def search(
     end: datetime | None = None,
     before: UUID | None = None,
     limit: int,
-) -> DeliveryPage:
-    """A tenant's deliveries of one environment with these column values, made from `begin` to before `end`.
+) -> Page[Delivery]:
+    """A tenant's deliveries of one environment, without their attempts: with these column values, made in a time range.
 
     A page can hold fewer than `limit` deliveries, even none, and still have a next one.
     """
@@ -67,4 +58,4 @@ def search(
         before=min(before or LAST_ID, ids.first_at(end) if end is not None else LAST_ID),
         limit=limit,
     )
-    return DeliveryPage([Delivery.from_db(None, COLUMNS, row) for row in found.rows], found.before)
+    return found.each(lambda row: Delivery.from_db(None, COLUMNS, row))

@@ -5,7 +5,6 @@ index of its own is a condition on the rows that the walk passes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -16,7 +15,7 @@ from django.db import OperationalError, connection, transaction
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
-from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Walk, id_after_all
+from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk, id_after_all
 from gateway.database.statements import bulk_cursor, uuids
 from webhooks.events.message_log import LOOK_BACK
 from webhooks.message_models import STATUS_CONDITIONS, Message
@@ -89,14 +88,6 @@ UNION ALL ({_DELIVERIES})
 """  # noqa: S608 - only column names are formatted in
 
 
-@dataclass(frozen=True, slots=True)
-class MessagePage:
-    """Messages, and the id before which the next page begins; None at the end."""
-
-    messages: list[Message]
-    before: UUID | None
-
-
 def search(
     *,
     tenant_id: UUID,
@@ -107,7 +98,7 @@ def search(
     end: datetime | None = None,
     before: UUID | None = None,
     limit: int,
-) -> MessagePage:
+) -> Page[Message]:
     """A tenant's messages of one environment, newest first, with these column values and this status.
 
     They were made from `begin` to before `end`. A page can hold fewer than `limit` messages, even none, and still have
@@ -124,7 +115,7 @@ def search(
         before=min(before or LAST_ID, ids.first_at(end) if end else LAST_ID),
         limit=limit,
     )
-    return MessagePage([Message.from_db(None, COLUMNS, row) for row in found.rows], found.before)
+    return found.each(lambda row: Message.from_db(None, COLUMNS, row))
 
 
 def _walks(equal: Mapping[str, Any], status: str | None) -> list[Walk]:

@@ -5,7 +5,6 @@ not match, so it costs the same with ten thousand and with ten million events st
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 from uuid import UUID
@@ -14,7 +13,7 @@ from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.database import replica
-from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Walk, id_after_all
+from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk, id_after_all
 from gateway.database.statements import bulk_cursor, uuids
 from webhooks.models import LIVE, Delivery, Event, within_retention
 
@@ -44,14 +43,6 @@ GROUP BY event_id, status
 _STATE = f"{_STORED} UNION ALL {_DELIVERIES}"
 
 
-@dataclass(frozen=True, slots=True)
-class EventPage:
-    """Events, newest first, and the id before which the next page begins; None at the end."""
-
-    events: list[Event]
-    before: UUID | None
-
-
 def search(
     *,
     tenant_id: UUID,
@@ -62,7 +53,7 @@ def search(
     end: datetime | None = None,
     before: UUID | None = None,
     limit: int,
-) -> EventPage:
+) -> Page[Event]:
     """A tenant's events of one environment, newest first.
 
     They have one of the types and these column values, and were made from `begin` to before `end`. `before` is the id
@@ -87,7 +78,7 @@ def search(
             using=alias,
         )
     )
-    return EventPage([Event.from_db(None, _COLUMNS, row) for row in found.rows], found.before)
+    return found.each(lambda row: Event.from_db(None, _COLUMNS, row))
 
 
 def _walks(environment: str, types: Collection[str], equal: Mapping[str, str]) -> list[Walk]:
