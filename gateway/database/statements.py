@@ -7,8 +7,10 @@ A flow of statements is written once, as a generator (`Statements`), and runs on
 the event loop of the dispatcher (`LoopConnection`).
 """
 
+import re
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
@@ -25,11 +27,40 @@ ONLY_WHEN_ASKED = 2**31
 """A count of executions that no statement reaches: psycopg prepares only what asks for it."""
 
 
-class _PreparingCursor(psycopg.Cursor[Any]):
+_PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s)")
+
+
+@lru_cache(maxsize=1024)
+def _numbered(statement: str) -> tuple[bytes, tuple[str, ...] | None]:
+    """A statement with its parameters as Postgres numbers them, and their names; None where they have none.
+
+    psycopg looks for the placeholders of a statement of more than 4,096 bytes at each execution.
+    """
+    names: dict[str, int] = {}
+
+    def number(found: "re.Match[str]") -> str:
+        if found[0] == "%%":
+            return "%"
+        name = found[1] or str(len(names))
+        return f"${names.setdefault(name, len(names) + 1)}"
+
+    text = _PLACEHOLDER.sub(number, statement).encode()
+    return text, None if "0" in names else tuple(names)
+
+
+def _raw(query: str, params: Any) -> tuple[str | bytes, Any]:
+    """What psycopg's raw cursors take for a statement and its parameters."""
+    if params is None:
+        return query, None
+    text, names = _numbered(query)
+    return text, params if names is None else [params[name] for name in names]
+
+
+class _PreparingCursor(psycopg.RawCursor[Any]):
     """Prepares each statement at its first execution on a connection: the next ones are parsed and planned already."""
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
-        return super().execute(query, params, **{**options, "prepare": True})
+        return super().execute(*_raw(query, params), **{**options, "prepare": True})
 
 
 class _LiteralCursor(psycopg.Cursor[Any]):
@@ -155,7 +186,7 @@ class LoopConnection:
 
     async def _open(self) -> "psycopg.AsyncConnection[Any]":
         if self._connection is None:
-            parameters = {**connection.get_connection_params(), "cursor_factory": psycopg.AsyncCursor}
+            parameters = {**connection.get_connection_params(), "cursor_factory": psycopg.AsyncRawCursor}
             self._connection = await psycopg.AsyncConnection.connect(**parameters, autocommit=True)
             if settings.DATABASE_PREPARED_STATEMENTS:
                 self._connection.prepare_threshold = ONLY_WHEN_ASKED
@@ -172,7 +203,7 @@ class LoopConnection:
             step = next(statements)
             async with connected.cursor(binary=True) as cursor:
                 while True:
-                    await cursor.execute(*step, prepare=is_prepared)
+                    await cursor.execute(*_raw(*step), prepare=is_prepared)
                     step = statements.send(await cursor.fetchall() if cursor.description else [])
         except StopIteration as end:
             result: Result = end.value

@@ -1,0 +1,54 @@
+"""Parameters of prepared statements: each by its name or its place, whatever the length of the statement."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from gateway.database.statements import LoopConnection, Statements, bulk_cursor, run
+
+LONG = f"-- {'x' * 5_000}\n"
+NAMED = "SELECT %(b)s::int, %(a)s::text, %(b)s::int + 1, '5%%', 7 %% 4"
+PLACED = "SELECT %s::int, %s::text, '5%%'"
+
+
+def asked(statement: str, parameters: Any) -> Statements[list[tuple[Any, ...]]]:
+    return (yield statement, parameters)
+
+
+CASES = pytest.mark.parametrize(
+    ("statement", "parameters", "expected"),
+    [
+        (NAMED, {"a": "%s $1 %(b)s", "b": 2, "unused": 3}, (2, "%s $1 %(b)s", 3, "5%", 3)),
+        (LONG + NAMED, {"b": 2, "a": "O'Neill"}, (2, "O'Neill", 3, "5%", 3)),
+        (PLACED, [1, "a"], (1, "a", "5%")),
+        (LONG + PLACED, (1, "a"), (1, "a", "5%")),
+        ("SELECT '5%%'", {}, ("5%",)),
+        ("SELECT '5%%'", None, ("5%%",)),
+    ],
+)
+
+
+@CASES
+@pytest.mark.django_db
+def test_on_djangos_connection(statement: str, parameters: Any, expected: tuple[Any, ...]) -> None:
+    for _ in range(2):
+        with bulk_cursor(prepared=True) as cursor:
+            cursor.execute(statement, parameters)
+            assert cursor.fetchall() == [expected]
+    assert run(asked(statement, parameters)) == run(asked(statement, parameters), prepared=True) == [expected]
+
+
+@CASES
+@pytest.mark.django_db(transaction=True)
+def test_on_the_connection_of_a_loop(statement: str, parameters: Any, expected: tuple[Any, ...]) -> None:
+    async def twice() -> list[Any]:
+        loop_connection = LoopConnection()
+        try:
+            return [await loop_connection.run(asked(statement, parameters)) for _ in range(2)]
+        finally:
+            await loop_connection.close()
+
+    connection.ensure_connection()
+    assert asyncio.run(twice()) == [[expected]] * 2
