@@ -112,10 +112,15 @@ def first_steps(request: HttpRequest, visit: Visit) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @console_page(Area.SETTINGS)
 def application(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The form of a business that waits or was rejected: correct it and apply again."""
+    """The form of a business that waits or was rejected: correct it and apply again. Decided, it leads home."""
     tenant = visit.tenant
     sign_up = SignUp.objects.filter(tenant=tenant).first()
-    if sign_up is None or tenant.status not in {Tenant.Status.PENDING_APPROVAL, Tenant.Status.REJECTED}:
+    is_open = tenant.status in {Tenant.Status.PENDING_APPROVAL, Tenant.Status.REJECTED}
+    if sign_up is not None and not is_open and request.method == "GET":
+        # The link of an older mail: home says what the account is now.
+        messages.info(request, "Your application is decided: there is nothing to correct any more.")
+        return redirect("console")
+    if sign_up is None or not is_open:
         raise Http404("There is no application to correct.")
     form = ApplicationForm(
         request.POST or None, initial={name: getattr(sign_up, name) for name in ApplicationForm.base_fields}

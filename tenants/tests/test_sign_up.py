@@ -285,7 +285,9 @@ def test_an_applicant_corrects_the_form_and_applies_again(browser: Client, statu
 @pytest.mark.parametrize("status", ["active", "suspended"])
 def test_what_is_decided_is_corrected_no_more(browser: Client, status: str) -> None:
     confirmed(browser, status)
-    assert browser.get("/console/application").status_code == 404
+    page = browser.get("/console/application", follow=True)
+    assert page.redirect_chain == [("/console", 302)]
+    assert "Your application is decided" in page.content.decode()
     assert browser.post("/console/application", COMPANY).status_code == 404
     assert not AuditEntry.objects.filter(action="tenant.apply_again").exists()
 
