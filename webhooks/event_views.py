@@ -23,6 +23,13 @@ FILTERS = ("phone_number_id", "waba_id", "wamid", "wa_id", "user_id")
 LONGEST_FILTER = 512
 
 
+def _equal(request: Request) -> dict[str, str]:
+    """The columns that a list of events is filtered by."""
+    given = {name: query.text(request, name, longest=LONGEST_FILTER) for name in FILTERS}
+    given["wa_id"] = query.wa_id(request)
+    return {name: value for name, value in given.items() if value is not None}
+
+
 class EventsView(ResourceViewSet):
     """The events of the caller's environment, and the state of their deliveries."""
 
@@ -48,11 +55,7 @@ class EventsView(ResourceViewSet):
         page = search.search(
             **caller,
             types=query.choices(request, "type", EVENT_TYPES) or (),
-            equal={
-                name: value
-                for name in FILTERS
-                if (value := query.text(request, name, longest=LONGEST_FILTER)) is not None
-            },
+            equal=_equal(request),
             begin=query.moment(request, "from"),
             end=query.moment(request, "to"),
             before=before_of(request, Event),

@@ -89,6 +89,12 @@ def public_id(request: Request, name: str, prefix: str) -> UUID | None:
     return value
 
 
+def wa_id(request: Request) -> str | None:
+    """A customer's number; the `+` of its international form may be there, also as the space that it decodes to."""
+    value = text(request, "wa_id")
+    return None if value is None else value.lstrip("+ ")
+
+
 def text(request: Request, name: str, *, longest: int = 255) -> str | None:
     """A plain text."""
     value = request.query_params.get(name)

@@ -48,7 +48,7 @@ class MessageLogView(ResourceViewSet):
     def list(self, request: Request) -> Response:
         equal: dict[str, Any] = {
             "phone_number_id": query.text(request, "phone_number_id"),
-            "wa_id": query.text(request, "wa_id"),
+            "wa_id": query.wa_id(request),
             "user_id": query.text(request, "user_id"),
             "direction": query.choice(request, "direction", get_args(Direction)),
             "template": query.text(request, "template", longest=LONGEST_TEMPLATE),

@@ -231,6 +231,8 @@ class TestList:
             (f"phone_number_id={PNID}", "54321"),
             ("phone_number_id=1", ""),
             (f"wa_id={CUSTOMER}", "54321"),
+            (f"wa_id=%2B{CUSTOMER}", "54321"),
+            (f"wa_id=+{CUSTOMER}", "54321"),
             ("wa_id=91", ""),
             ("template=order_update", ""),
             ("from=2020-01-01T00:00:00Z&to=2100-01-01T00:00:00Z", "54321"),

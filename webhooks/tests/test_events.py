@@ -180,6 +180,7 @@ class TestFilters:
             ("waba_id=2", "inbound2 template"),
             ("wamid=wamid.a%3D", "status inbound"),
             ("wa_id=92", "inbound2 status"),
+            ("wa_id=%2B92", "inbound2 status"),
             ("wa_id=92&type=message.status", "status"),
             ("waba_id=1&phone_number_id=10&wa_id=91&wamid=wamid.a%3D&type=message.inbound", "inbound"),
             ("wa_id=unknown", ""),
