@@ -93,7 +93,7 @@ def _above_limit(tenant: Tenant, period: Period, at: datetime) -> bool:
     mandate = Mandate.objects.for_tenant(tenant.id).filter(status=Mandate.Status.ACTIVE).first()
     if mandate is None:
         return False
-    charge = overview.of(tenant, at).next_charge
+    charge = overview.next_charge(tenant, at)
     if charge is None or charge.total_paise <= mandate.max_amount_paise:
         return False
     return mail_once(
@@ -112,7 +112,7 @@ def _profile_incomplete(tenant: Tenant, period: Period, at: datetime) -> bool:
     missing = [name for name in profiles.missing(profile) if name != "billing_email"]
     if not missing:
         return False
-    charge = overview.of(tenant, at).next_charge
+    charge = overview.next_charge(tenant, at)
     if charge is None or charge.numbers == 0 or charge.period != str(period):
         return False
     return mail_once(

@@ -59,23 +59,30 @@ class Overview:
 def of(tenant: Tenant, at: datetime) -> Overview:
     """The overview at a moment."""
     period = Period.of(at)
-    billed = not tenant.sandbox and tenant.billing_status in {
-        Tenant.BillingStatus.TRIALING,
-        Tenant.BillingStatus.ACTIVE,
-        Tenant.BillingStatus.PAST_DUE,
-    }
+    billed = _is_billed(tenant)
     return Overview(
         tenant=tenant,
         numbers=active_numbers(tenant_id=tenant.id, start=period.start, end=period.end) if billed else [],
-        next_charge=_next_charge(tenant, period) if billed else None,
+        next_charge=next_charge(tenant, at),
         mandate=mandates.current(tenant.id),
         unpaid=list(Invoice.objects.for_tenant(tenant.id).unpaid()),
         billing_profile=profiles.profile_of(tenant),
     )
 
 
-def _next_charge(tenant: Tenant, current: Period) -> NextCharge:
-    """The first month that is billed from now on, as if every number stayed as it is."""
+def _is_billed(tenant: Tenant) -> bool:
+    return not tenant.sandbox and tenant.billing_status in {
+        Tenant.BillingStatus.TRIALING,
+        Tenant.BillingStatus.ACTIVE,
+        Tenant.BillingStatus.PAST_DUE,
+    }
+
+
+def next_charge(tenant: Tenant, at: datetime) -> NextCharge | None:
+    """The first month that is billed from a moment on, as if every number stayed as it is."""
+    if not _is_billed(tenant):
+        return None
+    current = Period.of(at)
     period = max(current, Period.of(tenant.trial_ends_at)) if tenant.trial_ends_at else current
     numbers = active_numbers(tenant_id=tenant.id, start=billed_from(tenant, period), end=period.end)
     charge = plan.charge_for(len(numbers))

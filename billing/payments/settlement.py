@@ -64,10 +64,16 @@ def fail(
 
 def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
     """Count what was captured and what was refunded of it. Both only grow, so a stale answer changes nothing."""
+    captured = sum(payment.amount_paise for payment in payments)
+    refunded = sum(payment.refunded_paise for payment in payments)
+    known = PaymentAttempt.objects.filter(captured_paise__gte=captured, refunded_paise__gte=refunded)
+    # Nearly always, when the billing run looks at collected payments again: nothing is locked for that.
+    if known.filter(pk=attempt_id).exists():
+        return
     with transaction.atomic():
         invoice, attempt = _locked(attempt_id)
-        captured = max(attempt.captured_paise, sum(payment.amount_paise for payment in payments))
-        refunded = max(attempt.refunded_paise, sum(payment.refunded_paise for payment in payments))
+        captured = max(attempt.captured_paise, captured)
+        refunded = max(attempt.refunded_paise, refunded)
         if (captured, refunded) == (attempt.captured_paise, attempt.refunded_paise):
             return
         more = captured - refunded - attempt.kept_paise

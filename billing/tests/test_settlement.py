@@ -66,6 +66,13 @@ def test_an_answer_from_before_a_refund_does_not_undo_it(invoice: Invoice) -> No
     assert state(attempt) == ("captured", "open", 50_000)
 
 
+def test_more_money_in_an_answer_from_before_a_refund_keeps_the_refund(invoice: Invoice) -> None:
+    attempt = attempt_of(invoice, "autopay", "processing")
+    captured(attempt, 50_000, refunded=9_000)
+    captured(attempt, 59_000)
+    assert state(attempt) == ("captured", "open", 50_000)
+
+
 def test_collected_money_is_neither_failed_nor_in_flight_again(invoice: Invoice) -> None:
     attempt = attempt_of(invoice, "autopay", "processing")
     captured(attempt, 59_000)

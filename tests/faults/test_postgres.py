@@ -48,7 +48,7 @@ def postgres(tmp_path: Path, django_db_blocker: Any) -> Iterator[Postgres]:
     connection.close()
     try:
         to_migrate = Service(tmp_path, DATABASE_URL=server.url)
-        assert to_migrate.start("django", "migrate", "--verbosity=0").wait(60) == 0, to_migrate.logs()
+        assert to_migrate.start("django", "migrate", "--verbosity=0").wait(300) == 0, to_migrate.logs()
         to_migrate.close()
         connection.settings_dict |= {
             "NAME": embedded_addresses.DATABASE,
