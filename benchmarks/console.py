@@ -112,6 +112,7 @@ def _paths(client: Any, own: Business, batch_id: str) -> list[str]:
         "/console/requests",
         "/console/settings/audit",
         "/console/figures",
+        "/console/ledger",
         "/console/search?q=ready",
         "/console/live",
     ]

@@ -5,6 +5,7 @@ from tenants.console.first_steps import FirstStep
 from tenants.console.frame import Page, Section, register
 
 register(
+    Page("Daily ledger", "console_ledger", "/console/ledger", Section.OVERVIEW, 30),
     Page("Send a test", "console_send", "/console/send", Section.TRY, 10),
     Page("Messages", "console_messages", "/console/messages", Section.MESSAGES, 10),
     Page("Batches", "console_batches", "/console/batches", Section.MESSAGES, 20),

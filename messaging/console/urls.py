@@ -2,9 +2,18 @@
 
 from django.urls import path
 
-from messaging.console import batch_pages, csv_pages, draft_pages, message_pages, send_pages, template_pages
+from messaging.console import (
+    batch_pages,
+    csv_pages,
+    draft_pages,
+    ledger_pages,
+    message_pages,
+    send_pages,
+    template_pages,
+)
 
 urlpatterns = [
+    path("console/ledger", ledger_pages.ledger, name="console_ledger"),
     path("console/send", send_pages.send, name="console_send"),
     path("console/send/variables", send_pages.variables, name="console_send_variables"),
     path("console/send/events", send_pages.events, name="console_send_events"),

@@ -119,6 +119,11 @@ class Ledger:
     unanswered: int | None = None
 
     @property
+    def unwanted(self) -> int:
+        """Events that no endpoint wanted when they came."""
+        return self.events - self.routed
+
+    @property
     def balanced(self) -> bool:
         """Whether every event is accounted for at every endpoint, and no send was recorded twice."""
         return not self.doubled and all(line.balanced for line in self.endpoints.values())

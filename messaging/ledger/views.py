@@ -112,7 +112,7 @@ class LedgerView(ResourceViewSet):
             "events": {
                 "accepted": ledger.events,
                 "with_endpoint": ledger.routed,
-                "without_endpoint": ledger.events - ledger.routed,
+                "without_endpoint": ledger.unwanted,
             },
             "endpoints": endpoints,
             "sends": {

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from django.db import connection
+from django.test import Client
 from pytest_django import Settings
 
 from gateway import ids
@@ -21,6 +22,7 @@ from messaging.tests.conftest import connected_number
 from tenants import platform_apps
 from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
+from tests.browsers import text
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
 from webhooks.models import Delivery, Endpoint
@@ -104,6 +106,39 @@ def test_every_event_is_accounted_for_at_each_endpoint(api: Api, tenant: Tenant)
         },
     ]
     assert (answer["balanced"], answer["hour"]) == (True, None)
+
+
+def test_the_console_shows_the_ledger_of_a_day(tenant: Tenant, other_tenant: Tenant, browser: Client) -> None:
+    assert "No events on" in text(browser, "/console/ledger")
+    shop, gone = endpoint_of(tenant, url="https://shop.example/hook"), endpoint_of(tenant)
+    make(tenant, count=2)
+    settle(shop, ("delivered", None), ("dead", "timeout"))
+    settle(gone, ("pending", None), ("pending", None))
+    endpoint_of(other_tenant, url="https://stranger.example/")
+    make(other_tenant, count=3)
+    gone.delete()
+    page = text(browser, "/console/ledger")
+    assert "Balanced" in page
+    assert "<dt>Accepted</dt><dd>2</dd>" in page
+    (row,) = [line for line in page.split("<tr>") if "https://shop.example/hook" in line]
+    assert re.findall(r'"amount">(\d+)<', row) == ["2", "1", "0", "1", "0"]
+    assert "Deleted since" in page
+    assert "stranger.example" not in page
+    day = now().date()
+    other_hour = (now() + timedelta(hours=12)).hour
+    for query in (f"day={day - timedelta(days=1)}", f"day={day}&hour={other_hour}"):
+        assert "No events on" in text(browser, f"/console/ledger?{query}")
+    for wrong in (f"day={day + timedelta(days=1)}", "day=1850-01-01"):
+        assert "that is not in the future" in text(browser, f"/console/ledger?{wrong}")
+    browser.post("/console/preferences", {"environment": "test"})
+    assert "No events on" in text(browser, "/console/ledger")
+
+
+def test_the_console_says_when_a_day_cannot_be_counted(tenant: Tenant, browser: Client) -> None:
+    with counting.counting(instead=""):
+        answer = browser.get("/console/ledger")
+    assert answer.status_code == 503
+    assert "Other figures are being counted" in answer.content.decode()
 
 
 def test_a_delivery_too_many_unbalances_the_ledger(api: Api, tenant: Tenant) -> None:

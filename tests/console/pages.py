@@ -130,6 +130,7 @@ PAGES: dict[str, Page] = {
     "console_delivery": Page("integration", of=DELIVERY),
     "console_delivery_again": _does("integration", DELIVERY),
     "console_figures": Page("integration"),
+    "console_ledger": Page("integration"),
     "console_live": Page("integration"),
     "console_events": Page("integration"),
     "console_event": Page("integration", of=EVENT),

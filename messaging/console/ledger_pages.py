@@ -1,0 +1,96 @@
+"""Console page of the ledger: every event of a day, what became of it at each endpoint, and the day's sends."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from typing import NamedTuple
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from gateway.api.errors import ServiceError
+from gateway.clock import now
+from gateway.roles import Area
+from messaging.ledger import day as daily
+from messaging.ledger.counting import counting, day_of
+from tenants.console import filters
+from tenants.console.frame import Visit, console_page
+from webhooks.models import Endpoint
+
+FIRST_DAY = date(2000, 1, 1)
+
+
+class LedgerForm(forms.Form):
+    """The day that is counted, in UTC, and the hour of a very busy one."""
+
+    day = forms.DateField(
+        label="Day (UTC)",
+        required=False,
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+        error_messages={"invalid": "Enter a date such as 2026-11-21."},
+    )
+    hour = forms.TypedChoiceField(
+        label="Hour",
+        required=False,
+        coerce=int,
+        empty_value=None,
+        choices=[("", "All day"), *((hour, f"{hour:02}:00 to {hour:02}:59") for hour in range(24))],
+    )
+
+    def clean_day(self) -> date:
+        """The day; today if none is given."""
+        day: date = self.cleaned_data["day"] or now().date()
+        if not FIRST_DAY <= day <= now().date():
+            raise ValidationError("Choose a day from 2000 on that is not in the future.")
+        return day
+
+
+class Row(NamedTuple):
+    """An endpoint's line: its URL is None once it was deleted."""
+
+    endpoint_id: object
+    url: str | None
+    line: daily.EndpointLine
+
+
+@require_safe
+@console_page(Area.INTEGRATION)
+def ledger(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The ledger of a day, or of one of its hours."""
+    form = LedgerForm(request.GET)
+    wanted = filters.asked(form)
+    day = wanted.get("day", now().date())
+    found, refusal = None, None
+    try:
+        with counting(instead="Choose an hour of the day.") as counted:
+            found = daily.count(
+                counted,
+                tenant_id=visit.tenant.id,
+                environment=visit.environment,
+                span=day_of(day, form.cleaned_data.get("hour")),
+            )
+    except ServiceError as error:
+        refusal = error.text
+    return render(
+        request,
+        "console/messaging/ledger.html",
+        {
+            "form": form if form.errors else LedgerForm(initial=form.cleaned_data | {"day": day}),
+            "day": datetime(day.year, day.month, day.day, tzinfo=UTC),
+            "ledger": found,
+            "rows": list(_rows(visit, found)) if found else [],
+            "any": found
+            and (found.events or found.failed or found.unknown or found.refused or found.unanswered),
+            "refusal": refusal,
+        },
+        status=200 if found else 503,
+    )
+
+
+def _rows(visit: Visit, found: daily.Ledger) -> Iterator[Row]:
+    """A tenant has at most 20 endpoints in each environment, and those deleted since."""
+    urls = dict(Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url"))
+    for endpoint_id, line in sorted(found.endpoints.items()):
+        yield Row(endpoint_id, urls.get(endpoint_id), line)
