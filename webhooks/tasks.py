@@ -30,7 +30,7 @@ def release_replays(**_: Any) -> None:
 
 @worker_init.connect
 def _prepare_worker(**_: Any) -> None:
-    """Before the pool starts, so that forked processes inherit it."""
+    """When everything is imported: what is there then is not looked at for garbage again."""
     process_limits.prepare()
 
 

@@ -1,7 +1,7 @@
 """The first steps on the home page: what a new business does once, and how far it is, live and in its test world.
 
-Each app registers its own steps in its `AppConfig.ready`; this module only holds the list. Whether a step is done live
-is stored on the tenant (`tenants/checklist.py`); the apps say what is done in the test world.
+Each app registers its own steps by its `pages` module; this module only holds the list. Whether a step is done live is
+stored on the tenant (`tenants/checklist.py`); the apps say what is done in the test world.
 """
 
 from collections.abc import Callable

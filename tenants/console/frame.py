@@ -1,6 +1,7 @@
 """The frame of the console's pages: navigation, environment (live or test), time zone, and what a person's role opens.
 
-Each app registers its own pages and warnings in its `AppConfig.ready`; this module only holds the lists.
+Each app registers its own pages and warnings by its `pages` module, imported with the URLs; this one only holds the
+lists.
 Each page names the area that it belongs to (`console_page`); the roles of `gateway/roles.py` open areas.
 """
 

@@ -18,7 +18,7 @@ from django.conf import settings
 
 from gateway.monitoring import metrics
 from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
-from webhooks.delivery import attempt
+from webhooks.delivery import attempt, process_limits
 from webhooks.delivery.attempt import Attempts
 from webhooks.delivery.claim import Claimed
 from webhooks.delivery.claims import Claims, Pace
@@ -55,6 +55,8 @@ def run() -> bool:
     if not _running.acquire(blocking=False):
         return False
     try:
+        # It begins before the worker's own preparation: a backlog at the start opens thousands of connections.
+        process_limits.raise_open_files()
         asyncio.run(_run())
     finally:
         _running.release()

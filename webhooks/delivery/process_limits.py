@@ -9,11 +9,16 @@ YOUNG_OBJECTS = 100_000
 for cycles among objects that are still in use."""
 
 
-def prepare() -> None:
-    """Raise the soft limit of open files, and collect garbage seldom. Called once, when a worker is ready."""
+def raise_open_files() -> None:
+    """Raise the soft limit of open files as far as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILE_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(FILE_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def prepare() -> None:
+    """Raise the soft limit of open files, and collect garbage seldom. Called once, when everything is imported."""
+    raise_open_files()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 50, 100)

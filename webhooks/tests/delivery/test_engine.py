@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -29,7 +30,7 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks import wake_up
-from webhooks.delivery import attempt, dispatcher
+from webhooks.delivery import attempt, dispatcher, process_limits
 from webhooks.delivery.claim import claim
 from webhooks.delivery.room import Room
 from webhooks.models import Delivery, Endpoint
@@ -376,6 +377,17 @@ def test_a_worker_opens_as_many_files_as_it_may() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
+
+
+def test_the_dispatcher_opens_as_many_files_before_the_worker_is_prepared() -> None:
+    before = _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1_000, hard))
+    try:
+        dispatcher.run()
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert soft == min(process_limits.FILE_DESCRIPTORS, hard) or hard == resource.RLIM_INFINITY
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_what_waits_during_a_suspension_goes_out_after_it(
