@@ -438,13 +438,14 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = {
-    # Dispatchers and runners look by themselves: these find what is lost with Valkey or with a process.
-    "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 15.0, "options": {"expires": 15}},
-    "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 15.0, "options": {"expires": 15}},
+    # Spares: dispatchers and runners look by themselves and begin again by themselves (`threads/loop_thread.py`), and
+    # each release of a replay queues the next one.
+    "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 30.0, "options": {"expires": 30}},
+    "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 30.0, "options": {"expires": 30}},
     "release-replays": {
         "task": "webhooks.tasks.release_replays",
-        "schedule": 15.0,
-        "options": {"expires": 15},
+        "schedule": 30.0,
+        "options": {"expires": 30},
     },
     "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},

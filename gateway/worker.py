@@ -9,12 +9,9 @@ import argparse
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from importlib import import_module
 from types import FrameType
-from typing import Any
 
 LOOPS = {"deliveries": "webhooks.delivery.dispatcher", "batches": "messaging.batches.runner"}
 """What each queue's process runs from its start to its end: a module with `run` and `stop`."""
@@ -35,6 +32,7 @@ def main() -> None:
     import django
 
     from gateway import garbage_collector
+    from gateway.threads.loop_thread import LoopThread
 
     with garbage_collector.paused():
         django.setup()
@@ -42,7 +40,7 @@ def main() -> None:
         if options.queue == "batches":
             # An item that waits for the interpreter could outlive its batch's lease, and be `outcome_unknown`.
             _import_the_rest()
-    with _running(loop):
+    with LoopThread(loop) if loop else nullcontext():
         sys.exit(_work(options.queue, options.name or _usual_name(options.queue)))
 
 
@@ -56,26 +54,6 @@ def _import_the_rest() -> None:
 
 def _end(_number: int, _frame: FrameType | None) -> None:
     sys.exit()
-
-
-@contextmanager
-def _running(loop: Any) -> Iterator[None]:
-    """Run a loop in a thread of its own, again whenever it ends by itself."""
-
-    def run() -> None:
-        while loop.run():
-            pass
-
-    if loop is None:
-        yield
-        return
-    thread = threading.Thread(target=run, name="loop")
-    thread.start()
-    try:
-        yield
-    finally:
-        loop.stop()
-        thread.join()
 
 
 def _work(queue: str, name: str) -> int | None:

@@ -48,7 +48,7 @@ MOST_WAITING = 500
 """While an endpoint has this many open deliveries, its replays wait."""
 RELEASE = "webhooks.tasks.release_replays"
 RELEASE_SECONDS = 0.9
-"""From one release to the next: a little less than chunks are apart. If one is lost, beat calls every 15 seconds."""
+"""From one release to the next: a little less than chunks are apart. If one is lost, beat calls every 30 seconds."""
 _NEXT, _NEXT_MILLISECONDS = "replays:next", 800
 
 

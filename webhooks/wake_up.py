@@ -2,8 +2,8 @@
 
 A signal hands over a few fresh deliveries (`events/hand_over.py`) or asks a dispatcher to look for what is due. Losing
 a request to look costs half a second: dispatchers look by themselves that often. While nothing is open it costs up to
-five: so often a dispatcher at rest looks. Without a dispatcher, which a worker has from its start on, it costs up to 15
-seconds: so often beat calls `deliver_due`. Losing a hand-over costs the lease.
+five: so often a dispatcher at rest looks. A worker has a dispatcher from its start to its end, and begins another one
+when it fails (`gateway/threads/loop_thread.py`). Losing a hand-over costs the lease.
 """
 
 import threading

@@ -26,6 +26,8 @@ from gateway.celery import app as celery_app
 from gateway.clock import now
 from gateway.outbound import dns
 from gateway.outbound.answer import UnknownNameError
+from gateway.threads import loop_thread
+from gateway.threads.loop_thread import LoopThread
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
@@ -75,7 +77,7 @@ def test_what_beat_calls_delivers_without_any_wake_up_until_the_worker_stops(
     celery_app.loader.import_default_modules()
     schedule: dict[str, dict[str, Any]] = django_settings.CELERY_BEAT_SCHEDULE
     (entry,) = (entry for entry in schedule.values() if entry["task"] == "webhooks.tasks.deliver_due")
-    assert entry["schedule"] <= 15.0
+    assert entry["schedule"] <= 30.0
 
     worker = threading.Thread(target=celery_app.tasks["webhooks.tasks.deliver_due"].run)
     worker.start()
@@ -90,6 +92,32 @@ def test_what_beat_calls_delivers_without_any_wake_up_until_the_worker_stops(
     assert not worker.is_alive()
     queue = django_settings.CELERY_TASK_ROUTES["webhooks.tasks.deliver_due"]["queue"]
     assert queue == "deliveries", "a worker of its own, so nothing can hold it up"
+
+
+def test_a_dispatcher_that_fails_begins_again_without_beat_or_a_wake_up(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(wake_up, "soon", lambda _fresh: None)
+    monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
+    monkeypatch.setattr(loop_thread, "PAUSE_SECONDS", 0.01)
+    claim_until_idle, failed = dispatcher._Dispatcher._claim_until_idle, threading.Event()
+
+    async def fail_once(self: dispatcher._Dispatcher) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("a mistake of the dispatcher's own")
+        await claim_until_idle(self)
+
+    monkeypatch.setattr(dispatcher._Dispatcher, "_claim_until_idle", fail_once)
+    publish_one(tenant)
+    with LoopThread(dispatcher):
+        receiver.wait_for(1)
+    assert failed.is_set()
+    assert "loop_failed" in caplog.text
 
 
 def test_a_lease_that_ran_out_is_claimed_again(
