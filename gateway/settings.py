@@ -93,9 +93,6 @@ DELIVERY_CONCURRENCY: int = env.int("DELIVERY_CONCURRENCY", 256)
 """Requests in flight in one worker process."""
 DELIVERY_LEASE_SECONDS: int = env.int("DELIVERY_LEASE_SECONDS", 60)
 """How long a claimed delivery belongs to its worker; after a crash it is claimed again."""
-
-METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")
-"""What the scraper of `/metrics` sends as `Authorization: Bearer …`; empty: there is no such page."""
 DELIVERY_TENANT_CONCURRENCY: int = env.int("DELIVERY_TENANT_CONCURRENCY", max(1, DELIVERY_CONCURRENCY // 2))
 """Deliveries of one tenant that a worker process holds at once."""
 
@@ -525,8 +522,10 @@ UNFOLD = {
     "SIDEBAR": {"show_search": True, "navigation": "tenants.staff.navigation.navigation"},
 }
 
-# --- Logs -----------------------------------------------------------------------------------------------
+# --- Logs and metrics -----------------------------------------------------------------------------------
 LOG_LEVEL: str = env.str("LOG_LEVEL", "INFO")
+METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")
+"""What the scraper of `/metrics` sends as `Authorization: Bearer …`; empty: there is no such page."""
 SENTRY_DSN: str = env.str("SENTRY_DSN", "")
 """Where errors are reported to; empty reports nowhere."""
 OTEL_EXPORTER_OTLP_ENDPOINT: str = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/")

@@ -168,8 +168,7 @@ def check_tenant_caller(
     """Let a caller pass that acts on one tenant in good standing and, if it is a person, whose role allows it.
 
     `chosen` is what X-Service-Tenant says; `method` and `area` are what the role is asked for.
-    Raises Forbidden, InvalidRequest, NotFound, TenantSuspended, TenantMoving or
-    TenantNotApproved.
+    Raises Forbidden, InvalidRequest, NotFound, TenantSuspended, TenantMoving or TenantNotApproved.
     """
     if caller.kind == "staff":
         raise Forbidden

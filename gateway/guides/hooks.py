@@ -2,8 +2,7 @@
 
 Besides its HTML each page is written as Markdown (`/docs/<page>.md`), all of them in one text (`llms-full.txt`) with
 an index (`llms.txt`, https://llmstxt.org). The hashes of the pages' inline scripts go to `csp.json` beside the
-served folder: they are what
-the content security policy of `/docs/` allows (`gateway/guides/serving.py`).
+served folder: they are what the content security policy of `/docs/` allows (`gateway/guides/serving.py`).
 """
 
 import base64
