@@ -2,7 +2,7 @@
 
 from messaging.console import (
     entries,  # noqa: F401 - registers its pages and first steps
-    explanation,  # noqa: F401 - explains the upstream's codes in the request log
     finders,  # noqa: F401 - registers its part of the search
+    upstream_codes,  # noqa: F401 - explains the upstream's codes
 )
 from messaging.staff import finders as staff_finders  # noqa: F401 - registers its part of the staff's search

@@ -15,6 +15,7 @@ from messaging.console.choices import shown_numbers
 from messaging.csv_batches import failed
 from messaging.models import Batch, BatchItem
 from tenants.console import keyset
+from tenants.console.error_meanings import meanings_of
 from tenants.console.frame import Visit, console_page, or_404, require_open, told
 
 FAILED_SHOWN = 100
@@ -46,6 +47,7 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     """One batch: progress, why it waits, and its failed items."""
     found = _batch(visit, batch_id)
     rows = found.items.filter(status=BatchItem.Status.FAILED).order_by("idx")[:FAILED_SHOWN]
+    shown = [(item, failed.error_of(bytes(item.response or b""))) for item in rows]
     return render(
         request,
         "console/messaging/batch.html",
@@ -53,7 +55,8 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
             **_progress_of(found),
             "title": _title(found) or found.public_id,
             "number": shown_numbers(visit, [found.phone_number_id]).get(found.phone_number_id),
-            "failed": [(item, failed.error_of(bytes(item.response or b""))) for item in rows],
+            "failed": shown,
+            "meanings": meanings_of(error.get("code") for _, error in shown),
             "most": FAILED_SHOWN,
         },
     )

@@ -21,6 +21,7 @@ from messaging.console.explanation import explained
 from messaging.message_log import detail
 from messaging.message_log.detail import Detail, Error
 from tenants.console import filters, keyset
+from tenants.console.error_meanings import meanings_of
 from tenants.console.frame import Visit, console_page, or_404
 from tenants.console.json_text import indented
 from webhooks.events import message_search
@@ -99,6 +100,7 @@ def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         {
             "form": form,
             "rows": [(row, row.wamid or ids.encode(ids.EVENT, row.id)) for row in page.rows],
+            "meanings": meanings_of(row.error_code for row in page.rows),
             "page": keyset.KeysetPage(page.rows, page.before),
             "filtered": bool(wanted),
         },

@@ -242,10 +242,16 @@ def test_a_refused_call_of_the_log_says_what_repairs_it(browser: Client, tenant:
         )
         return text(browser, f"/console/requests/{call.public_id}")
 
-    assert 'Connect it again. <a href="/console/numbers">See the numbers</a>' in page_of("190")
+    assert 'Connect the number again. <a href="/console/numbers">See the numbers</a>' in page_of("190")
     assert "list of test recipients" in page_of("131030")
+    assert '<a href="/errors#rate_limited">' in page_of("rate_limited")
     for code in ("99999999", "²", ""):
-        assert "Traceback" not in page_of(code)
+        assert "Repair" not in page_of(code)
+    drawers = text(browser, "/console/requests")
+    for code in ("190", "131030", "rate_limited"):
+        assert f'data-opens="#error-{code}"' in drawers
+        assert f'<dialog class="drawer" id="error-{code}"' in drawers
+    assert "error-99999999" not in drawers
 
 
 def test_a_refusal_is_shown_in_words(browser: Client, number: PhoneNumber) -> None:

@@ -35,30 +35,8 @@ def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
             if _sent_before(request):
                 return redirect("console_api_keys")
             new = api_keys.create(tenant=visit.tenant, actor_user_id=visit.user.pk, **form.cleaned_data)
-            return _shown_once(request, new)
-    rows = ApiKey.objects.for_tenant(visit.tenant.id).order_by("-id")
-    ended = Q(revoked_at__isnull=False) | Q(expires_at__lte=now())
-    show_ended = request.GET.get("ended") == "yes"
-    page = Paginator(rows if show_ended else rows.exclude(ended), KEYS_PER_PAGE).get_page(
-        request.GET.get("page")
-    )
-    calls = request_log.counts_by_key(tenant_id=visit.tenant.id, environment=visit.environment)
-    return render(
-        request,
-        "console/api_keys.html",
-        {
-            "tenant": visit.tenant,
-            "form": form,
-            "form_id": uuid4(),
-            "page": page,
-            "rows": [(key, calls.get(key.prefix, 0)) for key in page],
-            "days": settings.REQUEST_LOG_DAYS,
-            "show_ended": show_ended,
-            "any_ended": show_ended or rows.filter(ended).exists(),
-            "now": now(),
-        },
-        status=400 if form.errors else 200,
-    )
+            return _list_page(request, visit, new=new)
+    return _list_page(request, visit, form=form)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -78,7 +56,7 @@ def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
     except Conflict as error:
         messages.error(request, error.text)
         return redirect("console_api_keys")
-    return _shown_once(request, new)
+    return _list_page(request, visit, new=new)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -121,7 +99,31 @@ def _key(tenant: Tenant, key_id: UUID) -> ApiKey:
     return key
 
 
-def _shown_once(request: HttpRequest, new: api_keys.NewKey) -> HttpResponse:
-    response = render(request, "console/key_created.html", {"tenant": new.row.tenant, "new": new})
-    response["Cache-Control"] = "no-store"
+def _list_page(
+    request: HttpRequest, visit: Visit, *, form: ApiKeyForm | None = None, new: api_keys.NewKey | None = None
+) -> HttpResponse:
+    """The list of keys; a new key is shown in a dialog above it."""
+    rows = ApiKey.objects.for_tenant(visit.tenant.id).order_by("-id")
+    ended = Q(revoked_at__isnull=False) | Q(expires_at__lte=now())
+    show_ended = request.GET.get("ended") == "yes"
+    page = Paginator(rows if show_ended else rows.exclude(ended), KEYS_PER_PAGE).get_page(
+        request.GET.get("page")
+    )
+    calls = request_log.counts_by_key(tenant_id=visit.tenant.id, environment=visit.environment)
+    context = {
+        "tenant": visit.tenant,
+        "new": new,
+        "form": form or ApiKeyForm(),
+        "form_id": uuid4(),
+        "page": page,
+        "rows": [(key, calls.get(key.prefix, 0)) for key in page],
+        "days": settings.REQUEST_LOG_DAYS,
+        "show_ended": show_ended,
+        "any_ended": show_ended or rows.filter(ended).exists(),
+        "now": now(),
+    }
+    status = 400 if form is not None and form.errors else 200
+    response = render(request, "console/api_keys.html", context, status=status)
+    if new is not None:
+        response["Cache-Control"] = "no-store"
     return response

@@ -1,39 +1,16 @@
 """Console page of the request log: the calls of the last days, and the same call as curl."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 from django import forms
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from gateway.api.errors import ServiceError
 from gateway.request_log import search
-from gateway.request_log.models import ApiRequest
 from gateway.roles import Area
 from tenants.console import filters, keyset
+from tenants.console.error_meanings import meaning_of, meanings_of
 from tenants.console.frame import Visit, console_page, or_404
-
-
-class UpstreamMeaning(NamedTuple):
-    """What a code of the upstream means, and the page that repairs it: a route's name with the link's text."""
-
-    text: str
-    button: str | None
-    url_name: str | None
-
-
-Explains = Callable[[str], UpstreamMeaning | None]
-
-_explains: list[Explains] = []
-
-
-def explains(function: Explains) -> Explains:
-    """Register an app's explanation of the upstream's codes: code → meaning, None for a code that it does not know."""
-    _explains.append(function)
-    return function
 
 
 class RequestFilter(forms.Form):
@@ -74,6 +51,7 @@ def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         {
             "form": form,
             "rows": page.rows,
+            "meanings": meanings_of(call.error_code for call in page.rows),
             "page": keyset.KeysetPage(page.rows, page.before),
             "filtered": bool(wanted),
             "days": settings.REQUEST_LOG_DAYS,
@@ -92,22 +70,7 @@ def one_request(request: HttpRequest, visit: Visit, request_id: str) -> HttpResp
         "console/request.html",
         {
             "call": found,
-            "meaning": _meaning(found),
-            "upstream": _upstream_meaning(found),
+            "meaning": meaning_of(found.error_code or ""),
             "url": f"{settings.BASE_URL}{found.route or ''}",
         },
     )
-
-
-def _meaning(call: ApiRequest) -> Any:
-    """The service's own error of a call: its sentence and what to do; None for the upstream's codes."""
-    own = {error.code: error for error in _all_errors(ServiceError)}
-    return own.get(call.error_code or "")
-
-
-def _upstream_meaning(call: ApiRequest) -> UpstreamMeaning | None:
-    return next(filter(None, (function(call.error_code or "") for function in _explains)), None)
-
-
-def _all_errors(kind: type[ServiceError]) -> list[type[ServiceError]]:
-    return [each for child in kind.__subclasses__() for each in (child, *_all_errors(child))]

@@ -1,5 +1,6 @@
 """Template tags of the console: times in the reader's zone, with the zone's name."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -8,6 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from gateway.clock import now
+from tenants.console.error_meanings import Meaning
 from tenants.console.first_steps import Progress
 from tenants.console.frame import FOR_ENVIRONMENT
 
@@ -45,6 +47,20 @@ def environment_field(context: dict[str, Any]) -> SafeString:
     """The hidden field of a form that says for which environment it was filled in (`frame.console_page`)."""
     return format_html(
         '<input type="hidden" name="{}" value="{}">', FOR_ENVIRONMENT, context["console"].environment
+    )
+
+
+@register.simple_tag
+def error_code(meanings: Mapping[str, Meaning], code: object, page: str) -> SafeString:
+    """An error code. A known one is a link to `page`; where scripts run, it opens the code's drawer instead."""
+    known = meanings.get(str(code))
+    if known is None:
+        return format_html("<code>{}</code>", code)
+    return format_html(
+        '<a href="{}" data-opens="#{}" aria-haspopup="dialog"><code>{}</code></a>',
+        page,
+        known.element_id,
+        code,
     )
 
 

@@ -201,7 +201,7 @@ def test_a_developer_receives_events_and_staff_send_one_again(approved: Business
     hands.field("Name", "web shop")
     hands.button("Create key")
     expect(page.locator("#new-key")).to_contain_text("wb_test_")
-    hands.link("I have saved it")
+    hands.button("I have saved it")
     delivery_id = receives(hands, f"{stack.ready['simulator_url']}/inbox/{secrets.token_hex(4)}")
     repaired(approved, delivery_id)
 
@@ -215,7 +215,7 @@ def receives(hands: Keyboard, inbox: str) -> str:
     hands.button("Create and ping it")
     expect(page.get_by_text("The ping passed")).to_be_visible()
     assert page.locator("#new-secret").inner_text().startswith("whsec_")
-    hands.link("I have saved it")
+    hands.button("I have saved it")
     hands.press(page.locator("article", has_text="Send an example event").get_by_role("button", name="Send"))
     expect(page.get_by_text(re.compile(r"HTTP 2\d\d, \d+ ms"))).to_be_visible()
     send(hands, "An order for the developer")

@@ -88,7 +88,7 @@ def test_a_business_signs_up_is_approved_and_sends_a_message(
     key = page.locator("#new-key").inner_text()
     assert re.fullmatch(r"wb_test_[A-Za-z0-9]{40}", key)
     visitor.picture("key-created")
-    page.get_by_role("link", name="I have saved it").click()
+    page.get_by_role("button", name="I have saved it").click()
     expect(page.get_by_text(key)).to_have_count(0)
     visitor.picture("api-keys")
     page.get_by_role("link", name="Rotate").click()

@@ -138,7 +138,7 @@ def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     if not form.is_valid():
         return _endpoint_page(request, visit, found, rotate_form=form, status=400)
     rotated = lifecycle.rotate_secret(**_acting(visit), endpoint_id=endpoint_id, **form.cleaned_data)
-    return _secret_page(request, rotated, rotated.secret)
+    return _secret_page(request, visit, rotated, rotated.secret)
 
 
 @require_POST
@@ -237,21 +237,17 @@ def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpRe
             created = lifecycle.create(**_acting(visit), **body)
         except WebhookVerifyFailed as error:
             details = dict(error.details or {})
-            return _secret_page(
-                request, _find(visit, details["endpoint_id"]), details["secret"], failed_ping=details
-            )
-        return _secret_page(request, created, created.secret)
+            found = _find(visit, details["endpoint_id"])
+            return _secret_page(request, visit, found, details["secret"], failed_ping=details)
+        return _secret_page(request, visit, created, created.secret, passed=True)
     return None
 
 
 def _secret_page(
-    request: HttpRequest, found: Endpoint, secret: str, failed_ping: dict[str, Any] | None = None
+    request: HttpRequest, visit: Visit, found: Endpoint, secret: str, **ping: Any
 ) -> HttpResponse:
-    response = render(
-        request,
-        "console/webhooks/secret.html",
-        {"endpoint": found, "secret": secret, "failed_ping": failed_ping},
-    )
+    """The endpoint's page with its new secret in a dialog above it, and what came of the ping if there was one."""
+    response = _endpoint_page(request, visit, found, new_secret=secret, **ping)
     response["Cache-Control"] = "no-store"
     return response
 

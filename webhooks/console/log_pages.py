@@ -119,15 +119,20 @@ def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
         "console/webhooks/event.html",
         {
             "event": found,
-            "parts": [
-                ("What you get: data", indented(stored.data), tree(stored.data)),
-                ("As the platform sent it: raw", indented(stored.raw), tree(stored.raw)),
-            ]
-            if stored
-            else [],
+            "parts": _parts(stored) if stored else [],
             "rows": _shown(visit, search.deliveries(found)),
         },
     )
+
+
+def _parts(stored: envelope.Envelope) -> list[dict[str, Any]]:
+    """The two halves of an event's body, as text and as lists that fold."""
+    by_us = "This event was made here: the platform sent nothing."
+    titles = {"data": "What you get.", "raw": by_us if stored.raw == b"null" else "As the platform sent it."}
+    return [
+        {"name": name, "title": title, "text": indented(body), "tree": tree(body)}
+        for (name, title), body in zip(titles.items(), (stored.data, stored.raw), strict=True)
+    ]
 
 
 def _delivery(visit: Visit, delivery_id: str) -> Delivery:

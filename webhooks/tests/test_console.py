@@ -295,12 +295,14 @@ def test_an_event_shows_its_body_and_its_deliveries(
     browser: Client, receiver: Receiver, tenant: Tenant
 ) -> None:
     create(browser, receiver, "*")
-    publish_one(tenant)
+    publish_one(tenant, raw=b'{"object": "whatsapp_business_account"}')
     event = Event.objects.get()
     assert event.public_id in text(browser, f"/console/events?type={event.type}")
     page = text(browser, f"/console/events/{event.public_id}")
     assert receiver.url in page
-    assert "What you get: data" in page
+    for half, text_of in (("data", "What you get."), ("raw", "As the platform sent it.")):
+        assert f'name="body" value="{half}"' in page
+        assert text_of in page
 
 
 def test_recovering_counts_before_it_queues(browser: Client, receiver: Receiver, tenant: Tenant) -> None:

@@ -8,6 +8,8 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
       button.textContent = "Copied";
     } catch {
       // Plain http has no clipboard: the text is selected for the keyboard.
+      const fold = source.closest("details");
+      if (fold) fold.open = true;
       getSelection().selectAllChildren(source);
       button.textContent = "Selected: press Ctrl+C or ⌘C";
     }
@@ -102,7 +104,7 @@ if (stale) {
 }
 // A form that was sent shows that it works, and is not sent a second time while its answer is awaited.
 document.addEventListener("submit", (event) => {
-  if (event.defaultPrevented) return;
+  if (event.defaultPrevented || event.target.method === "dialog") return;
   if (event.target.dataset.sent) return event.preventDefault();
   if (event.target.method === "post") event.target.dataset.sent = "yes";
   event.submitter?.setAttribute("aria-busy", "true");
@@ -147,3 +149,29 @@ document.addEventListener("allauth.error", (event) => {
   document.querySelector("#passkey-problem").hidden = false;
 });
 document.querySelector(".note.bad[role=alert]:not([hidden])")?.focus();
+// A dialog that the page came with keeps the focus inside. What is shown once is closed by Escape after a warning alone.
+for (const dialog of document.querySelectorAll("dialog[open]")) {
+  const warning = dialog.querySelector("[data-warning]");
+  dialog.removeAttribute("open");
+  dialog.showModal();
+  dialog.querySelector("h2").focus();
+  dialog.addEventListener("cancel", (event) => {
+    if (warning.hidden) event.preventDefault();
+    warning.hidden = false;
+  });
+  dialog.addEventListener("close", () => {
+    history.replaceState(null, "", dialog.dataset.then);
+    dialog.remove();
+    document.querySelector(dialog.dataset.focus)?.focus();
+  });
+}
+// A link with a dialog of its own opens that instead of its page; Escape, its button and the space beside it close it.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-opens]");
+  if (link && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
+    event.preventDefault();
+    document.querySelector(link.dataset.opens).showModal();
+  } else if (event.target.matches("dialog.drawer")) {
+    event.target.close();
+  }
+});

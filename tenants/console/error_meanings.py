@@ -1,0 +1,57 @@
+"""What error codes mean, for people: cause, repair, and the page where it is repaired.
+
+The codes of the service explain themselves. An app that knows the upstream's codes registers its explanation here.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from django.urls import reverse
+
+from gateway.api.errors import ServiceError, error_kinds
+
+
+class Meaning(NamedTuple):
+    """A code in words. `url_name` is the route of the page that repairs it, `button` the text of the link to it."""
+
+    code: str
+    cause: str
+    fix: str
+    button: str | None = None
+    url_name: str | None = None
+    guide: str = "/docs/errors/"
+
+    @property
+    def element_id(self) -> str:
+        """The id of the drawer with this meaning."""
+        return f"error-{self.code}"
+
+
+Explains = Callable[[str], Meaning | None]
+
+_explains: list[Explains] = []
+
+
+def explains(function: Explains) -> Explains:
+    """Register an app's explanation: code → meaning, None for a code that it does not know."""
+    _explains.append(function)
+    return function
+
+
+def meaning_of(code: str) -> Meaning | None:
+    """What a code means; None for a code that nobody knows."""
+    return next(filter(None, (function(code) for function in _explains)), None)
+
+
+def meanings_of(codes: Iterable[object]) -> dict[str, Meaning]:
+    """The meanings of the codes on a page, each once; empty and unknown codes are left out."""
+    found = (meaning_of(code) for code in sorted({str(code) for code in codes if code}))
+    return {meaning.code: meaning for meaning in found if meaning is not None}
+
+
+@explains
+def _of_the_service(code: str) -> Meaning | None:
+    own: type[ServiceError] | None = next((kind for kind in error_kinds() if kind.code == code), None)
+    if own is None:
+        return None
+    return Meaning(code, own.message, own.hint, guide=f"{reverse('error_page')}#{code}")

@@ -1,0 +1,92 @@
+"""Dialogs in Chromium by the keyboard alone: where the focus goes, what Escape does, and what axe says of them."""
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from gateway import ids
+from gateway.request_log.models import ApiRequest
+from tenants.models import ApiKey, Tenant, User
+from tests.accessibility import complaints_here, in_chromium, session_of, tab_to, window
+from webhooks.models import Event
+from webhooks.tests.delivering import publish_one
+
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_dialogs_keep_and_return_the_focus(tenant: Tenant, live_server: Any, width: int) -> None:
+    owner = User.objects.create_user("asha@traders.example", "a long enough password", tenant=tenant)
+    session = session_of(owner)
+    ApiRequest.objects.create(
+        id=ids.uuid7(),
+        tenant_id=tenant.id,
+        environment="live",
+        method="POST",
+        route="/v1/messages",
+        status=400,
+        error_code="131030",
+        key_prefix="wb_live_abcdefgh",
+        own_ms=3.2,
+        upstream_ms=8,
+    )
+    publish_one(tenant)
+    event = Event.objects.get()
+
+    def journey(browser: Browser) -> list[str]:
+        with window(browser, live_server.url, session, width) as page:
+            return [
+                *a_new_key_is_shown_once(page),
+                *an_error_opens_its_drawer(page),
+                *a_body_is_chosen(page, f"/console/events/{event.public_id}"),
+            ]
+
+    found = in_chromium(journey)
+    assert not found, "\n".join(found)
+    assert ApiKey.objects.count() == 1
+
+
+def a_new_key_is_shown_once(page: Page) -> list[str]:
+    page.goto("/console/api-keys")
+    tab_to(page, "it.name === 'name'")
+    page.keyboard.type("web shop")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Your new key")).to_be_visible()
+    found = complaints_here(page, "the dialog of a new key")
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        assert page.evaluate("it = document.activeElement, it === document.body || !!it.closest('dialog')")
+    page.keyboard.press("Escape")
+    expect(page.get_by_text("It cannot be shown again.")).to_be_visible()
+    found += complaints_here(page, "the warning in the dialog of a new key")
+    page.keyboard.press("Escape")
+    expect(page.locator("#new-key")).to_have_count(0)
+    assert page.evaluate("document.activeElement.textContent") == "Rotate web shop"
+    page.reload()
+    expect(page.get_by_text("web shop").first).to_be_visible()
+    expect(page.get_by_text("sent already")).to_have_count(0)
+    return found
+
+
+def an_error_opens_its_drawer(page: Page) -> list[str]:
+    page.goto("/console/requests")
+    tab_to(page, "it.textContent === '131030'")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Error 131030")).to_contain_text("Add the recipient to the list")
+    found = complaints_here(page, "the drawer of an error")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert page.evaluate("document.activeElement.textContent") == "131030"
+    return found
+
+
+def a_body_is_chosen(page: Page, path: str) -> list[str]:
+    page.goto(path)
+    tab_to(page, "it.name === 'body'")
+    expect(page.locator(".body-of.data")).to_be_visible()
+    expect(page.locator(".body-of.raw")).to_be_hidden()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".body-of.raw")).to_be_visible()
+    expect(page.locator(".body-of.data")).to_be_hidden()
+    return complaints_here(page, "the raw body of an event")
