@@ -22,44 +22,16 @@ from gateway.database import transactions
 from gateway.database.statements import run
 from gateway.task_queue import enqueue
 from gateway.threads.debounce import Debounced
-from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.connection import VALKEY_UNAVAILABLE
+from webhooks import dispatcher_register
 from webhooks.lease import giving_back
 
 log = structlog.get_logger(__name__)
-
-SIGNAL = "deliveries:wake"
-"""The list of signals that no dispatcher has taken."""
-ALIVE = "deliveries:alive"
-"""Set while some dispatcher is running or lingering: then no task is needed. Its value says whether it has room."""
-ROOM, FULL = b"room", b"full"
-CALLED = "deliveries:called"
-"""Set for a second by a wake-up: a burst of events sends for one task, not one each."""
-CALL_MILLISECONDS = 1_000
 
 WAKE_SECONDS = 0.002
 """A process that publishes all the time signals at most once per this interval."""
 MOST_HANDED_OVER = 64
 """Deliveries of one signal."""
-MOST_SIGNALS = 256
-"""Hand-overs that wait; beyond it they are refused."""
-
-LOOK = b"look"
-
-# Hand-overs (ARGV[4] and on) are taken while a dispatcher is alive and few wait; requests to look are never two in a
-# row. Returns whether they were taken, whether the caller must start a dispatcher (none is running, and nobody started
-# one within a second), and whether the next ones may be handed over.
-_WAKE = """
-local alive = redis.call('GET', KEYS[2])
-local taken = alive and redis.call('LLEN', KEYS[1]) < tonumber(ARGV[2])
-if taken then
-    for i = 4, #ARGV do redis.call('RPUSH', KEYS[1], ARGV[i]) end
-end
-if (ARGV[3] == '1' or not taken) and redis.call('LINDEX', KEYS[1], -1) ~= 'look' then
-    redis.call('RPUSH', KEYS[1], 'look')
-end
-local starts = not alive and redis.call('SET', KEYS[3], 1, 'NX', 'PX', ARGV[1])
-return {taken and 1 or 0, starts and 1 or 0, taken and alive == 'room' and 1 or 0}
-"""
 
 
 class Packed(NamedTuple):
@@ -156,16 +128,14 @@ def _send(handed_over: Sequence[Packed], *, looks: bool) -> None:
         for start in range(0, len(handed_over), MOST_HANDED_OVER)
     ]
     try:
-        taken, must_start, has_room = valkey().eval(
-            _WAKE, 3, SIGNAL, ALIVE, CALLED, CALL_MILLISECONDS, MOST_SIGNALS, int(looks), *signals
-        )
+        sent = dispatcher_register.send(signals, looks=looks)
     except VALKEY_UNAVAILABLE as error:
         log.warning("wake_missed", error=type(error).__name__)
-        taken = must_start = has_room = 0
-    _has_room = bool(has_room)
-    if handed_over and not taken:
+        sent = dispatcher_register.Sent(taken=False, must_start=False, has_room=False)
+    _has_room = sent.has_room
+    if handed_over and not sent.taken:
         _give_back(handed_over)
-    if must_start:
+    if sent.must_start:
         enqueue("webhooks.tasks.deliver_due", expires=5)
 
 

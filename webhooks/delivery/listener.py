@@ -15,7 +15,7 @@ from django.conf import settings
 
 from gateway.valkey import address
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
-from webhooks import wake_up
+from webhooks import dispatcher_register, wake_up
 from webhooks.delivery import monitoring
 from webhooks.delivery.signal_connection import SignalConnection
 from webhooks.events import hand_over
@@ -23,7 +23,6 @@ from webhooks.events.hand_over import HandedOver
 
 log = structlog.get_logger(__name__)
 
-ALIVE_MILLISECONDS = 3_000
 WAIT_SECONDS = 1.0
 """How long Valkey is asked to wait for a signal, and how often this dispatcher says that it is alive."""
 ANSWER_SECONDS = 1.0
@@ -31,7 +30,11 @@ ANSWER_SECONDS = 1.0
 RETRY_SECONDS = 0.5
 SIGNALS_A_TIME = 64
 
-_WAIT = ("BLMPOP", WAIT_SECONDS, 1, wake_up.SIGNAL, "LEFT", "COUNT", SIGNALS_A_TIME)
+
+def _waiting(name: str) -> tuple[Any, ...]:
+    """The command that waits for signals: for this dispatcher's own, and for those that any takes."""
+    keys = (dispatcher_register.own_signals(name), dispatcher_register.SIGNAL)
+    return ("BLMPOP", WAIT_SECONDS, len(keys), *keys, "LEFT", "COUNT", SIGNALS_A_TIME)
 
 
 class WakeUpListener:
@@ -52,6 +55,7 @@ class WakeUpListener:
     ) -> None:
         self._in_flight, self._has_room, self._on_signal = in_flight, has_room, on_signal
         self._name = f"{socket.gethostname()}:{os.getpid()}"
+        self._waiting = _waiting(self._name)
         self._client: Any = address.async_client(
             settings.REDIS_URL,
             # Answers alone: in the third version of the protocol the server may send other things between them.
@@ -97,7 +101,7 @@ class WakeUpListener:
     async def close(self) -> None:
         """End. What this dispatcher has not heard is signalled to another."""
         self._closing.set()
-        await asyncio.to_thread(_leave, self._id)
+        await asyncio.to_thread(_leave, self._name, self._id)
         if self._connection is None or not self._connection.is_asked:
             self._ended.set()
         if self._task is not None:
@@ -147,7 +151,7 @@ class WakeUpListener:
         connection = self._connection
         if connection is None or not connection.may_ask or self._signals or self._closing.is_set():
             return
-        connection.ask([*self._reports(), _WAIT], seconds=WAIT_SECONDS + ANSWER_SECONDS)
+        connection.ask([*self._reports(), self._waiting], seconds=WAIT_SECONDS + ANSWER_SECONDS)
 
     def _take(self, answers: Sequence[Any]) -> None:
         """What Valkey answered at last: the name of the list and the signals, or nothing when the wait was over."""
@@ -165,17 +169,16 @@ class WakeUpListener:
         if time.monotonic() - self._reported_at < WAIT_SECONDS and has_room == self._reported_room:
             return []
         self._reported_at, self._reported_room = time.monotonic(), has_room
-        room = wake_up.ROOM if has_room else wake_up.FULL
         return [
-            ("SET", wake_up.ALIVE, room, "PX", ALIVE_MILLISECONDS),
+            dispatcher_register.reporting(self._name, has_room=has_room),
             monitoring.in_flight_report(self._name, self._in_flight()),
         ]
 
 
-def _leave(connection_id: int | None) -> None:
-    """Another dispatcher says by itself that it is alive, within a second. Ends the wait that is under way."""
+def _leave(name: str, connection_id: int | None) -> None:
+    """Get no more signals, and end the wait that is under way."""
     try:
-        valkey().delete(wake_up.ALIVE)
+        dispatcher_register.leave(name)
         if connection_id is not None:
             valkey().client_unblock(connection_id)
     except VALKEY_UNAVAILABLE as error:

@@ -23,12 +23,13 @@ from gateway.database.statements import run
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
 from tests.receiver import Received, Receiver
-from webhooks import wake_up
+from webhooks import dispatcher_register, wake_up
 from webhooks.delivery import claim as claims
 from webhooks.delivery import dispatcher, listener, shares
 from webhooks.delivery.claim import DatabaseClock, claim, taking_over
 from webhooks.delivery.listener import WakeUpListener
 from webhooks.delivery.room import Room
+from webhooks.dispatcher_register import LOOK, MOST_SIGNALS, REGISTER, ROOM, SIGNAL, own_signals, reporting
 from webhooks.events import envelope, hand_over
 from webhooks.events.hand_over import HandedOver
 from webhooks.events.members import NewEvent
@@ -37,9 +38,11 @@ from webhooks.models import Delivery, Endpoint
 from webhooks.requests.signing import new_secret
 from webhooks.stored_target import StoredTarget
 from webhooks.tests.delivering import publish_one
-from webhooks.wake_up import ALIVE, FULL, LOOK, ROOM, SIGNAL, Fresh
+from webhooks.wake_up import Fresh
 
 SECONDS = 10.0
+FIRST, SECOND = "first", "second"
+"""Names of dispatchers that only say that they are alive."""
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
@@ -65,13 +68,28 @@ def one(**members: Any) -> HandedOver:
     )
 
 
-def signals(valkey: redis.Redis) -> list[bytes]:
-    waiting: Any = valkey.lrange(SIGNAL, 0, -1)
-    return list(waiting)
+def signals(valkey: redis.Redis, of: str = FIRST) -> list[bytes]:
+    """The signals that wait for a dispatcher, then those that any takes."""
+    waiting: Any = [valkey.lrange(key, 0, -1) for key in (own_signals(of), SIGNAL)]
+    return [signal for each in waiting for signal in each]
 
 
-def handed_over(valkey: redis.Redis) -> list[HandedOver]:
-    return [each for signal in signals(valkey) for each in hand_over.unpacked(signal) or ()]
+def handed_over(valkey: redis.Redis, of: str = FIRST) -> list[HandedOver]:
+    return [each for signal in signals(valkey, of) for each in hand_over.unpacked(signal) or ()]
+
+
+def report(valkey: redis.Redis, name: str = FIRST, *, has_room: bool = True) -> None:
+    """A dispatcher says that it is alive."""
+    command: Any = valkey.execute_command
+    command(*reporting(name, has_room=has_room))
+
+
+def state_of(valkey: redis.Redis, name: str) -> Any:
+    return valkey.get(f"{REGISTER}:{name}")
+
+
+def registered(valkey: redis.Redis) -> Any:
+    return [name.decode() for name in valkey.lrange(REGISTER, 0, -1)]  # type: ignore[union-attr]
 
 
 @pytest.fixture
@@ -91,9 +109,11 @@ def room(empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> redis.Re
     monkeypatch.setattr(wake_up, "_unsent", Drained())
     wake_up._debounced.ask()
     assert drained.wait(SECONDS)
-    empty_valkey.set(ALIVE, ROOM)
+    monkeypatch.setattr(dispatcher_register, "PATIENCE_MILLISECONDS", 60_000)
+    monkeypatch.setattr(dispatcher_register, "ALIVE_MILLISECONDS", 60_000)
+    report(empty_valkey)
     wake_up.wake()
-    empty_valkey.delete(SIGNAL)
+    empty_valkey.delete(own_signals(FIRST), SIGNAL)
     assert wake_up.may_hand_over()
     return empty_valkey
 
@@ -106,7 +126,9 @@ def running(monkeypatch: pytest.MonkeyPatch, valkey: redis.Redis) -> Iterator[No
     thread = threading.Thread(target=dispatcher.run)
     thread.start()
     try:
-        wait_until(lambda: valkey.get(ALIVE) == ROOM, "the dispatcher has room")
+        wait_until(
+            lambda: ROOM in [state_of(valkey, name) for name in registered(valkey)], "the dispatcher has room"
+        )
         wake_up.wake()
         yield
     finally:
@@ -149,9 +171,9 @@ def test_requests_to_look_are_one(empty_valkey: redis.Redis) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_hand_overs_that_wait_are_bounded(room: redis.Redis) -> None:
-    for _ in range(wake_up.MOST_SIGNALS + 10):
+    for _ in range(MOST_SIGNALS + 10):
         wake_up._send([one().packed()], looks=False)
-    assert len(signals(room)) <= wake_up.MOST_SIGNALS + 1
+    assert len(signals(room)) <= MOST_SIGNALS + 1
     assert signals(room)[-1] == LOOK, "what was refused is found by a look"
 
 
@@ -166,9 +188,8 @@ def test_what_a_closing_dispatcher_has_not_heard_goes_to_another(
         async with asyncio.timeout(SECONDS):
             await closing.close()
 
-    def leave_to_another(_connection_id: int | None) -> None:
-        room.set(ALIVE, ROOM)
-        room.rpush(SIGNAL, b"\x91" + delivery.packed().content)
+    def leave_to_another(name: str, _connection_id: int | None) -> None:
+        room.rpush(own_signals(name), b"\x91" + delivery.packed().content)
 
     asyncio.run(close_in_the_middle())
     assert handed_over(room) == [delivery]
@@ -177,7 +198,7 @@ def test_what_a_closing_dispatcher_has_not_heard_goes_to_another(
 
 def test_a_closing_dispatcher_ends_its_wait(room: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "WAIT_SECONDS", 10 * SECONDS)
-    monkeypatch.setattr(listener, "_WAIT", ("BLMPOP", 10 * SECONDS, 1, SIGNAL, "LEFT"))
+    dispatcher_register.leave(FIRST)
 
     async def close_at_rest() -> None:
         closing = await waiting_listener()
@@ -185,7 +206,7 @@ def test_a_closing_dispatcher_ends_its_wait(room: redis.Redis, monkeypatch: pyte
             await closing.close()
 
     asyncio.run(close_at_rest())
-    assert not room.exists(ALIVE), "nothing is handed over to it any more"
+    assert registered(room) == [], "nothing is handed over to it any more"
 
 
 async def waiting_listener() -> WakeUpListener:
@@ -249,6 +270,81 @@ def test_it_is_quiet_while_no_delivery_is_open(tenant: Tenant, endpoint: dict[st
     Delivery.objects.update(next_attempt_at=now() + timedelta(hours=1))
     found = run(claims.finding_ready())
     assert (found.is_quiet, found.endpoints) == (False, [])
+
+
+# --- Which dispatcher gets a signal
+
+
+def test_the_first_dispatcher_that_has_room_gets_each_signal(room: redis.Redis) -> None:
+    report(room, SECOND)
+    for _ in range(3):
+        wake_up._send([one().packed()], looks=False)
+    assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (3, 0)
+    report(room, FIRST, has_room=False)
+    wake_up._send([one().packed()], looks=True)
+    assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (3, 2)
+    assert wake_up.may_hand_over(), "the second has room"
+    report(room, FIRST)
+    wake_up._send([one().packed()], looks=False)
+    assert len(signals(room, FIRST)) == 4, "it is still the first"
+
+
+def test_beyond_what_may_wait_for_the_first_dispatcher_the_second_gets_it(room: redis.Redis) -> None:
+    report(room, SECOND)
+    for _ in range(MOST_SIGNALS + 2):
+        wake_up._send([one().packed()], looks=False)
+    assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (MOST_SIGNALS, 2)
+
+
+def test_any_dispatcher_looks_when_none_is_registered(empty_valkey: redis.Redis) -> None:
+    wake_up.wake()
+    assert empty_valkey.lrange(SIGNAL, 0, -1) == [LOOK]
+
+
+@pytest.mark.parametrize("by", ["the next signal", "another's report"])
+@pytest.mark.parametrize("why", ["stuck", "gone"])
+def test_another_takes_what_a_dispatcher_does_not_take_in_time(room: redis.Redis, by: str, why: str) -> None:
+    delivery = one()
+    wake_up._send([delivery.packed()], looks=False)
+    report(room, SECOND)
+    assert handed_over(room, SECOND) == [], "it is not late yet"
+    if why == "stuck":
+        room.delete(f"{own_signals(FIRST)}:patience")
+    else:
+        room.delete(f"{REGISTER}:{FIRST}")
+    if by == "the next signal":
+        wake_up._send([], looks=True)
+    else:
+        report(room, SECOND)
+    assert handed_over(room, SECOND) == [delivery]
+    assert registered(room) == [SECOND]
+    report(room, FIRST)
+    assert registered(room) == [SECOND, FIRST], "it comes back as the last"
+
+
+def test_what_is_taken_in_time_is_no_reason_to_lose_the_place(room: redis.Redis) -> None:
+    report(room, SECOND)
+    wake_up._send([one().packed()], looks=False)
+    room.delete(own_signals(FIRST), f"{own_signals(FIRST)}:patience")
+    wake_up._send([one().packed()], looks=False)
+    assert registered(room) == [FIRST, SECOND]
+    assert len(signals(room, FIRST)) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_killed_dispatcher_was_handed_goes_out_long_before_its_lease_ends(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    room: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher_register, "PATIENCE_MILLISECONDS", 1)
+    publish_one(tenant)
+    assert len(handed_over(room, FIRST)) == 1
+    monkeypatch.setattr(claims, "_LOCK", claims._LOCK.replace("ORDER BY", "AND false ORDER BY"))
+    with running(monkeypatch, room):
+        receiver.wait_for(1)
 
 
 # --- Claiming at publish
@@ -338,14 +434,14 @@ def test_what_no_dispatcher_takes_is_given_back(
     gone: str,
 ) -> None:
     if gone == "dispatcher":
-        room.delete(ALIVE)
+        dispatcher_register.leave(FIRST)
     else:
 
         class Broken:
             def eval(self, *_: Any) -> None:
                 raise VALKEY_UNAVAILABLE[0]
 
-        monkeypatch.setattr(wake_up, "valkey", Broken)
+        monkeypatch.setattr(dispatcher_register, "valkey", Broken)
     publish_one(tenant)
     assert handed_over(room) == []
     assert len(claim(Room(10, 10))) == 1
@@ -356,7 +452,7 @@ def test_what_no_dispatcher_takes_is_given_back(
 def test_a_full_dispatcher_takes_one_more_and_no_other(
     tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis
 ) -> None:
-    room.set(ALIVE, FULL)
+    report(room, has_room=False)
     publish_one(tenant, "k1")
     publish_one(tenant, "k2")
     assert len(handed_over(room)) == 1
@@ -369,7 +465,7 @@ def test_a_lost_hand_over_is_claimed_when_its_lease_runs_out(
 ) -> None:
     settings.DELIVERY_LEASE_SECONDS = 1
     publish_one(tenant)
-    room.delete(SIGNAL)
+    room.delete(own_signals(FIRST))
     assert claim(Room(10, 10)) == []
     wait_until(lambda: len(dispatched(receiver)) == 1, "the delivery arrives")
     assert Delivery.objects.get().status == "delivered"
@@ -486,7 +582,7 @@ def test_an_old_hand_over_is_left_to_its_lease(
     """Its dispatcher was stopped meanwhile: the delivery may be another's already."""
     publish_one(tenant)
     (given,) = handed_over(room)
-    room.delete(SIGNAL)
+    room.flushdb()
     taken_by_another = now() + timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
     Delivery.objects.update(leased_until=taken_by_another, next_attempt_at=taken_by_another)
     old = given.claimed_at - timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
