@@ -66,7 +66,7 @@ def run() -> None:
         for number in _SIGNALS:
             signal.signal(number, _stop_run)
         began = time.monotonic()
-        _set_environment()
+        set_environment()
         group = ProcessGroup(keep_open=(lock,))
         children = _children(data_dir, group.id)
         try:
@@ -153,13 +153,25 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
     return children
 
 
-def _set_environment() -> None:
+def set_environment() -> None:
     """What the children find in their environment, and what of it their settings have read already."""
     settings.SERVICE_SHA = os.environ.get("SERVICE_SHA") or _commit()
     os.environ |= {
         "DJANGO_SETTINGS_MODULE": "gateway.settings",
         "PYTHONUNBUFFERED": "1",
         "SERVICE_SHA": settings.SERVICE_SHA,
+    }
+    if settings.META_APP_ID == settings.SIMULATOR_APP_ID:
+        _use_simulator_for_live()
+
+
+def _use_simulator_for_live() -> None:
+    """Without an app at Meta the simulator serves the live environment too, so that a live number can be connected."""
+    settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL
+    settings.EMBEDDED_SIGNUP_SDK_URL = settings.SANDBOX_SIGNUP_SDK_URL
+    os.environ |= {
+        "META_GRAPH_URL": settings.META_GRAPH_URL,
+        "EMBEDDED_SIGNUP_SDK_URL": settings.EMBEDDED_SIGNUP_SDK_URL,
     }
 
 

@@ -27,8 +27,8 @@ function fillCoexistence() {
 async function load() {
   accounts = (await api("GET", "accounts")).data;
   find("#account").replaceChildren(
-    ...accounts.map((account) => el("option", { value: account.waba_id }, `${account.name} (${account.waba_id})`)),
-    el("option", { value: NEW }, "Create a new account"));
+    el("option", { value: NEW }, "Create a new account"),
+    ...accounts.map((account) => el("option", { value: account.waba_id }, `${account.name} (${account.waba_id})`)));
   fillNumbers();
 }
 

@@ -10,6 +10,7 @@ import pytest
 
 from gateway import settings
 from gateway.local_run.run_lock import locked
+from gateway.local_run.supervisor import set_environment
 
 
 def supervisor(command: str, data_dir: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -71,3 +72,19 @@ def test_logs_without_a_run_says_who_writes_them(tmp_path: Path) -> None:
     run = supervisor("logs", tmp_path)
     assert run.returncode == 1
     assert "`make run` writes them" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("app_id", "simulated"), [(settings.SIMULATOR_APP_ID, True), ("123456789012345", False)]
+)
+def test_live_is_simulated_until_an_app_at_meta_is_set(
+    monkeypatch: pytest.MonkeyPatch, app_id: str, simulated: bool
+) -> None:
+    for name in ("META_GRAPH_URL", "EMBEDDED_SIGNUP_SDK_URL", "SERVICE_SHA"):
+        monkeypatch.setattr(settings, name, "as configured")
+    monkeypatch.setattr(settings, "META_APP_ID", app_id)
+    monkeypatch.setattr(os, "environ", {})
+    set_environment()
+    assert (settings.META_GRAPH_URL == settings.SANDBOX_GRAPH_URL) is simulated
+    assert (settings.EMBEDDED_SIGNUP_SDK_URL == settings.SANDBOX_SIGNUP_SDK_URL) is simulated
+    assert ("META_GRAPH_URL" in os.environ) is simulated
