@@ -80,7 +80,7 @@ def test_a_failed_ping_shows_what_the_server_said_and_still_the_secret(
     assert "&lt;b&gt;broken" in page
     row = Endpoint.objects.get()
     assert row.status == "pending"
-    assert row.secret in html.unescape(page)
+    assert f"WEBHOOK_SECRET='{row.secret}' python" in html.unescape(page)
     again = browser.post(f"/console/webhooks/{row.id}/verify").content.decode()
     assert "HTTP 500" in again
     receiver.ping_answer = lambda request: web.json_response({"challenge": request.json["challenge"]})
@@ -158,7 +158,7 @@ def test_pause_resume_change_rotate_and_delete(browser: Client, receiver: Receiv
     row.refresh_from_db()
     assert (row.description, row.event_types) == ("till", ["*"])
     assert row.secret != old
-    assert row.secret in html.unescape(page)
+    assert f"WEBHOOK_SECRET='{row.secret}' python" in html.unescape(page)
     assert row.previous_secret == old
     browser.post(f"/console/webhooks/{row.id}/delete")
     assert not Endpoint.objects.exists()
