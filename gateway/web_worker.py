@@ -1,13 +1,18 @@
-"""gunicorn's threaded worker, with bounds on what a slow or broken client may hold.
+"""gunicorn's threaded worker, with bounds on what a slow client may hold; its threads wait for requests themselves.
 
-A thread is given to a request only once its headers are complete: the main loop waits for them, with a deadline. On
-the thread the body must arrive at a minimum rate. gunicorn's own worker reads headers on a thread without a deadline,
-and closes connections on the main loop, waiting up to two seconds for the client's end of each.
+All threads wait at one epoll, and the kernel wakes one of them for a request: the one that rested last. gunicorn's own
+worker waits on a loop, hands each request to a thread and takes the connection back, so three threads wake and wait for
+the interpreter: a fifth of a small read. A thread begins only when the headers are complete: the main loop looks at
+those that have begun, with a deadline. On the thread the body must arrive at a minimum rate. gunicorn's worker reads
+headers on a thread without a deadline, and closes connections on the main loop, waiting up to two seconds for the
+client's end of each.
 """
 
 import contextlib
+import select
 import selectors
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,13 +24,12 @@ from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseExc
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from gateway import web_start
+from gateway.paced_socket import PacedSocket
 
 HEADER_SECONDS = 10.0
 """How long a connection may take to send the headers of a request."""
 MOST_HEADER_BYTES = 32 * 1024
-BODY_GRACE_SECONDS = 10.0
-SLOWEST_BYTES_PER_SECOND = 16 * 1024
-"""A body must arrive within the grace plus its size at this rate; so must an answer be taken."""
+HEADERS_END = b"\r\n\r\n"
 DRAIN_SECONDS = 0.05
 """How long an unread body is awaited to keep a connection. What takes longer is closed."""
 MOST_DRAINED_BYTES = 64 * 1024
@@ -41,38 +45,8 @@ KEEP_ALIVE_SECONDS = 75
 connections on which nginx is just sending a request, and nginx answers a POST that was cut off so with 502."""
 LOOK_SECONDS = 0.05
 """How often connections with unfinished headers are looked at."""
-
-
-class PacedSocket(socket.socket):
-    """A client's socket: raises TimeoutError when a request arrives, or an answer leaves, more slowly than it may."""
-
-    _ends = 0.0
-    _received = 0
-    _latest = float("inf")
-
-    def begin(self) -> None:
-        """A request begins."""
-        self._ends, self._received, self._latest = time.monotonic() + BODY_GRACE_SECONDS, 0, float("inf")
-
-    def hurry(self, seconds: float) -> None:
-        """What is still read of this request must arrive within so many seconds."""
-        self._latest = time.monotonic() + seconds
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        if flags:
-            return super().recv(size, flags)
-        ends = min(self._latest, self._ends + self._received / SLOWEST_BYTES_PER_SECOND)
-        left = ends - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("The request arrives too slowly.")
-        self.settimeout(left)
-        data = super().recv(size)
-        self._received += len(data)
-        return data
-
-    def sendall(self, data: Any, flags: int = 0) -> None:
-        self.settimeout(BODY_GRACE_SECONDS + len(data) / SLOWEST_BYTES_PER_SECOND)
-        super().sendall(data, flags)
+SWEEP_SECONDS = 1.0
+"""How often connections that are kept too long are looked for."""
 
 
 def _of_fair_size(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -86,13 +60,36 @@ def _of_fair_size(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Connection(TConn):  # type: ignore[misc]
-    """A connection that the worker's loop closes without waiting."""
+    """A connection that belongs to one thread at a time, or to nobody while it waits for its next request.
+
+    The worker's loop closes it without waiting.
+    """
 
     def __init__(self, *args: Any, linger: Callable[[PacedSocket], None]) -> None:
         super().__init__(*args)
         self.data_ready = True
-        self.headers_due = 0.0
+        self.headers_due = time.monotonic() + HEADER_SECONDS
+        """When the headers of a request must have arrived that is expected or has begun; 0 between requests."""
         self._linger = linger
+
+    @property
+    def due(self) -> float:
+        """Until when it may wait for its next request."""
+        return self.headers_due or float(self.timeout)
+
+    def peek(self) -> bytes | None:
+        """What has arrived of the next request; None while nothing has, empty when the client is gone."""
+        try:
+            return bytes(self.sock.recv(MOST_HEADER_BYTES, socket.MSG_PEEK))
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    @property
+    def has_read_ahead(self) -> bool:
+        """Whether a part of the next request was read with the last one."""
+        return self.parser is not None and bool(self.parser.unreader.buf.getvalue())
 
     def close(self, graceful: bool = False) -> None:
         if graceful:
@@ -107,8 +104,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.cfg.set("keepalive", KEEP_ALIVE_SECONDS)
+        self._waiting: dict[int, Connection] = {}
+        """By file descriptor: whoever removes a connection from here owns it."""
         self._unfinished: list[Connection] = []
         self._lingering: dict[PacedSocket, float] = {}
+        self._next_sweep = 0.0
+        self._stops_at = float("inf")
         # Still in the parent: with --preload the fork shares what is loaded, and the collector must not write to it.
         web_start.calm_collector()
 
@@ -117,6 +118,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         web_start.calm_collector()
         web_start.begin()
 
+    def run(self) -> None:
+        self._requests = select.epoll()
+        for _ in range(self.cfg.threads):
+            # A request that outlives the time for a stop is cut off with the process.
+            threading.Thread(target=self._work, daemon=True).start()
+        super().run()
+
     def accept(self, listener: socket.socket) -> None:
         try:
             client, address = listener.accept()
@@ -124,34 +132,48 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             return
         self.nr_conns += 1
         paced = PacedSocket(client.family, client.type, client.proto, client.detach())
+        paced.never_block()
         conn = Connection(self.cfg, paced, address, listener.getsockname(), linger=self._linger)
-        self._await_headers(conn)
-
-    def on_client_socket_readable(self, conn: Connection, client: socket.socket) -> None:
-        self.poller.unregister(client)
-        self.keepalived_conns.remove(conn)
-        self._await_headers(conn)
+        self._requests.register(paced.fileno(), 0)
+        self._wait(conn)
 
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
-        looks = self._unfinished or self._lingering
+        looks = self._unfinished or self._lingering or not self.alive
         super().wait_for_and_dispatch_events(min(timeout, LOOK_SECONDS) if looks else timeout)
         unfinished, self._unfinished = self._unfinished, []
-        for conn in unfinished:
-            self._look(conn)
         now = time.monotonic()
+        for conn in unfinished:
+            self._look_again(conn, now)
         for sock in [sock for sock, ends in self._lingering.items() if ends < now]:
             self._close_lingering(sock)
 
-    def handle(self, conn: Connection) -> Any:
-        conn.sock.begin()
-        return super().handle(conn)
+    def murder_keepalived(self, force: bool = False) -> None:
+        """Close the connections that have waited too long for a request, or all of them."""
+        now = time.monotonic()
+        if now < self._next_sweep and self.alive:
+            return
+        self._next_sweep = now + SWEEP_SECONDS
+        force = force or now > self._stops_at
+        for descriptor in list(self._waiting):
+            conn = self._waiting.get(descriptor)
+            if conn is not None and (force or conn.due < now) and self._waiting.pop(descriptor, None) is conn:
+                self._give_up(conn, now)
+
+    def _cap_keepalive(self, deadline: float) -> None:
+        self._stops_at = deadline
 
     def handle_request(self, req: Any, conn: Connection) -> Any:
         conn.parser.unreader.max_body_chunk = READ_BYTES
         reader = req.body.reader
         if isinstance(reader, ChunkedReader):
             reader.parser = _of_fair_size(reader.parser)
-        return super().handle_request(req, conn)
+        if len(self._waiting) >= self.max_keepalived:
+            req.force_close()
+        conn.sock.hold()
+        try:
+            return super().handle_request(req, conn)
+        finally:
+            conn.sock.release()
 
     def _keepalive_after(self, conn: Connection, keepalive: bool) -> bool:
         """Whether the connection can be reused: not when a body is left that its client still sends.
@@ -182,33 +204,75 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 error = errors.ServiceError()
         self._refuse(client, error)
 
-    def _await_headers(self, conn: Connection) -> None:
-        conn.headers_due = time.monotonic() + HEADER_SECONDS
-        conn.sock.setblocking(False)
-        self._look(conn)
+    def _work(self) -> None:
+        """What each thread does: wait for a connection that can be read, and answer its request."""
+        while True:
+            for descriptor, _ in self._requests.poll(maxevents=1):
+                conn = self._waiting.pop(descriptor, None)
+                # None: the main loop was giving it up at this moment.
+                if conn is not None:
+                    self._look(conn)
+
+    def _wait(self, conn: Connection) -> None:
+        """Have the next request of a connection wake a thread."""
+        descriptor = conn.sock.fileno()
+        self._waiting[descriptor] = conn
+        # The kernel does not see what was read ahead. A socket that can be written to comes up at once, after all that
+        # came up before.
+        awaited = select.EPOLLIN | (select.EPOLLOUT if conn.has_read_ahead else 0)
+        self._requests.modify(descriptor, awaited | select.EPOLLONESHOT)
 
     def _look(self, conn: Connection) -> None:
-        """Give the request to a thread when its headers are complete; else look again later, until they are due."""
-        from gateway.api.errors import HeadersTooLarge, RequestTimeout
+        """On a thread: answer the request when its headers are complete; else the main loop looks after it."""
+        from gateway.api.errors import HeadersTooLarge
 
-        try:
-            begun = conn.sock.recv(MOST_HEADER_BYTES, socket.MSG_PEEK)
-        except BlockingIOError:
-            begun = None
-        except OSError:
-            begun = b""
-        if begun == b"":
-            self._drop(conn)
-        elif begun is not None and b"\r\n\r\n" in begun:
-            self.enqueue_req(conn)
+        begun = b"" if conn.has_read_ahead else conn.peek()
+        if conn.has_read_ahead or (begun and HEADERS_END in begun):
+            self._answer(conn)
+        elif begun == b"":
+            self.method_queue.defer(self._drop, conn)
         elif begun is not None and len(begun) >= MOST_HEADER_BYTES:
             self._refuse(conn.sock, HeadersTooLarge())
-            self._drop(conn, graceful=True)
-        elif time.monotonic() > conn.headers_due:
-            self._refuse(conn.sock, RequestTimeout())
-            self._drop(conn, graceful=True)
+            self.method_queue.defer(partial(self._drop, conn, graceful=True))
         else:
-            self._unfinished.append(conn)
+            self.method_queue.defer(self._look_later, conn)
+
+    def _answer(self, conn: Connection) -> None:
+        conn.sock.begin()
+        try:
+            is_kept = bool(self.handle(conn))
+        except BaseException as error:  # whatever ends a request, its thread goes on
+            self.log.error("Error handling connection", exc_info=error)
+            is_kept = False
+        if is_kept:
+            conn.headers_due = 0.0
+            conn.set_timeout()
+            self._wait(conn)
+        else:
+            self.method_queue.defer(partial(self._drop, conn, graceful=True))
+
+    def _look_again(self, conn: Connection, now: float) -> None:
+        """On the main loop: give headers that are complete, or never will be, to a thread; refuse what is overdue."""
+        conn.headers_due = conn.headers_due or now + HEADER_SECONDS
+        begun = conn.peek()
+        is_unfinished = begun is None or (0 < len(begun) < MOST_HEADER_BYTES and HEADERS_END not in begun)
+        if not is_unfinished:
+            self._wait(conn)
+        elif now > conn.headers_due:
+            self._give_up(conn, now)
+        else:
+            self._look_later(conn)
+
+    def _look_later(self, conn: Connection) -> None:
+        self._unfinished.append(conn)
+
+    def _give_up(self, conn: Connection, now: float) -> None:
+        from gateway.api.errors import RequestTimeout
+
+        is_overdue = 0.0 < conn.headers_due < now
+        if is_overdue:
+            self._refuse(conn.sock, RequestTimeout())
+        self._drop(conn, graceful=is_overdue)
 
     def _drop(self, conn: Connection, *, graceful: bool = False) -> None:
         self.nr_conns -= 1
@@ -219,13 +283,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
         line = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"
         with contextlib.suppress(OSError):
-            client.setblocking(False)
             client.send(refusal(error, line.encode()))
 
     def _linger(self, sock: PacedSocket) -> None:
         """Close our side, and the rest when the client has read the answer; the loop waits for nobody."""
         try:
-            sock.setblocking(False)
             sock.shutdown(socket.SHUT_WR)
             if len(self._lingering) >= MOST_LINGERING:
                 sock.close()

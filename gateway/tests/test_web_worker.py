@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 ROOT = Path(__file__).resolve().parents[2]
 THREADS = 4
 SHORT = """
-from gateway import web_worker
-web_worker.HEADER_SECONDS = web_worker.BODY_GRACE_SECONDS = 1.0
+from gateway import paced_socket, web_worker
+web_worker.HEADER_SECONDS = paced_socket.BODY_GRACE_SECONDS = 1.0
 """
 
 
@@ -156,6 +156,27 @@ def test_a_connection_is_kept_and_serves_the_next_request(address: tuple[str, in
         for _ in range(3):
             assert session.get(f"{url}/v1/health/live", timeout=10).status_code == 200
             assert session.post(f"{url}/v1/api-keys", json={"name": "x"}, timeout=10).status_code == 401
+
+
+def test_requests_that_arrive_together_are_answered_in_their_order(address: tuple[str, int]) -> None:
+    paths = ["/v1/health/live", "/nothing", "/v1/health/live"] * 2 * THREADS
+    texts = [f"GET {path} HTTP/1.1\r\nHost: localhost\r\n".encode() for path in paths]
+    texts[-1] += b"Connection: close\r\n"
+    with socket.create_connection(address, timeout=10) as client:
+        client.sendall(b"\r\n".join(texts) + b"\r\n")
+        heads = read(client).split(b"HTTP/1.1 ")[1:]
+    assert [head[:3] for head in heads] == [b"404" if "nothing" in path else b"200" for path in paths]
+
+
+def test_an_answer_arrives_whole_at_a_client_that_takes_it_slowly(address: tuple[str, int]) -> None:
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(20)
+        client.connect(address)
+        client.sendall(b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        head, _, body = read(client).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert json.loads(body)["openapi"]
 
 
 def test_an_idle_connection_is_kept_longer_than_a_proxy_keeps_it(address: tuple[str, int]) -> None:
