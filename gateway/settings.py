@@ -90,7 +90,7 @@ WEBHOOK_VERIFY_TIMEOUT_MS: int = env.int("WEBHOOK_VERIFY_TIMEOUT_MS", 5_000)
 WEBHOOK_REPLAY_PER_SECOND: int = env.int("WEBHOOK_REPLAY_PER_SECOND", 100)
 """Deliveries that the replay of an endpoint releases in a second at most."""
 DELIVERY_CONCURRENCY: int = env.int("DELIVERY_CONCURRENCY", 256)
-"""Requests in flight in one worker process."""
+"""Requests in flight in one worker process; those that wait longer than a second are counted apart."""
 DELIVERY_LEASE_SECONDS: int = env.int("DELIVERY_LEASE_SECONDS", 60)
 """How long a claimed delivery belongs to its worker; after a crash it is claimed again."""
 DELIVERY_TENANT_CONCURRENCY: int = env.int("DELIVERY_TENANT_CONCURRENCY", max(1, DELIVERY_CONCURRENCY // 2))

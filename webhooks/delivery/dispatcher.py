@@ -26,6 +26,7 @@ from webhooks.delivery.egress_pause import EgressPause
 from webhooks.delivery.listener import WakeUpListener
 from webhooks.delivery.recorder import Recorder
 from webhooks.delivery.room import RESERVE
+from webhooks.delivery.senders import Senders, Sending
 from webhooks.delivery.shares import Share, Shares
 from webhooks.events.hand_over import HandedOver
 
@@ -90,10 +91,8 @@ class _Dispatcher:
     def __init__(self) -> None:
         self.capacity: int = settings.DELIVERY_CONCURRENCY
         self.longest_wait: float = settings.DELIVERY_LEASE_SECONDS / 2
-        self.claimed: asyncio.Queue[tuple[Claimed, Share, Share]] = asyncio.Queue()
         self.paced: dict[UUID, Claimed] = {}
         """Deliveries that wait for their slots; they take no sender."""
-        self.open = 0
         self.held_bytes = 0
         self.shares = Shares(capacity=self.capacity, of_tenant=settings.DELIVERY_TENANT_CONCURRENCY)
         self.claims = Claims(self.shares)
@@ -108,11 +107,21 @@ class _Dispatcher:
         """What was handed over and awaits the next claim."""
         self.is_at_rest = False
         """Nothing is being claimed, and nothing waits for room."""
+        self.looked_for: int | None = None
+        """The room that a look under way may fill."""
         self.idle_since = time.monotonic()
         self.egress = EgressPause()
+        self.attempts: Attempts
         self.recorder = Recorder(on_awaited=self._look_soon)
+        self.senders = Senders(
+            self.shares,
+            count=self.capacity,
+            send=self._send,
+            on_end=self._end,
+            on_room=self._free,
+        )
         self.listener = WakeUpListener(
-            in_flight=lambda: self.open,
+            in_flight=lambda: self.senders.in_flight,
             has_room=self._has_room,
             on_signal=self._hear,
         )
@@ -128,14 +137,14 @@ class _Dispatcher:
         self.listener.start()
         try:
             async with Outbound(allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS) as outbound:
-                attempts = Attempts(outbound, on_answer=self.egress.note, on_first=self.recorder.observe_age)
-                senders = [asyncio.create_task(self._send_in_turn(attempts)) for _ in range(self.capacity)]
+                self.attempts = Attempts(
+                    outbound, on_answer=self.egress.note, on_first=self.recorder.observe_age
+                )
+                self.senders.start()
                 await self._claim_until_idle()
                 if _stopping.is_set() or self.paced or self.handed_over:
                     await self._give_back()
-                await self.claimed.join()
-                for sender in senders:
-                    sender.cancel()
+                await self.senders.finish()
         finally:
             self.recorder.finish()
             await recording
@@ -150,7 +159,7 @@ class _Dispatcher:
             self.woken.clear()
             self.freed.clear()
             self._listen()
-            was_idle = not (self.open or self.paced)
+            was_idle = not (self.senders.in_flight or self.paced)
             handed_over, self.handed_over = self.handed_over, []
             deliveries = await self._claim(handed_over)
             if deliveries is None:
@@ -186,7 +195,13 @@ class _Dispatcher:
         if room - len(deliveries) < self.capacity // RESERVE or self.held_bytes > attempt.MOST_BODY_BYTES:
             self.claims.must_look = True
             return deliveries or None
-        return deliveries or await self.claims.look(room)
+        if deliveries:
+            return deliveries
+        self.looked_for = room
+        try:
+            return await self.claims.look(room)
+        finally:
+            self.looked_for = None
 
     def _listen(self) -> None:
         """Note what was signalled, and wait for more."""
@@ -195,22 +210,23 @@ class _Dispatcher:
         self.claims.must_look |= looks
 
     def _hear(self) -> None:
-        """Take over what is signalled to a dispatcher at rest; otherwise the next claim does.
+        """Take over what is signalled to a dispatcher at rest, or during a look; otherwise the next claim does.
 
-        A task that wakes costs a fifth of a lone delivery, so the one that claims is left asleep.
+        A task that wakes costs a fifth of a lone delivery, so the one that claims is left asleep. A look walks through
+        all endpoints that have open deliveries: what was handed over does not wait for it.
         """
-        if self.is_at_rest:
+        takes = self.is_at_rest or self.looked_for is not None
+        if takes:
             self._listen()
-        if not (self.is_at_rest and self._take_at_once()):
+        if not (takes and self._take_at_once()) or self.claims.must_look:
             self.woken.set()
 
     def _take_at_once(self) -> bool:
         """Begin everything that was handed over, if it needs no statement and no choice among them."""
         given = self.handed_over
         if (
-            self.claims.must_look
-            or self.egress.is_on
-            or len(given) > self._room()
+            self.egress.is_on
+            or len(given) > self._room_beside_look()
             or self.held_bytes > attempt.MOST_BODY_BYTES
         ):
             return False
@@ -223,7 +239,13 @@ class _Dispatcher:
         return not self.handed_over
 
     def _room(self) -> int:
-        return self.capacity + self.pace.ahead() - self.open
+        return self.capacity + self.pace.ahead() - self.senders.open
+
+    def _room_beside_look(self) -> int:
+        """Room for what is handed over: during a look a reserve beyond what it may bring."""
+        if self.looked_for is None:
+            return self._room()
+        return self._room() - self.looked_for + self.capacity // RESERVE
 
     def _begin(self, deliveries: Sequence[Claimed]) -> None:
         """Have deliveries sent, each now or when its slot begins."""
@@ -245,8 +267,7 @@ class _Dispatcher:
 
     def _put(self, delivery: Claimed) -> None:
         """Let the next free sender have a delivery."""
-        self.open += 1
-        self.claimed.put_nowait((delivery, *self._shares_of(delivery)))
+        self.senders.put(delivery, *self._shares_of(delivery))
 
     def _shares_of(self, delivery: Claimed) -> tuple[Share, Share]:
         return self.shares.of(endpoint_id=delivery.endpoint_id, tenant_id=delivery.tenant_id)
@@ -267,7 +288,7 @@ class _Dispatcher:
         return (
             self.claims.clock is not None
             and not self.egress.is_on
-            and self.open * 2 < self.capacity
+            and self.senders.open * 2 < self.capacity
             and self.held_bytes < attempt.MOST_BODY_BYTES
         )
 
@@ -299,38 +320,32 @@ class _Dispatcher:
         waiting: list[Claimed | HandedOver] = [*self.handed_over, *self.paced.values()]
         self.handed_over.clear()
         self.paced.clear()
-        while not self.claimed.empty():
-            delivery, _, _ = self.claimed.get_nowait()
-            self.claimed.task_done()
-            waiting.append(delivery)
+        waiting += self.senders.take_back()
         if waiting:
             await self.claims.give_back(waiting)
 
-    async def _send_in_turn(self, attempts: Attempts) -> None:
-        """One of as many senders as there may be requests at once: takes what is claimed, one after another."""
-        while True:
-            delivery, endpoint, tenant = await self.claimed.get()
-            try:
-                # One that waited too long for its sender is left to its lease, which could end while it is under way.
-                if time.monotonic() - delivery.claimed_monotonic < self._longest_wait(delivery):
-                    outcome = await attempts.attempt(delivery, endpoint.answers)
-                    if outcome.answer is not None:
-                        self.shares.adapt(endpoint, ok=outcome.answer.ok, ms=outcome.answer.ms)
-                    self.recorder.add(outcome)
-            except Exception:
-                # The lease runs out and the delivery is claimed again: an error here must not end the others.
-                log.exception("delivery_crashed")
-            finally:
-                self.open -= 1
-                self.pace.ended += 1
-                self.held_bytes -= delivery.size
-                for share in (endpoint, tenant):
-                    if share.give_back():
-                        self._look_after_swarm()
-                self.freed.set()
-                if self.awaits_freed:
-                    self.woken.set()
-                self.claimed.task_done()
+    async def _send(self, sending: Sending) -> None:
+        delivery, endpoint = sending.delivery, sending.endpoint
+        # One that waited too long for its sender is left to its lease, which could end while it is under way.
+        if time.monotonic() - delivery.claimed_monotonic < self._longest_wait(delivery):
+            outcome = await self.attempts.attempt(delivery, endpoint.answers)
+            if outcome.answer is not None and not sending.is_slow:
+                self.shares.adapt(endpoint, ok=outcome.answer.ok, ms=outcome.answer.ms)
+            self.recorder.add(outcome)
+
+    def _end(self, sending: Sending) -> None:
+        self.pace.ended += 1
+        self.held_bytes -= sending.delivery.size
+        for share in (sending.endpoint, sending.tenant):
+            if share.give_back():
+                self._look_after_swarm()
+        self._free()
+
+    def _free(self) -> None:
+        """A request has ended, or takes no room any more."""
+        self.freed.set()
+        if self.awaits_freed:
+            self.woken.set()
 
     def _longest_wait(self, delivery: Claimed) -> float:
         """Seconds that a delivery may wait for its sender and still end within its lease."""

@@ -13,6 +13,8 @@ from webhooks.events.hand_over import HandedOver
 FIRST_CAP = 16
 """Of an endpoint that has not answered yet."""
 SLOW_MS = 1_000
+SLOW_FACTOR = 16
+"""So many times as many slow requests as others may be under way: each costs its body and its socket, no work."""
 
 
 @dataclass(slots=True)
@@ -21,6 +23,8 @@ class Share:
 
     cap: int
     taken: int = 0
+    slow: int = 0
+    """Requests among them that wait long for their answers."""
     answers: AnswerAllowance = field(default_factory=AnswerAllowance)
     closed_until: float = 0.0
     """Until when its rate allows nothing more, on the monotonic clock."""
@@ -39,11 +43,14 @@ class Share:
 class Shares:
     """All shares of one dispatcher, which sends `capacity` requests at once and `of_tenant` of one tenant.
 
-    The cap of an endpoint grows with each quick success and halves with each failure or slow answer.
+    The cap of an endpoint grows with each quick success and halves with each failure or slow request.
     """
 
     def __init__(self, *, capacity: int, of_tenant: int) -> None:
         self._most = capacity - capacity // RESERVE
+        self._most_slow = capacity * SLOW_FACTOR
+        self.slow = 0
+        """Slow requests under way. They are not counted in the capacity."""
         self._of_tenant = of_tenant
         self._endpoints: defaultdict[UUID, Share] = defaultdict(lambda: Share(FIRST_CAP))
         self._tenants: defaultdict[UUID, Share] = defaultdict(lambda: Share(of_tenant))
@@ -59,6 +66,27 @@ class Shares:
         else:
             endpoint.cap = max(endpoint.cap // 2, 1)
 
+    def begin_slow(self, endpoint: Share) -> bool:
+        """A request of an endpoint is slow: its cap halves now, not only at the time-out.
+
+        False when too many are slow already: then this one is counted in the capacity on.
+        """
+        if self.slow >= self._most_slow:
+            return False
+        self.slow += 1
+        endpoint.slow += 1
+        self.adapt(endpoint, ok=False, ms=SLOW_MS)
+        return True
+
+    def end_slow(self, endpoint: Share) -> None:
+        """A slow request of an endpoint has ended."""
+        self.slow -= 1
+        endpoint.slow -= 1
+
+    def _cap(self, endpoint: Share) -> int:
+        """The cap of an endpoint now: while too many requests are slow, those that have one get nothing more."""
+        return 0 if endpoint.slow and self.slow >= self._most_slow else endpoint.cap
+
     def close(self, waits: Mapping[UUID, float]) -> None:
         """Claim nothing more of these endpoints for so many seconds: their rates allow nothing."""
         for endpoint_id, seconds in waits.items():
@@ -72,7 +100,7 @@ class Shares:
             FIRST_CAP,
             {endpoint_id: share.taken for endpoint_id, share in self._endpoints.items()},
             {
-                endpoint_id: 0 if share.closed_until > moment else share.cap
+                endpoint_id: 0 if share.closed_until > moment else self._cap(share)
                 for endpoint_id, share in self._endpoints.items()
             },
             self._of_tenant,
@@ -101,7 +129,7 @@ class Shares:
             endpoint, tenant = self.of(endpoint_id=each.endpoint_id, tenant_id=each.tenant_id)
             endpoints[each.endpoint_id] += 1
             tenants[each.tenant_id] += 1
-            if endpoint.taken + endpoints[each.endpoint_id] > endpoint.cap:
+            if endpoint.taken + endpoints[each.endpoint_id] > self._cap(endpoint):
                 endpoint.has_more = True
             elif tenant.taken + tenants[each.tenant_id] > tenant.cap:
                 tenant.has_more = True

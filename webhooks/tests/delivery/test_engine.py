@@ -32,7 +32,7 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks import wake_up
-from webhooks.delivery import attempt, dispatcher, process_limits
+from webhooks.delivery import attempt, dispatcher, process_limits, shares
 from webhooks.delivery.claim import claim
 from webhooks.delivery.room import Room
 from webhooks.models import Delivery, Endpoint
@@ -234,10 +234,16 @@ def test_a_stopping_worker_finishes_what_is_under_way_and_gives_back_the_rest(
 
 
 def test_what_waited_too_long_for_its_turn_is_left_to_its_lease(
-    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings.DELIVERY_CONCURRENCY = 1
     settings.DELIVERY_LEASE_SECONDS = 3
+    # No other sender takes the place of the one that waits.
+    monkeypatch.setattr(shares, "SLOW_FACTOR", 0)
 
     async def slow(request: Received) -> web.Response:
         await asyncio.sleep(2 if len(receiver.received) == 1 else 0)

@@ -26,7 +26,8 @@ from tests.receiver import Received, Receiver
 from webhooks import dispatcher_register, wake_up
 from webhooks.delivery import claim as claims
 from webhooks.delivery import dispatcher, listener, shares
-from webhooks.delivery.claim import DatabaseClock, claim, taking_over
+from webhooks.delivery.claim import Claimed, DatabaseClock, claim, taking_over
+from webhooks.delivery.claims import Claims
 from webhooks.delivery.listener import WakeUpListener
 from webhooks.delivery.room import Room
 from webhooks.dispatcher_register import LOOK, MOST_SIGNALS, REGISTER, ROOM, SIGNAL, own_signals, reporting
@@ -258,7 +259,7 @@ def test_a_dispatcher_at_rest_takes_at_once_only_what_needs_no_choice(
             at_rest.handed_over = several
             assert at_rest._take_at_once() == (expected == [])
             assert at_rest.handed_over == expected, "what is left is for the next claim"
-            assert at_rest.claimed.qsize() == (given in several)
+            assert at_rest.senders.open == (given in several)
 
     asyncio.run(take())
 
@@ -569,6 +570,36 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
         answers.set()
         receiver.wait_for(cap + 1 + waiting)
         assert time.monotonic() - began < dispatcher.POLL_SECONDS / 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_handed_over_does_not_wait_for_a_look(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    empty_valkey: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look walks through all endpoints with open deliveries: many broken ones make it long."""
+    looks, ends = threading.Event(), threading.Event()
+    look = Claims.look
+
+    async def long_look(self: Claims, room: int) -> list[Claimed]:
+        looks.set()
+        await asyncio.to_thread(ends.wait, 6 * SECONDS)
+        return await look(self, room)
+
+    with running(monkeypatch, empty_valkey):
+        wait_until(wake_up.may_hand_over, "the process knows of the room")
+        monkeypatch.setattr(Claims, "look", long_look)
+        try:
+            assert looks.wait(SECONDS)
+            publish_one(tenant)
+            receiver.wait_for(1, seconds=SECONDS)
+        finally:
+            ends.set()
+        wait_until(lambda: Delivery.objects.get().status == "delivered", "the outcome is recorded")
+    assert len(receiver.received) == 1
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,0 +1,177 @@
+"""Senders: requests that wait long for their answers take nothing from the others, and their number is bounded."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis
+from aiohttp import web
+
+from tenants.models import Tenant
+from tests.receiver import Received, Receiver
+from webhooks.delivery import senders, shares
+from webhooks.delivery.room import Room
+from webhooks.delivery.senders import Senders, Sending
+from webhooks.delivery.shares import Share, Shares
+from webhooks.models import Delivery, Endpoint
+from webhooks.tests.delivering import publish_one
+from webhooks.tests.delivery.test_shares import handed_over
+from webhooks.tests.delivery.test_wake_up import running, wait_until
+
+SECONDS = 10.0
+
+
+class Requests:
+    """Requests that end when they are told to, and the senders that make them."""
+
+    def __init__(self, *, count: int, most_slow: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(senders, "SLOW_SECONDS", 0.01)
+        monkeypatch.setattr(shares, "SLOW_FACTOR", most_slow // count)
+        self.shares = Shares(capacity=count, of_tenant=1_000)
+        self.under_way: list[Sending] = []
+        self.may_end = asyncio.Event()
+        self.made_room = 0
+        self.senders = Senders(
+            self.shares, count=count, send=self._send, on_end=self.under_way.remove, on_room=self._note_room
+        )
+        self.senders.start()
+
+    async def _send(self, sending: Sending) -> None:
+        self.under_way.append(sending)
+        await self.may_end.wait()
+
+    def _note_room(self) -> None:
+        self.made_room += 1
+
+    def put(self, endpoint: Share | None = None) -> Share:
+        endpoint = endpoint or Share(16)
+        # What is sent does not matter here.
+        self.senders.put(None, endpoint, Share(16))  # type: ignore[arg-type]
+        return endpoint
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not holds():
+                await asyncio.sleep(0.001)
+
+    async def finish(self) -> None:
+        self.may_end.set()
+        async with asyncio.timeout(SECONDS):
+            await self.senders.finish()
+
+
+def with_requests(
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    most_slow: int,
+    check: Callable[[Requests], Awaitable[None]],
+) -> None:
+    async def run() -> None:
+        requests = Requests(count=count, most_slow=most_slow, monkeypatch=monkeypatch)
+        await check(requests)
+        await requests.finish()
+        assert (requests.senders.open, requests.senders.in_flight, requests.shares.slow) == (0, 0, 0)
+
+    asyncio.run(run())
+
+
+def test_slow_requests_leave_their_senders_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(requests: Requests) -> None:
+        hanging = [requests.put() for _ in range(2)]
+        await requests.until(lambda: requests.shares.slow == 2)
+        assert (requests.senders.open, requests.senders.in_flight) == (0, 2)
+        assert requests.made_room > 0
+        assert [share.cap for share in hanging] == [8, 8], "halved before the time-out"
+        requests.put()
+        await requests.until(lambda: len(requests.under_way) == 3)
+
+    with_requests(monkeypatch, 2, 4, check)
+
+
+def test_the_senders_stay_as_many_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(requests: Requests) -> None:
+        for _ in range(6):
+            requests.put()
+        await requests.until(lambda: requests.shares.slow == 6)
+        requests.may_end.set()
+        await requests.until(lambda: requests.shares.slow == 0)
+        await requests.until(lambda: len(requests.senders._tasks) == 2)
+
+    with_requests(monkeypatch, 2, 8, check)
+
+
+def test_slow_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(requests: Requests) -> None:
+        for _ in range(7):
+            requests.put()
+        await requests.until(lambda: len(requests.under_way) == 6)
+        await asyncio.sleep(5 * senders.SLOW_SECONDS)
+        assert requests.shares.slow == 4
+        assert requests.senders.open == 3, "two are under way, and one waits for a sender"
+        assert len(requests.under_way) == 6
+
+    with_requests(monkeypatch, 2, 4, check)
+
+
+def test_while_too_many_are_slow_an_endpoint_that_has_one_gets_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shares, "SLOW_FACTOR", 1)
+    each = Shares(capacity=2, of_tenant=100)
+    hanging, other = handed_over(), handed_over()
+    share, _ = each.of(endpoint_id=hanging.endpoint_id, tenant_id=hanging.tenant_id)
+
+    def allowed(room: Room) -> int:
+        return room.of_endpoint(hanging.endpoint_id)
+
+    assert each.begin_slow(share)
+    assert (each.within_caps([hanging, other]), allowed(each.room(10))) == ([hanging, other], 8)
+    assert each.begin_slow(share)
+    assert (each.within_caps([hanging, other]), allowed(each.room(10))) == ([other], 0)
+    assert not each.begin_slow(share)
+    each.end_slow(share)
+    assert (each.within_caps([hanging, other]), allowed(each.room(10))) == ([hanging, other], 4)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_endpoints_that_hang_keep_no_sender_from_another_tenants_endpoint(
+    tenant: Tenant,
+    other_tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    empty_valkey: redis.Redis,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.DELIVERY_CONCURRENCY = 2
+    monkeypatch.setattr(senders, "SLOW_SECONDS", 0.05)
+    arrived = threading.Event()
+
+    async def answer(request: Received) -> web.StreamResponse:
+        if request.path.endswith("/healthy"):
+            arrived.set()
+        elif not await asyncio.to_thread(arrived.wait, SECONDS):
+            return web.Response(status=500)
+        return web.Response()
+
+    receiver.answer = answer
+    hanging = Endpoint.objects.get(id=endpoint["id"])
+    for _ in range(3):
+        copied(hanging, tenant, f"{receiver.url}/hanging")
+    copied(hanging, other_tenant, f"{receiver.url}/healthy")
+    with running(monkeypatch, empty_valkey):
+        publish_one(tenant)
+        receiver.wait_for(4)
+        publish_one(other_tenant)
+        assert arrived.wait(SECONDS)
+        wait_until(lambda: Delivery.objects.filter(status="delivered").count() == 5, "all are delivered")
+    assert len(receiver.received) == 5
+
+
+def copied(endpoint: Endpoint, tenant: Tenant, url: str) -> None:
+    """Another active endpoint."""
+    values = {field.attname: getattr(endpoint, field.attname) for field in Endpoint._meta.concrete_fields}
+    Endpoint(**{**values, "id": uuid4(), "tenant_id": tenant.id, "url": url}).save(force_insert=True)
