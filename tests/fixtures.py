@@ -107,11 +107,16 @@ def wait_until(holds: Callable[[], bool], otherwise: str, *, seconds: float = 30
         time.sleep(0.01)
 
 
-def a_lock_is_waited_for() -> bool:
-    """Whether some connection waits for a lock of another one; also from within a transaction."""
+def waiting_for_locks() -> int:
+    """How many connections wait for a lock of another one; also from within a transaction."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
-        return bool(cursor.fetchone()[0])
+        cursor.execute("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted")
+        return int(cursor.fetchone()[0])
+
+
+def a_lock_is_waited_for() -> bool:
+    """Whether some connection waits for a lock of another one."""
+    return waiting_for_locks() > 0
 
 
 def assert_service_headers(response: HttpResponseBase) -> None:

@@ -420,6 +420,25 @@ def test_a_runner_that_lost_its_lease_can_claim_and_overwrite_nothing(
     assert Event.objects.filter(type="batch.completed").count() == 1
 
 
+def test_a_late_result_is_left_alone_once_the_next_runner_reports_on_its_item(
+    api: Api, fast: PhoneNumber
+) -> None:
+    batch_id = create(api, fast, 1)
+    (late,) = lease.claim_batches(10)
+    taken = lease.take(late, first=0, count=1)
+    Batch.objects.update(lease_until=now() - timedelta(seconds=1))
+    (holder,) = lease.claim_batches(10)
+    (interrupted,) = lease.take_over(holder)
+    number = lease.number_of(late)
+    lease.record(
+        late, number, [lease.ItemResult(taken.items[0], True, 200, b'{"messages":[{"id":"late"}]}', now())]
+    )
+    assert (row(batch_id).accepted, row(batch_id).failed) == (0, 0)
+    lease.record(holder, number, [lease.ItemResult(interrupted, False, None, b'{"error":{}}', None)])
+    assert (row(batch_id).accepted, row(batch_id).failed) == (0, 1)
+    assert Event.objects.filter(type="message.outbound").count() == 1
+
+
 def test_of_two_claiming_at_once_one_holds_each_number(
     api: Api, fast: PhoneNumber, number: PhoneNumber
 ) -> None:
