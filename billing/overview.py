@@ -65,7 +65,7 @@ def of(tenant: Tenant, at: datetime) -> Overview:
         numbers=active_numbers(tenant_id=tenant.id, start=period.start, end=period.end) if billed else [],
         next_charge=next_charge(tenant, at),
         mandate=mandates.current(tenant.id),
-        unpaid=list(Invoice.objects.for_tenant(tenant.id).unpaid()),
+        unpaid=list(Invoice.objects.for_tenant(tenant.id).unpaid().order_by("period", "id")),
         billing_profile=profiles.profile_of(tenant),
     )
 

@@ -310,7 +310,10 @@ ACCOUNT_RATE_LIMITS = {
 MFA_ADAPTER = "tenants.console.accounts.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
-MFA_FORMS = {"add_webauthn": "tenants.console.passkeys.AddPasskeyForm"}
+MFA_FORMS = {
+    "add_webauthn": "tenants.console.passkeys.AddPasskeyForm",
+    "authenticate": "tenants.console.passkeys.CodeForm",
+}
 MFA_TOTP_ISSUER = SERVICE_NAME
 MFA_TOTP_TOLERANCE = 1
 MFA_ALLOW_UNVERIFIED_EMAIL = True
@@ -493,8 +496,8 @@ CELERY_BEAT_SCHEDULE = {
 
 # --- Staff admin ------------------------------------------------------------------------------------------
 UNFOLD = {
-    "SITE_TITLE": f"{SERVICE_NAME} staff",
-    "SITE_HEADER": f"{SERVICE_NAME} staff",
+    "SITE_TITLE": f"{SERVICE_NAME.capitalize()} staff",
+    "SITE_HEADER": f"{SERVICE_NAME.capitalize()} staff",
     "SITE_SYMBOL": "forum",
     "SITE_URL": "/console",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tenants.staff.site.favicon"}],

@@ -6,11 +6,11 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin import SimpleListFilter
 from django.contrib.auth.models import Group
 from django.db.models import Count, OuterRef, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.html import format_html
@@ -51,7 +51,7 @@ register_navigation(
     "Staff",
     NavigationLink("Audit log", "history", "admin:tenants_auditentry_changelist"),
     NavigationLink("People", "group", "admin:tenants_user_changelist"),
-    NavigationLink("E-mail domains", "alternate_email", "admin:tenants_emaildomainrule_changelist"),
+    NavigationLink("Email domains", "alternate_email", "admin:tenants_emaildomainrule_changelist"),
     NavigationLink("Documentation", "menu_book", "docs"),
 )
 
@@ -92,6 +92,15 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
     def save_model(self, request: HttpRequest, obj: PlatformApp, form: Any, change: bool) -> None:
         made = platform_apps.create_app(name=obj.name, actor_user_id=request.user.pk)
         obj.pk, obj.created_at = made.pk, made.created_at
+
+    def response_add(
+        self, request: HttpRequest, obj: PlatformApp, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """A new app's page is the next one: its first key is made there."""
+        if "_addanother" in request.POST:
+            return cast("HttpResponse", super().response_add(request, obj, post_url_continue))
+        messages.success(request, f"{obj.name} is added. Make its first key here.")
+        return HttpResponseRedirect(change_url(PlatformApp, obj.pk))
 
     def has_create_key_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm("tenants.add_platformapp")

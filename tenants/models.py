@@ -177,10 +177,10 @@ class EmailDomainRule(models.Model):
     created_at = models.DateTimeField(default=now, editable=False)
 
     class Meta:
-        verbose_name = "e-mail domain rule"
+        verbose_name = "email domain rule"
 
     def __str__(self) -> str:
-        return f"{self.verdict} {self.domain}"
+        return f"{self.get_verdict_display()} {self.domain}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         self.domain = self.domain.strip().lower().rstrip(".")

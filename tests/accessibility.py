@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from django.conf import settings
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from tenants.models import User
 from tests.pages import ROOT
@@ -49,14 +49,22 @@ def session_of(user: User) -> str:
 
 @contextmanager
 def window(browser: Browser, url: str, session: str | None = None, width: int = PHONE) -> Iterator[Page]:
-    """A page of a window, of nobody or of a session. Scripts of the test run whatever the page's policy allows."""
+    """A page of a window, of nobody or of a session. Fails if a page did what its content security policy refuses."""
     context: BrowserContext = browser.new_context(
-        base_url=url, bypass_csp=True, reduced_motion="reduce", viewport={"width": width, "height": 740}
+        base_url=url, reduced_motion="reduce", viewport={"width": width, "height": 740}
     )
     if session is not None:
         context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": url}])
-    yield context.new_page()
+    page, refused = context.new_page(), list[str]()
+
+    def note(message: ConsoleMessage) -> None:
+        if "Content Security Policy" in message.text:
+            refused.append(f"{page.url}: {message.text}")
+
+    page.on("console", note)
+    yield page
     context.close()
+    assert not refused, "\n".join(refused)
 
 
 def complaints(page: Page, path: str) -> list[str]:

@@ -559,3 +559,4 @@ def test_every_code_has_its_own_repair_on_the_error_page(api: Api) -> None:
     for code in ("invalid_request", "number_not_connected", "meta_unreachable", "billing_disabled"):
         assert f'<article id="{code}">' in page
     assert "POST /v1/numbers/{phone_number_id}/register" in page
+    assert "<dd></dd>" not in page, "every kind says what to do and whether to send it again"

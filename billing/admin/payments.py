@@ -19,6 +19,7 @@ from tenants.staff.read_only_admin import (
     TenantRowsAdmin,
     display,
     person,
+    row_name,
     status_label,
     worded,
 )
@@ -35,7 +36,8 @@ def _said(error: dict[str, Any] | None) -> str:
 
 @admin.register(Mandate)
 class MandateAdmin(TenantRowsAdmin):
-    list_display = ("__str__", "owner", "method", "status", "cap", "instrument", "created_at")
+    shown_id = row_name("Mandate")
+    list_display = ("shown_id", "owner", "method", "status", "cap", "instrument", "created_at")
     list_filter = ("status", "method")
     fields = ("owner", "method", "status", "cap", "instrument", "replaces", "expires_at", "created_at")
     readonly_fields = ("owner", "cap", "created_at")
@@ -44,7 +46,8 @@ class MandateAdmin(TenantRowsAdmin):
 
 @admin.register(PaymentAttempt)
 class PaymentAttemptAdmin(ReadOnlyAdmin):
-    list_display = ("__str__", "invoice", "kind", "shown_status", "amount", "created_at", "completed_at")
+    shown_id = row_name("Payment attempt")
+    list_display = ("shown_id", "invoice", "kind", "shown_status", "amount", "created_at", "completed_at")
     list_filter = ("status", "kind")
     list_select_related = ("invoice",)
     search_fields = ("invoice__number", "=provider_order_id", "=provider_payment_id", "=provider_link_id")
@@ -107,7 +110,8 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
 
 @admin.register(Refund)
 class RefundAdmin(ReadOnlyAdmin):
-    list_display = ("__str__", "attempt", "amount", "shown_status", "created_at", "completed_at")
+    shown_id = row_name("Refund")
+    list_display = ("shown_id", "attempt", "amount", "shown_status", "created_at", "completed_at")
     list_filter = ("status",)
     list_select_related = ("attempt",)
     search_fields = ("attempt__invoice__number", "=provider_refund_id")

@@ -13,7 +13,8 @@ from billing.mails.messages import REASONS
 from billing.models import Mandate, PaymentAttempt
 from billing.overview import Overview
 from billing.pricing.money import rupees
-from billing.pricing.periods import Period, ist_date
+from billing.pricing.periods import Period
+from billing.templatetags.money import indian_date
 from gateway.clock import now
 from gateway.roles import Area
 from tenants.console.frame import LIVE, HomeWarning, Page, Section, register, warns
@@ -29,19 +30,21 @@ def warnings(tenant: Tenant, environment: str) -> list[HomeWarning]:
         return []
     at = now()
     seen = overview.of(tenant, at)
-    return [*_overdue(seen, at), *_trial(tenant, at), *_mandate(seen, at), *_profile(seen, at)]
+    return [*_overdue(seen, at), *_trial(seen, at), *_mandate(seen, at), *_profile(seen, at)]
 
 
 def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
     """What is overdue, why a debit failed, and when new numbers are closed."""
     page, due = reverse("console_billing"), rupees(seen.amount_due_paise)
     if seen.tenant.billing_restricted:
-        text = f"{due} are long overdue: no further number can be connected until they are paid."
+        text = f"{due} is long overdue: no further number can be connected until it is paid."
         yield HomeWarning(text, "Pay now", page, "bad")
     elif seen.tenant.billing_status == Tenant.BillingStatus.PAST_DUE:
         since = seen.tenant.past_due_since or at
         days = max(0, (since + restriction.RESTRICTED_AFTER - at).days)
-        text = f"{due} are overdue. In {days} days no further number can be connected."
+        text = (
+            f"{due} is overdue. In {days} day{'' if days == 1 else 's'} no further number can be connected."
+        )
         yield HomeWarning(f"{text}{_failure(seen)}", "Pay now", page, "bad")
 
 
@@ -59,11 +62,15 @@ def _failure(seen: Overview) -> str:
     return f" The last debit failed: {reason}." if reason else ""
 
 
-def _trial(tenant: Tenant, at: datetime) -> Iterator[HomeWarning]:
-    ends = tenant.trial_ends_at
-    trying = tenant.billing_status == Tenant.BillingStatus.TRIALING
-    if trying and ends is not None and at < ends <= at + timedelta(days=max(TRIAL_DAYS)):
-        text = f"Your trial ends on {_day(ends)}. Set up autopay, so that nothing has to be paid by hand."
+def _trial(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
+    """The end of the trial, unless autopay is set up already."""
+    ends = seen.tenant.trial_ends_at
+    trying = seen.tenant.billing_status == Tenant.BillingStatus.TRIALING
+    ready = seen.mandate is not None and seen.mandate.status == Mandate.Status.ACTIVE
+    if trying and not ready and ends is not None and at < ends <= at + timedelta(days=max(TRIAL_DAYS)):
+        text = (
+            f"Your trial ends on {indian_date(ends)}. Set up autopay, so that nothing has to be paid by hand."
+        )
         yield HomeWarning(text, "Set up autopay", reverse("console_billing"))
 
 
@@ -73,7 +80,7 @@ def _mandate(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
     if mandate is None or mandate.status != Mandate.Status.ACTIVE:
         return
     if mandate.expires_at is not None and mandate.expires_at <= at + timedelta(days=max(MANDATE_DAYS)):
-        text = f"Your autopay mandate ends on {_day(mandate.expires_at)}."
+        text = f"Your autopay mandate ends on {indian_date(mandate.expires_at)}."
         yield HomeWarning(text, "Set up a new one", page)
     if seen.next_charge is not None and seen.next_charge.total_paise > mandate.max_amount_paise:
         text = (
@@ -89,8 +96,3 @@ def _profile(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
     if charged and Period.of(at).end - BEFORE_THE_INVOICE <= at and profiles.missing(seen.billing_profile):
         text = "The billing profile lacks something that the next invoice needs."
         yield HomeWarning(text, "Complete it", reverse("console_billing_profile"))
-
-
-def _day(moment: datetime) -> str:
-    day = ist_date(moment)
-    return f"{day.day} {day:%B}"

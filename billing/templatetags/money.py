@@ -19,6 +19,6 @@ def month_name(period: str) -> str:
 
 @register.filter
 def indian_date(at: datetime | date) -> str:
-    """The date in India of a moment, e.g. `1 December 2026`."""
+    """The date in India of a moment, e.g. `1 Dec 2026`."""
     day = ist_date(at) if isinstance(at, datetime) else at
-    return f"{day.day} {day:%B %Y}"
+    return f"{day.day} {day:%b %Y}"

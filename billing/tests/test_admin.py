@@ -149,7 +149,7 @@ def test_accounting_adds_up_by_month_and_by_age(browser: Client, invoice: Invoic
         ages = accounting.unpaid_by_age(invoice.due_at + timedelta(days=late))
         assert [(age.title, age.due_paise) for age in ages if age.invoices] == [(title, 30_000)]
     page = browser.get(reverse("admin:billing_invoice_accounting")).content.decode()
-    assert "Unpaid: Not due yet" in page
+    assert "Unpaid: not due yet" in page
     table = browser.get(reverse("admin:billing_invoice_month", args=["2026-12"])).content.decode()
     assert invoice.number in table
     assert browser.get(reverse("admin:billing_invoice_month", args=["x"])).status_code == 404

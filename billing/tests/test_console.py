@@ -180,7 +180,7 @@ def test_an_incomplete_profile_is_named_and_completed(customer: Client, payer: T
 
 def test_home_warns_of_what_is_overdue(customer: Client, invoice: Invoice, payer: Tenant) -> None:
     Tenant.objects.filter(pk=payer.pk).update(billing_status="past_due", past_due_since=now())
-    assert "₹590.00 are overdue. In 20 days no further number" in text(customer, "/console")
+    assert "₹590.00 is overdue. In 20 days no further number" in text(customer, "/console")
     Tenant.objects.filter(pk=payer.pk).update(billing_restricted=True)
     assert "no further number can be connected" in text(customer, "/console")
 
@@ -233,6 +233,10 @@ def test_home_warns_before_a_trial_or_a_mandate_ends_and_when_its_limit_is_too_l
         max_amount_paise=1_500_000, expires_at=now() + timedelta(days=300)
     )
     assert "autopay mandate" not in text(customer, "/console")
+    Tenant.objects.filter(pk=payer.pk).update(
+        billing_status="trialing", trial_ends_at=now() + timedelta(days=3)
+    )
+    assert "Set up autopay" not in text(customer, "/console"), "it is set up already"
 
 
 def test_staff_see_how_many_profiles_lack_what_an_invoice_needs(payer: Tenant, staff: User) -> None:

@@ -14,12 +14,10 @@ from gateway.api.errors import ServiceError
 from gateway.clock import now
 from gateway.roles import Area
 from messaging.ledger import day as daily
-from messaging.ledger.counting import counting, day_of
+from messaging.ledger.counting import counting, day_of, refusal_of
 from tenants.console import filters
 from tenants.console.frame import Visit, console_page
 from webhooks.models import Endpoint
-
-FIRST_DAY = date(2000, 1, 1)
 
 
 class LedgerForm(forms.Form):
@@ -42,8 +40,8 @@ class LedgerForm(forms.Form):
     def clean_day(self) -> date:
         """The day; today if none is given."""
         day: date = self.cleaned_data["day"] or now().date()
-        if not FIRST_DAY <= day <= now().date():
-            raise ValidationError("Choose a day from 2000 on that is not in the future.")
+        if (refusal := refusal_of(day)) is not None:
+            raise ValidationError(refusal)
         return day
 
 
@@ -64,13 +62,14 @@ def ledger(request: HttpRequest, visit: Visit) -> HttpResponse:
     day = wanted.get("day", now().date())
     found, refusal = None, None
     try:
-        with counting(instead="Choose an hour of the day.") as counted:
-            found = daily.count(
-                counted,
-                tenant_id=visit.tenant.id,
-                environment=visit.environment,
-                span=day_of(day, form.cleaned_data.get("hour")),
-            )
+        if not form.errors:
+            with counting(instead="Choose an hour of the day.") as counted:
+                found = daily.count(
+                    counted,
+                    tenant_id=visit.tenant.id,
+                    environment=visit.environment,
+                    span=day_of(day, form.cleaned_data.get("hour")),
+                )
     except ServiceError as error:
         refusal = error.text
     return render(
@@ -85,7 +84,7 @@ def ledger(request: HttpRequest, visit: Visit) -> HttpResponse:
             and (found.events or found.failed or found.unknown or found.refused or found.unanswered),
             "refusal": refusal,
         },
-        status=200 if found else 503,
+        status=503 if refusal else 200,
     )
 
 

@@ -18,9 +18,11 @@ from psycopg.errors import QueryCanceled
 
 from gateway import ids
 from gateway.api.errors import InvalidRequest, TooManyInFlight
+from gateway.clock import now
 
 SECONDS = 10.0
 """Of the database, for one call."""
+FIRST_YEAR = 2000
 _one_at_a_time = threading.Lock()
 
 
@@ -43,6 +45,15 @@ class TimeSpan:
             end = min(begin + timedelta(hours=1), self.end)
             yield TimeSpan(begin, end)
             begin = end
+
+
+def refusal_of(first: date) -> str | None:
+    """Why a day, or the month that begins with it, is not counted. None if it is: from 2000 on, and begun in UTC."""
+    if first.year < FIRST_YEAR:
+        return f"Must be from {FIRST_YEAR} on."
+    if first > now().date():
+        return "Must not be in the future."
+    return None
 
 
 def day_of(day: date, hour: int | None = None) -> TimeSpan:

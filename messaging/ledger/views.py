@@ -15,7 +15,7 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.viewsets import ResourceViewSet
 from gateway.clock import now
 from messaging.ledger import day, usage
-from messaging.ledger.counting import counting, day_of, month_of
+from messaging.ledger.counting import counting, day_of, month_of, refusal_of
 from tenants.models import Tenant
 
 
@@ -169,14 +169,14 @@ def _day(request: Request) -> date | None:
     text = query.text(request, "day")
     if text is None:
         return None
-    return _not_in_the_future(_date(text, "day", "2026-11-21"), "day")
+    return _date(text, "day", "2026-11-21")
 
 
 def _month(request: Request) -> date | None:
     text = query.text(request, "month")
     if text is None:
         return None
-    return _not_in_the_future(_date(f"{text}-01", "month", "2026-11"), "month")
+    return _date(f"{text}-01", "month", "2026-11")
 
 
 def _date(text: str, name: str, example: str) -> date:
@@ -185,12 +185,8 @@ def _date(text: str, name: str, example: str) -> date:
     except ValueError:
         value = None
     # `fromisoformat` also takes weeks and dates without dashes.
-    if value is None or value.isoformat() != text or value.year < 2000:
+    if value is None or value.isoformat() != text:
         raise InvalidRequest.of(**{name: f"Must be a {name} such as {example}."})
-    return value
-
-
-def _not_in_the_future(value: date, name: str) -> date:
-    if value > now().date():
-        raise InvalidRequest.of(**{name: "Must not be in the future."})
+    if (refusal := refusal_of(value)) is not None:
+        raise InvalidRequest.of(**{name: refusal})
     return value

@@ -128,8 +128,13 @@ def test_the_console_shows_the_ledger_of_a_day(tenant: Tenant, other_tenant: Ten
     other_hour = (now() + timedelta(hours=12)).hour
     for query in (f"day={day - timedelta(days=1)}", f"day={day}&hour={other_hour}"):
         assert "No events on" in text(browser, f"/console/ledger?{query}")
-    for wrong in (f"day={day + timedelta(days=1)}", "day=1850-01-01"):
-        assert "that is not in the future" in text(browser, f"/console/ledger?{wrong}")
+    for wrong, problem in (
+        (f"day={day + timedelta(days=1)}", "Must not be in the future."),
+        ("day=1850-01-01", "Must be from 2000 on."),
+    ):
+        page = text(browser, f"/console/ledger?{wrong}")
+        assert problem in page
+        assert "Balanced" not in page, "no other day's figures under the refusal"
     browser.post("/console/preferences", {"environment": "test"})
     assert "No events on" in text(browser, "/console/ledger")
 

@@ -4,7 +4,7 @@ Sign-up is not allauth's (`signup/registration.py`); the console session API sha
 log-in page through `AccountAdapter.authenticate`.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.mfa.adapter import DefaultMFAAdapter
@@ -25,6 +25,10 @@ PURPOSE = "second_factor"
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     """Mails leave through `mail.py`; failures are counted by address alone, whatever host name was asked."""
+
+    error_messages: ClassVar = DefaultAccountAdapter.error_messages | {
+        "email_password_mismatch": "The email address or the password is wrong."
+    }
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False

@@ -36,7 +36,8 @@ class ChangePassword(ChangePasswordForm):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["password1"].help_text = PASSWORD_HELP
+        self.fields["oldpassword"].label = "Current password"
+        _name_new_password(self)
 
 
 class NewPassword(ResetPasswordKeyForm):  # type: ignore[misc]
@@ -44,7 +45,16 @@ class NewPassword(ResetPasswordKeyForm):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["password1"].help_text = PASSWORD_HELP
+        _name_new_password(self)
+
+
+def _name_new_password(form: forms.Form) -> None:
+    """The words of the two fields of a new password; a placeholder would only repeat them."""
+    form.fields["password1"].label = "New password"
+    form.fields["password1"].help_text = PASSWORD_HELP
+    form.fields["password2"].label = "New password, again"
+    for field in form.fields.values():
+        field.widget.attrs.pop("placeholder", None)
 
 
 class ApplicationForm(forms.Form):

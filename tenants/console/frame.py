@@ -140,10 +140,14 @@ class Visit:
         """Whether there are two environments to look at; a sandbox tenant has `test` alone."""
         return not self.tenant.sandbox
 
+    @property
+    def waits(self) -> bool:
+        """Whether the account waits for approval."""
+        return self.tenant.status == Tenant.Status.PENDING_APPROVAL
+
     def is_open(self, environment: str) -> bool:
         """Whether the account's status lets an environment be changed; while it waits for approval, `test` alone."""
-        waits = self.tenant.status == Tenant.Status.PENDING_APPROVAL
-        return self.tenant.status == Tenant.Status.ACTIVE or (waits and environment == TEST)
+        return self.tenant.status == Tenant.Status.ACTIVE or (self.waits and environment == TEST)
 
     def may_read(self, area: Area | None) -> bool:
         """Whether the person's role opens an area; a page without one is everybody's."""

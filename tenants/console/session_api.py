@@ -84,7 +84,7 @@ def _identify(request: Request, *, email: str, password: str, otp: str) -> User:
     except ValidationError:
         raise _too_many() from None
     if user is None or not user.is_active:
-        raise Unauthorized("E-mail address or password is wrong.")
+        raise Unauthorized("Email address or password is wrong.")
     if has_second_factor(user):
         if not otp:
             raise Unauthorized("This account has a second factor: send its code as `otp`.")

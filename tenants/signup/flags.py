@@ -41,7 +41,7 @@ def _own(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
             flag(
                 "email_domain_differs_from_website",
                 "warning",
-                f"E-mail is at {domain}, website at {website}.",
+                f"Email is at {domain}, website at {website}.",
             )
         )
     if name.lower() in email_domains.ROLE_NAMES:
@@ -80,7 +80,7 @@ def _compared(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
     for code, severity, same, what in (
         ("duplicate_tax_id", "high", same_tax_id, "this tax id"),
         ("duplicate_pan", "warning", same_pan & ~same_tax_id, "this PAN under another tax id"),
-        ("duplicate_email_domain", "warning", same_domain, "this e-mail domain"),
+        ("duplicate_email_domain", "warning", same_domain, "this email domain"),
         ("duplicate_website", "warning", same_website, "this website"),
     ):
         names = list(others.filter(same).values_list("name", flat=True)[:3])

@@ -93,7 +93,7 @@ class TenantAdmin(ReadOnlyAdmin):
     )
     list_filter = ("status", "sandbox", ("created_via", CodeFilter), "billing_status")
     search_fields = ("name", "contact_email", "website", "tax_id", "=id", "external_ref")
-    search_help_text = "Name, e-mail, website, tax ID, external reference or ID"
+    search_help_text = "Name, email, website, tax ID, external reference or ID"
     change_form_before_template = "admin/tenant_evidence.html"
     actions_detail = ("approve", "reject", "suspend", "reinstate", "reinstate_and_approve")
     fieldsets = (
@@ -158,7 +158,7 @@ class TenantAdmin(ReadOnlyAdmin):
         return format_html(
             "<div>{}<br><small>{} {}</small></div>",
             tenant.website.removeprefix("https://"),
-            "✓ same domain:" if same else "≠ e-mail at",
+            "✓ same domain:" if same else "≠ email at",
             tenant.email_domain or "",
         )
 

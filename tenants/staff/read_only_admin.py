@@ -56,6 +56,16 @@ def status_label(
     return shown
 
 
+def row_name(description: str) -> Callable[[Any, Any], str]:
+    """A list's first column: the row by its name or id, under the name of its kind."""
+
+    @display(description=description)
+    def shown(model_admin: Any, row: Any) -> str:
+        return str(row)
+
+    return shown
+
+
 def tenant_link(tenant_id: UUID | None, name: str | None = None) -> str:
     """A link to a tenant's page in the admin."""
     if tenant_id is None:

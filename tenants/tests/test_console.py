@@ -379,6 +379,14 @@ def test_warnings_of_one_app_that_fail_leave_the_home_page_and_the_warnings_of_t
 def test_a_suspended_business_changes_no_settings(browser: Client, tenant: Tenant) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
     assert browser.post("/console/settings", {"retention_days": "30"}).status_code == 403
+    for status, reason in (
+        ("suspended", "while your account is suspended"),
+        ("pending_approval", "is approved"),
+    ):
+        Tenant.objects.filter(pk=tenant.pk).update(status=status)
+        page = browser.get("/console/settings").content.decode()
+        assert reason in page
+        assert 'name="retention_days"' not in page, "a form that nobody can send"
 
 
 def test_the_outbox_shows_mails_in_development_alone(tenant: Tenant, settings: Settings) -> None:

@@ -82,6 +82,7 @@ def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
         page.get_by_role("button", name="Log out").click()
 
         log_in(page)
+        page.get_by_text("Or enter one of your recovery codes").wait_for()
         page.get_by_role("button", name="Use a passkey").click()
         page.wait_for_url(home)
 

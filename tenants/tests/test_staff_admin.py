@@ -90,7 +90,7 @@ def test_the_queue_is_oldest_first_and_shows_what_to_look_at(browser: Client, wa
         "44 Electronics City",
         "+919800000001",
         "Karnataka",
-        "E-mail is at infosys.com",
+        "Email is at infosys.com",
         "Signed up",
     ):
         assert evidence in detail
@@ -161,8 +161,9 @@ def test_support_looks_and_decides_nothing(waiting: Tenant) -> None:
 
 
 def test_an_app_and_its_key_are_made_and_the_key_is_shown_once(browser: Client) -> None:
-    browser.post("/admin/tenants/platformapp/add/", {"name": "Shop platform"})
+    added = browser.post("/admin/tenants/platformapp/add/", {"name": "Shop platform"})
     app = PlatformApp.objects.get()
+    assert added["Location"] == f"/admin/tenants/platformapp/{app.pk}/change/"
     made = browser.post(
         f"/admin/tenants/platformapp/{app.pk}/new_key/",
         {"_form_submitted": "on", "name": "server", "environment": "live"},

@@ -1,4 +1,4 @@
-"""Every page that people see, in Chromium: axe finds nothing in light and dark, and nothing is wider than a phone."""
+"""Every page that people see, in Chromium: axe finds nothing, in light and dark; each fits a phone and its policy."""
 
 from typing import Any
 

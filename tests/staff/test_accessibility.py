@@ -20,6 +20,9 @@ from tests.console.test_authorisation import world as world
 from tests.one_of_each import one_of_each
 
 CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
+WIDE = 1280
+"""Pixels: from here on the navigation is beside the page."""
+BESIDE_THE_NAVIGATION = ("/admin/", "/admin/tenants/tenant/", "/admin/billing/invoice/accounting/")
 OVERVIEWS = (
     "/admin/find/",
     "/admin/find/?q=traders",
@@ -38,12 +41,15 @@ def test_staff_pages_are_accessible_and_fit_a_phone(
     paths = list(staff_paths(staff))
 
     def journey(browser: Browser) -> list[str]:
+        found = []
         with window(browser, live_server.url, session_of_staff) as page:
-            found = []
             for path in paths:
                 found += complaints(page, path)
                 assert page.locator("html.dark").count(), "the last look was in dark"
-            return found
+        with window(browser, live_server.url, session_of_staff, width=WIDE) as page:
+            for path in BESIDE_THE_NAVIGATION:
+                found += complaints(page, path)
+        return found
 
     session_of_staff = session_of(staff)
     found = in_chromium(journey)

@@ -13,7 +13,6 @@ from django.http import HttpRequest
 from gateway.api.errors import RateLimited
 from gateway.api.limits import in_flight
 from tenants.console.frame import Visit
-from tenants.models import Tenant
 
 ACTION = "call_while_waiting"
 """The limit in `ACCOUNT_RATE_LIMITS`."""
@@ -22,8 +21,7 @@ ACTION = "call_while_waiting"
 @contextmanager
 def endpoint_called(request: HttpRequest, visit: Visit) -> Iterator[None]:
     """Count a call in for the time of the block. Raises TooManyInFlight, or RateLimited while the account waits."""
-    waits = visit.tenant.status == Tenant.Status.PENDING_APPROVAL
-    if waits and not ratelimit.consume(request, action=ACTION, key=str(visit.tenant.id)):
+    if visit.waits and not ratelimit.consume(request, action=ACTION, key=str(visit.tenant.id)):
         raise RateLimited(
             "Your account waits for approval and has called its endpoints often. Try again later."
         )
