@@ -4,9 +4,10 @@ Conditions without an index of their own could be met by none of millions of row
 even if it holds few rows or none, and the next page goes on from there.
 
 The rows of the last `RECENT` fill most pages, so those are looked at first: two years of a table are a hundred
-partitions, and to plan for all of them takes many times as long as to read the page.
+partitions, and to plan for all of them takes many times as long as to read the page. Where they do not, partitions
+older than the tenant's oldest row are left out: a new tenant of an old installation has rows in few of them.
 
-The statements are planned for their parameters, not prepared: one plan for all values could take the index by tenant
+The walks are planned for their parameters, not prepared: one plan for all values could take the index by tenant
 for a filter that many rows meet on average, and with a value that none meets it would read them all.
 """
 
@@ -16,6 +17,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS
 
 from gateway import ids
@@ -50,6 +52,11 @@ _EACH = """
     ) AS walk
 """
 _MONTHS = "month BETWEEN %(first_month)s AND %(last_month)s"
+# Prepared: planned once for all tenants. In this order no index but (tenant_id, -id) serves; if the tenant were a
+# constant the primary key could as well, past the rows of all others.
+_OLDEST = """
+SELECT id FROM {table} WHERE tenant_id BETWEEN %(tenant_id)s AND %(tenant_id)s ORDER BY tenant_id DESC, id LIMIT 1
+"""
 # Its rows fill a page, or it tells nothing: where the walk ends is not asked.
 _RECENT = """
 SELECT * FROM ({rows}) AS walked WHERE {conditions} ORDER BY id DESC LIMIT %(limit)s
@@ -113,6 +120,8 @@ class BoundedList:
     columns: Sequence[str]
     by_month: bool = False
     """Whether the table is partitioned by a column `month`, the month of the id, and not by the id itself."""
+    finds_oldest: bool = False
+    """Whether an index (tenant_id, -id) over all rows finds a tenant's oldest one."""
 
     def page(
         self,
@@ -132,8 +141,15 @@ class BoundedList:
         """
         before = min(before, id_after_all())
         wanted = _Wanted(" AND ".join(conditions) or "true", parameters, first, before, limit, using)
-        if (recent := self._recent(walks[0], wanted)) is not None:
-            return recent
+        since = ids.first_at(ids.created_at(before) - RECENT)
+        if since > first:
+            if (recent := self._recent(walks[0], replace(wanted, first=since))) is not None:
+                return recent
+            if self.finds_oldest and settings.DATABASE_PREPARED_STATEMENTS:
+                oldest = self._oldest(wanted)
+                if oldest is None:
+                    return Page([], None)
+                wanted = replace(wanted, first=max(first, oldest))
         farthest, reached = None, LAST_ID
         for walk, most in self._attempts(walks, limit + 1):
             found = self._walked(walk, most, wanted)
@@ -145,17 +161,20 @@ class BoundedList:
         return farthest
 
     def _recent(self, walk: Walk, wanted: _Wanted) -> Page[StoredRow] | None:
-        """The page, if recent rows fill it and a row is left for the next one."""
-        since = ids.first_at(ids.created_at(wanted.before) - RECENT)
-        if since <= wanted.first:
-            return None
-        wanted = replace(wanted, first=since)
+        """The page, if the recent rows that are wanted fill it and one is left for the next."""
         most = min(FIRST_WALK * (wanted.limit + 1), MOST_WALKED)
         if len(walk.values) > 1:
             found = self._walked(walk, most, wanted)
             return found if len(found.rows) == wanted.limit and found.before is not None else None
         rows = self._read(_RECENT, walk, most, wanted)
         return self._cut(rows, wanted.limit) if len(rows) > wanted.limit else None
+
+    def _oldest(self, wanted: _Wanted) -> UUID | None:
+        """The id of the tenant's oldest row."""
+        with bulk_cursor(prepared=True, using=wanted.using) as cursor:
+            cursor.execute(_OLDEST.format(table=self.table), {"tenant_id": wanted.parameters["tenant_id"]})
+            found = cursor.fetchone()
+        return found[0] if found else None
 
     @staticmethod
     def _attempts(walks: Sequence[Walk], full: int) -> Iterator[tuple[Walk, int]]:

@@ -23,8 +23,8 @@ WALKED = 300
 # the rare customer is the oldest.
 _NUMBERED = """
 WITH made AS (
-    SELECT n, (lpad(to_hex((floor(extract(epoch FROM now()) * 1000))::bigint - n), 12, '0') || '70008'
-        || lpad(to_hex(n), 15, '0'))::uuid AS id
+    SELECT n, (lpad(to_hex((floor(extract(epoch FROM now() - make_interval(days => %(days)s)) * 1000))::bigint - n),
+        12, '0') || '70008' || lpad(to_hex(n), 15, '0'))::uuid AS id
     FROM generate_series(1, %(rows)s) AS n
 )
 """
@@ -52,9 +52,10 @@ _LOAD = {
 }
 
 
-def load(table: str, tenant: Tenant) -> None:
+def load(table: str, tenant: Tenant, *, days: int = 0, rows: int = ROWS) -> None:
+    """Rows that were made so many days ago."""
     with connection.cursor() as cursor:
-        cursor.execute(_NUMBERED + _LOAD[table], {"tenant": tenant.id, "rows": ROWS})
+        cursor.execute(_NUMBERED + _LOAD[table], {"tenant": tenant.id, "rows": rows, "days": days})
         cursor.execute(f"ANALYZE {table}")
 
 
@@ -184,11 +185,45 @@ def test_a_page_of_recent_rows_is_planned_for_few_partitions(
     with CaptureQueriesContext(connection) as queries:
         assert len(api.get(path).json()["data"]) == 10
     (search,) = [each["sql"] for each in queries if f"FROM {table}" in (each["sql"] or "")]
+    assert partitions_of(search) <= 3
+
+
+@pytest.mark.parametrize("table", ["events", "webhook_deliveries"])
+def test_a_new_tenants_page_is_planned_for_few_partitions(api: Api, tenant: Tenant, table: str) -> None:
+    """However old the installation is: those since the tenant's oldest row, also where another's rows are older."""
+    partitions.make_from(table, (now() - timedelta(days=400)).date())
+    stranger = Tenant.objects.create(name="An old tenant", status=Tenant.Status.ACTIVE)
+    load(table, stranger, days=300, rows=30)
+    path = f"/v1/{table.replace('_', '-')}?limit=10"
+    assert api.get(path).json()["data"] == []
+    load(table, tenant, days=10, rows=3)
+    with CaptureQueriesContext(connection) as queries:
+        body = api.get(path).json()
+    assert (len(body["data"]), body["next_cursor"]) == (3, None)
+    searches = [each["sql"] for each in queries if f"FROM {table}" in (each["sql"] or "")]
+    walks = [each for each in searches if "tenant_id DESC" not in each]
+    assert walks
+    assert max(partitions_of(walk) for walk in walks) <= 5
+
+
+@pytest.mark.parametrize("is_prepared", [True, False])
+def test_a_tenants_rows_of_any_age_are_listed(
+    api: Api, tenant: Tenant, settings: Any, is_prepared: bool
+) -> None:
+    settings.DATABASE_PREPARED_STATEMENTS = is_prepared
+    partitions.make_from("webhook_deliveries", (now() - timedelta(days=400)).date())
+    for days in (390, 100, 8):
+        load("webhook_deliveries", tenant, days=days, rows=2)
+    assert len(api.get("/v1/webhook-deliveries").json()["data"]) == 6
+
+
+def partitions_of(statement: str) -> int:
+    """How many partitions a statement is planned for."""
     with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (FORMAT JSON) {search}")
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}")
         (plan,) = cursor.fetchone()
     nodes = _nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"])
-    assert len({node["Relation Name"] for node in nodes if "Relation Name" in node}) <= 3
+    return len({node["Relation Name"] for node in nodes if "Relation Name" in node})
 
 
 def test_pages_go_on_where_recent_rows_end(api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:

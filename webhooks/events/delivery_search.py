@@ -14,7 +14,7 @@ COLUMNS = tuple(
     for field in Delivery._meta.concrete_fields
     if field.attname not in {"attempt_log", "answers"}
 )
-_DELIVERIES = BoundedList("webhook_deliveries", COLUMNS)
+_DELIVERIES = BoundedList("webhook_deliveries", COLUMNS, finds_oldest=True)
 _TENANT = "tenant_id = %(tenant_id)s"
 # Written out: a parameter would not match the condition of the partial index.
 _WALKS = {LIVE: Walk(_TENANT), "test": Walk(f"{_TENANT} AND environment = 'test'")}

@@ -18,7 +18,7 @@ from gateway.database.statements import bulk_cursor, uuids
 from webhooks.models import LIVE, Delivery, Event, within_retention
 
 _COLUMNS = tuple(field.attname for field in Event._meta.concrete_fields)
-_EVENTS = BoundedList("events", _COLUMNS)
+_EVENTS = BoundedList("events", _COLUMNS, finds_oldest=True)
 _TENANT = "tenant_id = %(tenant_id)s"
 _OF_ONE_CUSTOMER = ("wamid", "wa_id", "user_id")
 _NO_DELIVERIES = dict.fromkeys(Delivery.Status.values, 0)
