@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+import msgspec
+
 from gateway.http1 import AnswerTooLargeError, BrokenOffError
 from gateway.outbound.urls import InvalidUrlError
 
@@ -38,13 +40,12 @@ class StaleError(BrokenOffError):
     """The receiver closed the connection before any byte of an answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """Outcome of one request.
 
     `status` is the HTTP status, None when none came. `ms` is the time spent, in milliseconds. `body` is the
-    body of the answer as it was sent, never decompressed, at most the read limit. `retry_after` is the wait
-    that the receiver asked for, in seconds. `fields` are the headers of an answer that was a failure.
+    body of the answer as it was sent, never decompressed, at most the read limit. Of an answer that was a failure,
+    `retry_after` is the wait that the receiver asked for, in seconds, and `fields` are the headers.
 
     `error` is None when the answer was a 2xx and was read to its end or to the limit: a receiver that answers
     2xx with a long body has got the event. Otherwise it is one of

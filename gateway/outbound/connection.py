@@ -8,6 +8,7 @@ import asyncio
 import socket
 import ssl
 from collections import defaultdict
+from http import HTTPStatus
 from typing import cast
 
 from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Origin
@@ -69,7 +70,7 @@ class HttpConnection(asyncio.Protocol):
             if not (reader.can_keep and self._is_sent) or self._transport.get_write_buffer_size():
                 self.abort()
         attempt.status, attempt.fields, attempt.body = reader.status, reader.fields, reader.body
-        if any(name.lower() == b"retry-after" for name, _ in reader.fields):
+        if reader.status is not None and reader.status >= HTTPStatus.BAD_REQUEST:
             attempt.retry_after = retry_after(reader.headers())
         if self._failure is not None:
             raise self._failure

@@ -9,12 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 from uuid import UUID
 
+import msgspec
 import structlog
 from django.conf import settings
 from django.db import transaction
@@ -104,8 +105,7 @@ WHERE id IN (SELECT id FROM webhooks_endpoint WHERE id = ANY(%s::uuid[]) ORDER B
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     """A delivery that belongs to this worker for the lease. `envelope` is None when the body is past retention."""
 
     id: UUID
@@ -119,7 +119,7 @@ class Claimed:
     claimed_monotonic: float
     target: Target
     probe: bool
-    envelope: Envelope | None = field(repr=False)
+    envelope: Envelope | None
     send_at: float = 0.0
     """When its slot begins, on the monotonic clock; long ago where the endpoint has no rate."""
     is_ordered: bool = False

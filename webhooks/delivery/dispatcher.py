@@ -234,9 +234,12 @@ class _Dispatcher:
         if taken is None:
             return False
         self._begin(taken)
+        if len(taken) == len(given):
+            self.handed_over = []
+            return True
         taken_ids = {each.id for each in taken}
         self.handed_over = [each for each in given if each.id not in taken_ids]
-        return not self.handed_over
+        return False
 
     def _room(self) -> int:
         return self.capacity + self.pace.ahead() - self.senders.open
@@ -258,16 +261,12 @@ class _Dispatcher:
                 self.paced[delivery.id] = delivery
                 self.loop.call_later(wait, self._begin_slot, delivery.id)
             else:
-                self._put(delivery)
+                self.senders.put(delivery, endpoint, tenant)
             self.idle_since = time.monotonic()
 
     def _begin_slot(self, delivery_id: UUID) -> None:
         if (delivery := self.paced.pop(delivery_id, None)) is not None:
-            self._put(delivery)
-
-    def _put(self, delivery: Claimed) -> None:
-        """Let the next free sender have a delivery."""
-        self.senders.put(delivery, *self._shares_of(delivery))
+            self.senders.put(delivery, *self._shares_of(delivery))
 
     def _shares_of(self, delivery: Claimed) -> tuple[Share, Share]:
         return self.shares.of(endpoint_id=delivery.endpoint_id, tenant_id=delivery.tenant_id)

@@ -6,10 +6,10 @@ a newer one (docs/architecture.md).
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import orjson
 import structlog
 from django.db import transaction
@@ -27,8 +27,7 @@ from webhooks.endpoints import lifecycle
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """Outcome of an attempt; without an answer nothing was sent (`error` says why)."""
 
     delivery_id: UUID
@@ -135,6 +134,8 @@ def recording(outcomes: Sequence[Outcome]) -> Statements[list[Outcome]]:
             "answers": KEPT_ANSWERS,
         },
     )
+    if len(rows) == len(outcomes):
+        return list(outcomes)
     counted = {delivery_id for (delivery_id,) in rows}
     return [outcome for outcome in outcomes if outcome.delivery_id in counted]
 

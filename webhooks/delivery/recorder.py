@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from uuid import UUID
 
+import msgspec
 import structlog
 from django.db import connection
 
@@ -38,6 +38,8 @@ class Recorder:
         self._unjudged: list[Outcome] = []
         """Recorded outcomes that their endpoints' figures do not count yet, in their order."""
         self._judged_at = time.monotonic()
+        self._judges_now = False
+        """Whether one of them is a failure or a probe, which is written at once."""
         self._database = LoopConnection()
         self._has_work = asyncio.Event()
         self._is_enough = asyncio.Event()
@@ -116,7 +118,7 @@ class Recorder:
     async def _record_one_by_one(self, batch: list[Outcome]) -> None:
         """Write each outcome of a refused batch alone; one that is refused again is written without its log."""
         for outcome in batch:
-            for attempt in (outcome, replace(outcome, log_entry=None, kept=None)):
+            for attempt in (outcome, msgspec.structs.replace(outcome, log_entry=None, kept=None)):
                 try:
                     self._add_unjudged(await self._database.run_each(recording([attempt])))
                 except Exception as error:
@@ -131,19 +133,20 @@ class Recorder:
         if outcomes and not self._unjudged:
             self._judge_later()
         self._unjudged += outcomes
+        self._judges_now |= any(outcome.probe or not outcome.is_success for outcome in outcomes)
 
     def _judge_later(self) -> None:
         asyncio.get_running_loop().call_later(JUDGE_SECONDS, self._has_work.set)
 
     def _must_judge(self) -> bool:
         return bool(self._unjudged) and (
-            time.monotonic() - self._judged_at >= JUDGE_SECONDS
-            or any(outcome.probe or not outcome.is_success for outcome in self._unjudged)
+            self._judges_now or time.monotonic() - self._judged_at >= JUDGE_SECONDS
         )
 
     async def _judge(self) -> None:
         """Write what outcomes say of their endpoints. A database that is away is asked again with the next ones."""
         outcomes, self._unjudged = self._unjudged, []
+        self._judges_now = False
         try:
             to_disable = await self._database.run(judging(outcomes))
         except DATABASE_UNAVAILABLE as error:

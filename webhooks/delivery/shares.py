@@ -1,6 +1,6 @@
 """Shares of endpoints and tenants in what a dispatcher has in flight."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import monotonic
@@ -17,7 +17,7 @@ SLOW_FACTOR = 16
 """So many times as many slow requests as others may be under way: each costs its body and its socket, no work."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Share:
     """What an endpoint, or a tenant, has in flight here, and the most that it may have."""
 
@@ -123,15 +123,14 @@ class Shares:
     def within_caps(self, handed_over: list[HandedOver]) -> list[HandedOver]:
         """Those deliveries for which their endpoints' and tenants' caps leave room."""
         fitting: list[HandedOver] = []
-        endpoints: Counter[UUID] = Counter()
-        tenants: Counter[UUID] = Counter()
+        asked: dict[Share, int] = {}
         for each in handed_over:
             endpoint, tenant = self.of(endpoint_id=each.endpoint_id, tenant_id=each.tenant_id)
-            endpoints[each.endpoint_id] += 1
-            tenants[each.tenant_id] += 1
-            if endpoint.taken + endpoints[each.endpoint_id] > self._cap(endpoint):
+            asked[endpoint] = asked.get(endpoint, 0) + 1
+            asked[tenant] = asked.get(tenant, 0) + 1
+            if endpoint.taken + asked[endpoint] > self._cap(endpoint):
                 endpoint.has_more = True
-            elif tenant.taken + tenants[each.tenant_id] > tenant.cap:
+            elif tenant.taken + asked[tenant] > tenant.cap:
                 tenant.has_more = True
             else:
                 fitting.append(each)

@@ -25,7 +25,6 @@ class SignalConnection(asyncio.Protocol):
     def __init__(
         self, opened: Any, *, on_answered: Callable[[Sequence[Any]], None], on_lost: Callable[[], None]
     ) -> None:
-        self._opened = opened
         self._on_answered, self._on_lost = on_answered, on_lost
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader()
@@ -45,11 +44,11 @@ class SignalConnection(asyncio.Protocol):
         """Whether it is open, and no answers are awaited."""
         return not (self._expected or self._transport.is_closing())
 
-    def ask(self, commands: Sequence[Sequence[Any]], *, seconds: float) -> None:
+    def ask(self, commands: Sequence[tuple[Any, ...]], *, seconds: float) -> None:
         """Send commands; the connection is lost when their answers are not there within so many seconds."""
         self._expected = len(commands)
         self._too_late = self._loop.call_later(seconds, self.abort)
-        self._transport.write(b"".join(self._opened.pack_commands(commands)))
+        self._transport.write(b"".join([hiredis.pack_command(command) for command in commands]))
 
     def abort(self) -> None:
         """End at once."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from uuid import UUID
 
 from cryptography.fernet import InvalidToken
@@ -50,7 +51,16 @@ class Target:
 def target(stored: StoredTarget, endpoint_id: UUID, *, at: datetime) -> Target:
     """The target of an endpoint's row as the database has it. Raises `UnreadableSecret`."""
     until = stored.previous_secret_expires_at
-    previous = stored.previous_secret if until is not None and until > at else None
+    overlaps = until is not None and until > at
+    return _target_of_row(stored, endpoint_id, overlaps, tuple(settings.ENCRYPTION_KEYS))
+
+
+# The same for delivery after delivery; other ENCRYPTION_KEYS may open other secrets.
+@lru_cache(maxsize=4096)
+def _target_of_row(
+    stored: StoredTarget, endpoint_id: UUID, overlaps: bool, _encryption_keys: tuple[str, ...]
+) -> Target:
+    previous = stored.previous_secret if overlaps else None
     return _target(
         endpoint_id,
         stored.url,

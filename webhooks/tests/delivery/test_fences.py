@@ -5,8 +5,11 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from django.db import connection, transaction
+from pytest_django import Settings
 
+from gateway import ids
 from gateway.clock import now
 from gateway.database.statements import run
 from gateway.outbound.answer import Answer
@@ -143,3 +146,16 @@ def test_a_secret_that_was_rotated_away_signs_until_its_end_and_no_longer(endpoi
     ):
         assert signed_request.target(stored, row.id, at=at).keys == keys, "of a delivery"
         assert signed_request.target_of(row, at=at).keys == keys, "of a ping or a single replay"
+
+
+def test_a_target_that_was_read_once_is_no_other_endpoints_and_ends_with_its_encryption_key(
+    endpoint: dict[str, Any], settings: Settings
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {TARGET_COLUMNS} FROM webhooks_endpoint e")  # noqa: S608 - column names alone
+        stored = StoredTarget(*cursor.fetchone())
+    for endpoint_id in (ids.uuid7(), ids.uuid7()):
+        assert signed_request.target(stored, endpoint_id, at=now()).endpoint_id == endpoint_id
+    settings.ENCRYPTION_KEYS = [Fernet.generate_key().decode()]
+    with pytest.raises(signed_request.UnreadableSecret):
+        signed_request.target(stored, endpoint_id, at=now())
