@@ -279,7 +279,7 @@ AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"
 PASSWORD_RESET_TIMEOUT = 86_400
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "console"
-ACCOUNT_ADAPTER = "tenants.console.accounts.AccountAdapter"
+ACCOUNT_ADAPTER = "tenants.console.log_in.accounts.AccountAdapter"
 ACCOUNT_FORMS = {
     "login": "tenants.console.forms.LogInForm",
     "change_password": "tenants.console.forms.ChangePassword",
@@ -307,12 +307,12 @@ ACCOUNT_RATE_LIMITS = {
     "device_redeem": "90/m/ip",
     "call_while_waiting": "60/h/key",
 }
-MFA_ADAPTER = "tenants.console.accounts.SecondFactorAdapter"
+MFA_ADAPTER = "tenants.console.log_in.accounts.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_FORMS = {
-    "add_webauthn": "tenants.console.passkeys.AddPasskeyForm",
-    "authenticate": "tenants.console.passkeys.CodeForm",
+    "add_webauthn": "tenants.console.log_in.passkeys.AddPasskeyForm",
+    "authenticate": "tenants.console.log_in.second_factor.CodeForm",
 }
 MFA_TOTP_ISSUER = SERVICE_NAME
 MFA_TOTP_TOLERANCE = 1

@@ -5,6 +5,7 @@ from typing import Any, cast
 from urllib.parse import urlencode
 from uuid import UUID
 
+from allauth.mfa.models import Authenticator
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import SimpleListFilter
@@ -24,7 +25,7 @@ from unfold.widgets import (
 )
 
 from tenants import audit, platform_apps
-from tenants.credentials import api_keys
+from tenants.credentials import api_keys, lost_second_factor
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
 from tenants.staff import approval_admin as approval_admin
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
@@ -54,6 +55,14 @@ register_navigation(
     NavigationLink("Email domains", "alternate_email", "admin:tenants_emaildomainrule_changelist"),
     NavigationLink("Documentation", "menu_book", "docs"),
 )
+
+
+class LostFactorForm(DialogForm):
+    reason = forms.CharField(
+        label="How you know that it is this person",
+        max_length=500,
+        widget=UnfoldAdminTextInputWidget,
+    )
 
 
 class AppKeyForm(DialogForm):
@@ -316,9 +325,38 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
     autocomplete_fields = ("tenant",)
     ordering = ("-id",)
     actions = None
+    actions_detail = ("remove_second_factor",)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def has_remove_factor_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("tenants.change_user")
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """Only who has a second factor can lose it."""
+        person = self.get_object(request, object_id)
+        has_one = person is not None and Authenticator.objects.filter(user=person).exists()
+        return super().get_actions_detail(request, object_id) if has_one else []
+
+    @action(
+        description="Second factor lost",
+        permissions=["remove_factor"],
+        icon="phonelink_erase",
+        variant=ActionVariant.DANGER,
+        dialog=dialog(
+            "Remove the second factor?",
+            "The password and all sessions end too. A mail leads the person to a new password.",
+            "Remove it",
+            LostFactorForm,
+        ),
+    )
+    def remove_second_factor(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
+        person = lost_second_factor.remove(
+            user_id=int(object_id), reason=form.cleaned_data["reason"], actor_user_id=request.user.pk
+        )
+        said = f"The second factor of {person.email} is removed. A mail leads to a new password."
+        return done(request, said, change_url(User, object_id))
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         if not change:

@@ -16,7 +16,7 @@ class TenantsConfig(AppConfig):
 
     def ready(self) -> None:
         from tenants import mail_monitoring  # noqa: F401 - adds its metrics
-        from tenants.console import (
+        from tenants.console.log_in import (
             accounts,  # noqa: F401 - lists its secrets for `rotate_encryption`
         )
         from tenants.credentials import key_cache_repair  # noqa: F401 - adds its section to the health report

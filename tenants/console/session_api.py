@@ -18,7 +18,7 @@ from gateway.api.authentication import ConsoleCaller
 from gateway.api.errors import Forbidden, RateLimited, Unauthorized
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
-from tenants.console.accounts import check_second_factor, has_second_factor
+from tenants.console.log_in.accounts import check_second_factor, has_second_factor
 from tenants.credentials import console_sessions
 from tenants.credentials.authentication import BearerAuthentication
 from tenants.models import ConsoleSession, User

@@ -8,12 +8,12 @@ from tenants.console import (
     key_pages,
     outbox,
     pages,
-    passkeys,
     request_pages,
     search,
     settings_pages,
     team_pages,
 )
+from tenants.console.log_in import passkeys
 
 urlpatterns = [
     path("", pages.root, name="root"),

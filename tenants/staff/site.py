@@ -14,7 +14,7 @@ from django.urls import path, reverse
 from django.utils.text import capfirst
 from unfold.sites import UnfoldAdminSite
 
-from tenants.console.accounts import has_second_factor
+from tenants.console.log_in.accounts import has_second_factor
 from tenants.staff import lookup
 from tenants.staff.roles import OWN_APPS
 from tenants.wording.labels import spelled

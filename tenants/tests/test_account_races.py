@@ -9,7 +9,7 @@ from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from django.db import connection
 
 from gateway.api.errors import Conflict
-from tenants.console.accounts import check_second_factor
+from tenants.console.log_in.accounts import check_second_factor
 from tenants.models import SignUp, Tenant, User
 from tenants.signup import registration
 from tenants.standing import approval

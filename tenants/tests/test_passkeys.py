@@ -13,7 +13,7 @@ from django.test import Client
 from playwright.sync_api import Page, sync_playwright
 from pytest_django import Settings
 
-from tenants.console import passkeys
+from tenants.console.log_in import passkeys
 from tenants.models import OutboundMail, Tenant, User
 from tests.fixtures import Api, assert_error
 

@@ -50,6 +50,7 @@ ACTIONS = {
     "tenant.update": "Settings changed",
     "user.change": "Person changed",
     "user.create": "Person created",
+    "user.second_factor_lost": "Lost second factor removed",
     "webhook_delivery.replay": "Delivery sent again",
     "webhook_endpoint.create": "Endpoint created",
     "webhook_endpoint.delete": "Endpoint deleted",

@@ -12,7 +12,7 @@ from django.db import connection
 from gateway.encryption import rotation
 from gateway.encryption.cipher import encrypt
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
-from tenants.console.accounts import PURPOSE, SecondFactorAdapter
+from tenants.console.log_in.accounts import PURPOSE, SecondFactorAdapter
 from tenants.models import Tenant, User
 from webhooks.models import Endpoint
 

@@ -49,6 +49,7 @@ PAGES = {
     "tenants_emaildomainrule_add": "superuser",
     "tenants_emaildomainrule_delete": "superuser",
     "tenants_user_add": "superuser",
+    "tenants_user_remove_second_factor": "superuser",
     "tenants_tenant_approve": "reviewer",
     "tenants_tenant_reject": "reviewer",
     "tenants_tenant_suspend": "reviewer",

@@ -3,7 +3,6 @@
 from typing import Any
 
 from allauth.mfa.adapter import get_adapter
-from allauth.mfa.base.forms import AuthenticateForm
 from allauth.mfa.models import Authenticator
 from allauth.mfa.webauthn.forms import AddWebAuthnForm
 from allauth.mfa.webauthn.views import RemoveWebAuthnView
@@ -32,15 +31,6 @@ class AddPasskeyForm(AddWebAuthnForm):  # type: ignore[misc]
             raise forms.ValidationError(f"An account has at most {MOST_PASSKEYS} passkeys. Remove one first.")
         cleaned: dict[str, Any] = super().clean()
         return cleaned
-
-
-class CodeForm(AuthenticateForm):  # type: ignore[misc]
-    """The code of the second log-in step; the page asks for what the person has."""
-
-    @property
-    def has_app(self) -> bool:
-        """Whether an authenticator app shows codes, and not the recovery codes alone."""
-        return bool(Authenticator.objects.filter(user=self.user, type=Authenticator.Type.TOTP).exists())
 
 
 class RemovePasskey(RemoveWebAuthnView):  # type: ignore[misc]

@@ -1,0 +1,111 @@
+"""A lost second factor: a recovery code opens the account, and without one staff and the mailbox do together."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from gateway.api.errors import Conflict
+from tenants.credentials import console_sessions, lost_second_factor
+from tenants.models import AuditEntry, OutboundMail, Tenant, User
+
+PASSWORD = "a long enough password"
+
+
+@pytest.fixture
+def person(tenant: Tenant) -> User:
+    return User.objects.create_user("asha@traders.example", PASSWORD, tenant=tenant)
+
+
+@pytest.fixture
+def staff(db: None) -> User:
+    return User.objects.create_superuser("staff@gateway.example", PASSWORD)
+
+
+def log_in(client: Client, email: str) -> str:
+    """The page after the log-in with the password."""
+    return client.post("/login", {"login": email, "password": PASSWORD}, follow=True).content.decode()
+
+
+def action_of(person: User) -> str:
+    return reverse("admin:tenants_user_remove_second_factor", args=[person.pk])
+
+
+def test_a_log_in_with_a_recovery_code_says_how_many_are_left(person: User) -> None:
+    TOTP.activate(person, generate_totp_secret())
+    codes = RecoveryCodes.activate(person).generate_codes()
+    client = Client()
+    assert "I have lost my phone and my codes" in log_in(client, person.email)
+    page = client.post("/second-factor/authenticate/", {"code": codes[0]}, follow=True).content.decode()
+    assert "You used a recovery code: 9 recovery codes are left." in page
+    for code in codes[1:-1]:
+        another = Client()
+        log_in(another, person.email)
+        page = another.post("/second-factor/authenticate/", {"code": code}, follow=True).content.decode()
+    assert "1 recovery code is left." in page
+
+
+def test_staff_remove_a_lost_second_factor_and_the_mailbox_opens_the_account(
+    person: User, staff: User
+) -> None:
+    RecoveryCodes.activate(person)
+    token = console_sessions.open_session(person).token
+    logged_in, desk = Client(), Client()
+    logged_in.force_login(person)
+    desk.force_login(staff)
+    page = f"/admin/tenants/user/{person.pk}/change/"
+    assert "Second factor lost" in desk.get(page).content.decode()
+    answer = desk.post(
+        action_of(person),
+        {"_form_submitted": "on", "reason": "Called back at the application's number."},
+        follow=True,
+    )
+    assert "A mail leads to a new password." in answer.content.decode()
+    assert "Second factor lost" not in desk.get(page).content.decode()
+    assert not Authenticator.objects.filter(user=person).exists()
+    assert logged_in.get("/console").status_code == 302
+    assert console_sessions.session_for(token) is None
+    assert "Log out" not in log_in(Client(), person.email)
+    mailed = OutboundMail.objects.get(to=person.email)
+    assert "/password/reset" in mailed.text
+    entry = AuditEntry.objects.get(action="user.second_factor_lost")
+    assert (entry.tenant_id, entry.actor_user_id) == (person.tenant_id, staff.pk)
+    assert entry.details["reason"] == "Called back at the application's number."
+
+
+def test_nobody_removes_their_own_and_reviewers_remove_none(person: User, staff: User) -> None:
+    RecoveryCodes.activate(staff)
+    RecoveryCodes.activate(person)
+    with pytest.raises(Conflict):
+        lost_second_factor.remove(user_id=staff.pk, reason="x", actor_user_id=staff.pk)
+    reviewer = User.objects.create_user("reviewer@gateway.example", PASSWORD, is_staff=True)
+    desk = Client()
+    desk.force_login(reviewer)
+    desk.post(action_of(person), {"_form_submitted": "on", "reason": "x"})
+    assert Authenticator.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_of_the_staff_remove_it_once(person: User, staff: User) -> None:
+    RecoveryCodes.activate(person)
+    barrier = threading.Barrier(2)
+
+    def remove(_: int) -> str:
+        try:
+            barrier.wait(timeout=10)
+            lost_second_factor.remove(user_id=person.pk, reason="called", actor_user_id=staff.pk)
+        except Conflict:
+            return "conflict"
+        finally:
+            connection.close()
+        return "removed"
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(remove, range(2))) == ["conflict", "removed"]
+    assert OutboundMail.objects.filter(to=person.email).count() == 1
