@@ -19,7 +19,7 @@ from gateway.upstream.notifications.message_facts import STATUSES
 from messaging.console.choices import shown_numbers
 from messaging.console.explanation import explained
 from messaging.message_log import detail
-from messaging.message_log.detail import Detail, Error
+from messaging.message_log.detail import Detail, Error, MessageEvent
 from tenants.console import filters, keyset
 from tenants.console.error_meanings import meanings_of
 from tenants.console.frame import Visit, console_page, or_404
@@ -122,7 +122,7 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
             "row": row,
             "to": _recipient(found),
             "explained": explained(found),
-            "moments": sorted(_moments(visit, found), key=lambda each: each.at),
+            "moments": _in_order(found, list(_moments(visit, found))),
             "parts": [
                 (title, indented(body))
                 for title, body in (
@@ -138,9 +138,20 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
     )
 
 
+def _own_event(found: Detail) -> MessageEvent | None:
+    """The event of the message itself, not of its statuses."""
+    return next((event for event in found.events if event.type != "message.status"), None)
+
+
+def _in_order(found: Detail, moments: list[Moment]) -> list[Moment]:
+    """The moments by time. The platform's times are whole seconds, so a status may seem to precede its message."""
+    own = _own_event(found)
+    return sorted(moments, key=lambda each: max(each.at, own.created_at) if own else each.at)
+
+
 def _moments(visit: Visit, found: Detail) -> Iterator[Moment]:
     row = found.row
-    own = next((event for event in found.events if event.type != "message.status"), None)
+    own = _own_event(found)
     if own is not None:
         if row.direction == "inbound":
             yield Moment(own.created_at, "Received", "ok", url=reverse("console_event", args=[own.id]))

@@ -94,7 +94,7 @@ _CODES: dict[int, tuple[str, str, Page | None]] = {
     131045: ("The number's registration is broken on the platform.", "Register the number again.", NUMBERS),
     131047: (
         "The customer has not written for more than 24 hours, so only a template can be sent.",
-        "Send a template.",
+        "Use an approved template.",
         SEND_TEMPLATE,
     ),
     131048: (

@@ -18,6 +18,7 @@ from messaging.models import Batch, BatchItem, MessageTemplate
 from messaging.tests.incoming import notification, post
 from messaging.tests.message_templates.bodies import order_update
 from messaging.tests.sending.test_send import sent_bodies
+from messaging.tests.test_message_log import status_change
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.sandbox import world
 from phone_numbers.tests.conftest import verified_endpoint
@@ -376,3 +377,16 @@ def test_another_tenant_and_the_other_environment_see_no_message(
     for client in (stranger, browser):
         assert wamid not in text(client, "/console/messages")
         assert client.get(f"/console/messages/{wamid}").status_code == 404
+
+
+def test_a_status_comes_after_the_message_that_it_is_about(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    """The platform's times are whole seconds: a status of the same second is older than the answer to the send."""
+    browser.post("/console/send", form(number))
+    own = Event.objects.get(type="message.outbound")
+    change = status_change(own.wamid or "", "sent", at=int(own.created_at.timestamp()) - 1)
+    change["value"]["metadata"]["phone_number_id"] = number.phone_number_id
+    assert post(notification((number.account.waba_id, [change]))).status_code == 200
+    page = text(browser, f"/console/messages/{own.wamid}")
+    assert page.index("Accepted by the platform") < page.index("Sent to the phone")

@@ -13,7 +13,7 @@ from tenants import audit, mail
 from tenants.models import User
 
 
-def remove(*, user_id: int, reason: str, actor_user_id: int) -> User:
+def remove(*, user_id: int, reason: str, actor_user_id: int | None) -> User:
     """Remove every second factor of a person. Nobody does it for themselves (409)."""
     if user_id == actor_user_id:
         raise Conflict("Somebody else of the staff must do this for you.")
