@@ -7,7 +7,7 @@ from django.contrib import messages
 
 
 class CodeForm(AuthenticateForm):  # type: ignore[misc]
-    """A code after the password: of the authenticator app, or a recovery code. The page asks for what the person has."""
+    """A code after the password, of the authenticator app or a recovery code. The page asks for what there is."""
 
     @property
     def has_app(self) -> bool:
