@@ -1,31 +1,66 @@
 """CPU of a notification, a send and their deliveries with 1, 2, 4 and 8 edge processes and delivery workers.
 
-Once at a moderate rate, the same each time: the more processes share it, the less each finds in its caches. And once at
-full load. The machine has fewer cores than there are processes, so the CPU of a unit is compared, not what the machine
-can take. Every event must have been delivered exactly once. docs/capacity.md reckons with these figures.
+Three loads: 200 units a second over all processes, so each wakes more seldom the more there are; as many as they take
+with 64 in flight over all; and with 64 in flight at each, as where the load has grown with the processes. The machine
+has fewer cores than there are processes, so the CPU of a unit is compared, not what the machine can take.
+
+The floor beside each is as many pairs of bare processes (`equipment/bare_edge.py`, `equipment/relay.py`) under the
+same load: what they cost more than one pair is the machine's part, which no design takes away. What processes cost at
+rest is a line of its own. Every event must have been delivered exactly once. docs/capacity.md reckons with these
+figures.
 """
 
+import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.equipment import raw_client
-from benchmarks.equipment.harness import Harness, Load, Request, cursor
+from benchmarks.equipment.harness import READY_SECONDS, Harness, Load, Request, cursor, free_port
 from benchmarks.equipment.results import Result
 from benchmarks.equipment.seed import business, endpoint
 from benchmarks.equipment.sink import Sink
 from benchmarks.incoming import notification
 from benchmarks.send import message
+from gateway.local_run import local_ports
 
 PROCESSES = (1, 2, 4, 8)
-RATE, SECONDS = 200, 8
-COUNT, FULL_COUNT = RATE * SECONDS, 8_000
+RATE, SECONDS = 200, 6
+FULL_COUNT = 6_000
+WARM_UP = 20
+"""For each process, before each measurement."""
 IN_FLIGHT = 64
-"""At full load, over all processes."""
-ROWS = 4
-"""Of each number of processes."""
+SECONDS_AT_REST = 4
 BUSINESSES = 64
 MOST_OF_ONE = 1.2
+SERVICE = ("edge", "worker", "postgres", "valkey")
+FLOOR = ("floor", "relay", "postgres")
+
+
+@dataclass(frozen=True)
+class _Load:
+    """How a unit is sent: at a rate, or with so many in flight over the processes or at each of them."""
+
+    name: str
+    rate: int | None = None
+    is_at_each: bool = False
+
+
+RATED = _Load(f"{RATE}/s", rate=RATE)
+SHARED, AT_EACH = _Load(f"{IN_FLIGHT} in flight"), _Load(f"{IN_FLIGHT} in flight at each", is_at_each=True)
+
+
+@dataclass
+class _Unit:
+    """What is sent, and to whom."""
+
+    name: str
+    path: str
+    request: Callable[[int], Request]
+    kinds: tuple[str, ...] = SERVICE
+    urls: list[str] = field(default_factory=list)
 
 
 def run(harness: Harness) -> list[Result]:
@@ -34,81 +69,120 @@ def run(harness: Harness) -> list[Result]:
         businesses = [business(number) for number in range(1, BUSINESSES + 1)]
         for number, each in enumerate(businesses):
             endpoint(each.tenant_id, f"{sink.url}/ok/{number}")
-        upstream = harness.bare_upstream()
-        limits = {"META_GRAPH_URL": upstream, "API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
-        units: list[tuple[str, str, Callable[[int], Request]]] = [
-            ("notifications", "/upstream/webhook", lambda n: notification(businesses[n % BUSINESSES], 1)),
-            ("sends", "/v1/messages", lambda n: message(businesses)),
-        ]
-        urls: list[str] = []
+        limits = {
+            "META_GRAPH_URL": harness.bare_upstream(),
+            "API_RATE_PER_SECOND": "100000",
+            "API_RATE_BURST": "100000",
+        }
+        notifications = _Unit(
+            "notifications", "/upstream/webhook", lambda n: notification(businesses[n % BUSINESSES], 1)
+        )
+        sends = _Unit("sends", "/v1/messages", lambda n: message(businesses))
+        floor = _Unit("floor of a notification", "/", notifications.request, FLOOR)
         results: list[Result] = []
         bytes_before, events_before = _stored()
+        of_one: dict[tuple[str, _Load], float] = {}
         for processes in PROCESSES:
-            while len(urls) < processes:
-                urls.append(harness.edge(name=f"edge{len(urls)}", **limits))
-                harness.worker(name=f"worker{len(urls)}")
-            results += [
-                _measure(harness, sink, urls, unit, path, request, rate=rate)
-                for rate in (RATE, None)
-                for unit, path, request in units
-            ]
-        for number, result in enumerate(results[ROWS:], ROWS):
-            one = results[number % ROWS]
-            times = sum(result.cpu.values()) / sum(one.cpu.values())
-            result.target = f"CPU ≤ {MOST_OF_ONE} × that of one process: {times:.2f} ×"
-            result.expect(times <= MOST_OF_ONE, f"{times:.2f} × the CPU of one process")
+            for number in range(len(floor.urls), processes):
+                url = harness.edge(name=f"edge{number}", **limits)
+                notifications.urls.append(url)
+                sends.urls.append(url)
+                harness.worker(name=f"worker{number}")
+                floor.urls.append(_bare_pair(harness, sink, number))
+            results.append(_at_rest(harness, processes))
+            for load in (RATED, SHARED, AT_EACH) if processes > 1 else (RATED, SHARED):
+                times_of_floor = 1.0
+                for unit in (floor, notifications, sends):
+                    result = _measure(harness, sink, unit, load)
+                    cost = sum(result.cpu.values())
+                    one = of_one.setdefault((unit.name, load), cost)
+                    if processes == 1 and load is SHARED:
+                        of_one[unit.name, AT_EACH] = cost
+                    times = cost / one
+                    result.what += f", {times:.2f} × one"
+                    if unit is floor:
+                        times_of_floor = times
+                    elif processes > 1:
+                        of_floor = f"{times / times_of_floor:.2f} × the floor's {times_of_floor:.2f} ×"
+                        result.target = f"≤ {MOST_OF_ONE} × one; {of_floor}"
+                        result.expect(times <= MOST_OF_ONE, f"{times:.2f} × the CPU of one process")
+                    results.append(result)
         bytes_after, events_after = _stored()
         noted = sink.finish()
     events = events_after - events_before
     stored = Result(
-        "stored", events, (bytes_after - bytes_before) / events, unit="bytes an event and delivery"
+        "stored",
+        events,
+        (bytes_after - bytes_before) / events,
+        unit="bytes an event and delivery",
     )
     ids = [delivery for delivery, _, _ in noted]
     stored.expect(len(ids) == len(set(ids)), f"{len(ids) - len(set(ids)):,} arrived twice")
     return [*results, stored]
 
 
-def _measure(
-    harness: Harness,
-    sink: Sink,
-    urls: Sequence[str],
-    unit: str,
-    path: str,
-    request: Callable[[int], Request],
-    *,
-    rate: int | None,
-) -> Result:
-    """Send at the rate, or as many as the processes take, spread over them; wait for the deliveries."""
-    _drive([url + path for url in urls], [request(n) for n in range(20 * len(urls))], rate)
-    harness.wait_until(lambda: _open() == 0, "the deliveries of the warm-up", seconds=60)
-    count = FULL_COUNT if rate is None else COUNT
-    requests, before = [request(n) for n in range(count)], sink.count
+def _bare_pair(harness: Harness, sink: Sink, number: int) -> str:
+    """Start a bare edge and its relay; returns the edge's URL."""
+    from django.conf import settings
+
+    path, port = harness.data_dir / f"relay{number}", free_port()
+    harness.start(
+        f"relay{number}",
+        [sys.executable, "-m", "benchmarks.equipment.relay", str(path), sink.url.rpartition(":")[2]],
+    )
+    harness.wait_until(path.exists, harness.log(f"relay{number}"))
+    command = [sys.executable, "-m", "benchmarks.equipment.bare_edge", str(port), str(path)]
+    harness.start(f"floor{number}", command, META_APP_SECRET=settings.META_APP_SECRET)
+    local_ports.wait_for_answer(port, "/", seconds=READY_SECONDS, check_alive=lambda: None)
+    return f"http://127.0.0.1:{port}"
+
+
+def _at_rest(harness: Harness, processes: int) -> Result:
+    """What the processes cost a second while nothing comes."""
+    harness.wait_until(lambda: _open() == 0, "the deliveries before it")
     with harness.measure() as measured:
-        loads = _drive([url + path for url in urls], requests, rate)
-        harness.wait_until(lambda: sink.count >= before + count, "the deliveries", seconds=90)
+        time.sleep(SECONDS_AT_REST)
+    cpu = _by_kind(measured.cpu_per(SECONDS_AT_REST), SERVICE)
+    return Result(f"at rest, {processes} of each kind", SECONDS_AT_REST, 1.0, unit="seconds", cpu=cpu)
+
+
+def _measure(harness: Harness, sink: Sink, unit: _Unit, load: _Load) -> Result:
+    """Send to all processes in equal parts; wait for the deliveries."""
+    urls = [url + unit.path for url in unit.urls]
+    warmed = sink.count + WARM_UP * len(urls)
+    _drive(urls, [unit.request(n) for n in range(WARM_UP * len(urls))], load)
+    harness.wait_until(lambda: sink.count >= warmed and not _open(), "the warm-up's deliveries", seconds=90)
+    count = RATE * SECONDS if load.rate else FULL_COUNT
+    requests, before = [unit.request(n) for n in range(count)], sink.count
+    with harness.measure() as measured:
+        loads = _drive(urls, requests, load)
+        statuses = {status for each in loads for status in each.statuses}
+        if statuses == {200}:
+            harness.wait_until(lambda: sink.count >= before + count, "the deliveries", seconds=90)
     result = Result(
-        f"{unit}, {len(urls)} processes of each kind, {f'{rate}/s' if rate else 'at full load'}",
+        f"{unit.name}, {len(urls)} of each kind, {load.name}",
         count,
         count / measured.seconds,
-        unit=unit,
-        cpu=_by_kind(measured.cpu_per(count)),
+        unit=unit.name,
+        cpu=_by_kind(measured.cpu_per(count), unit.kinds),
     )
-    statuses = {status for load in loads for status in load.statuses}
     result.expect(statuses == {200}, f"answered {statuses}")
     result.expect(sink.count == before + count, f"{sink.count - before} deliveries, not {count}")
     return result
 
 
-def _drive(urls: Sequence[str], requests: Sequence[Request], rate: int | None) -> list[Load]:
-    """POST the requests at the rate, or one after another, an equal part to each URL."""
+def _drive(urls: Sequence[str], requests: Sequence[Request], load: _Load) -> list[Load]:
+    """POST the requests, an equal part to each URL."""
     loads: list[Load] = []
 
     def drive(place: int) -> None:
         part = requests[place :: len(urls)]
-        if rate is None:
-            loads.append(raw_client.post_all(urls[place], part, concurrency=IN_FLIGHT // len(urls)))
+        if load.rate is None:
+            in_flight = IN_FLIGHT if load.is_at_each else IN_FLIGHT // len(urls)
+            loads.append(raw_client.post_all(urls[place], part, concurrency=in_flight))
         else:
-            loads.append(raw_client.post_steadily(urls[place], part, concurrency=32, rate=rate / len(urls)))
+            rate = load.rate / len(urls)
+            loads.append(raw_client.post_steadily(urls[place], part, concurrency=32, rate=rate))
 
     threads = [threading.Thread(target=drive, args=(place,)) for place in range(len(urls))]
     for thread in threads:
@@ -118,14 +192,14 @@ def _drive(urls: Sequence[str], requests: Sequence[Request], rate: int | None) -
     return loads
 
 
-def _by_kind(microseconds_of: Mapping[str, float]) -> dict[str, float]:
-    """CPU microseconds a unit by kind of process, those of the load left out."""
-    kinds: dict[str, float] = {"edge": 0.0, "worker": 0.0, "postgres": 0.0, "valkey": 0.0}
+def _by_kind(microseconds_of: Mapping[str, float], kinds: Sequence[str]) -> dict[str, float]:
+    """CPU microseconds a unit by kind of process."""
+    found = dict.fromkeys(kinds, 0.0)
     for name, microseconds in microseconds_of.items():
         kind = name.rstrip("0123456789")
-        if kind in kinds:
-            kinds[kind] += microseconds
-    return kinds
+        if kind in found:
+            found[kind] += microseconds
+    return found
 
 
 def _open() -> int:
@@ -135,9 +209,12 @@ def _open() -> int:
 
 
 def _stored() -> tuple[int, int]:
-    """Bytes of the database, and events in it."""
+    """Bytes of the database without the floor's tables, and events in it."""
     with cursor() as database:
         database.execute("CHECKPOINT")
-        database.execute("SELECT pg_database_size(current_database()), (SELECT count(*) FROM events)")
+        database.execute(
+            "SELECT pg_database_size(current_database()) - (SELECT coalesce(sum(pg_total_relation_size(oid)), 0) "
+            "FROM pg_class WHERE relkind = 'r' AND relname LIKE 'floor%'), (SELECT count(*) FROM events)"
+        )
         row: Any = database.fetchone()
     return int(row[0]), int(row[1])
