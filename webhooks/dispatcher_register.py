@@ -1,8 +1,8 @@
 """Register of the running dispatchers in Valkey: the first of them that has room gets each signal.
 
 At a moderate rate a process that wakes with cold caches costs several times what its work does, so signals are not
-spread: the first dispatcher takes what it can, the next one what that has no room for. One that does not take its
-signals within `PATIENCE_MILLISECONDS` is taken off the register, and any other takes them: the next signal sees to
+spread: the first dispatcher takes what it can, the next one what that has no room or no CPU for. One that does not take
+its signals within `PATIENCE_MILLISECONDS` is taken off the register, and any other takes them: the next signal sees to
 that, and each dispatcher once a second. It comes back, as the last, when it next says that it is alive.
 """
 
@@ -15,7 +15,8 @@ SIGNAL = "deliveries:wake"
 REGISTER = "deliveries:dispatchers"
 """The names of the dispatchers, in the order in which they came. This, a colon and a name is the state of that one: it
 is gone when the dispatcher has not said for a while that it is alive."""
-ROOM, FULL = b"room", b"full"
+ROOM, BUSY, FULL = b"room", b"busy", b"full"
+"""What a dispatcher says: it can be handed more; it can, but others should be asked first; it cannot."""
 ALIVE_MILLISECONDS = 3_000
 PATIENCE_MILLISECONDS = 100
 """More than a loop that has much to do needs to come round."""
@@ -52,27 +53,26 @@ end
 _SEND = (
     _SCRIPT
     + """
-local chosen, first
+local most, first_of = tonumber(ARGV[2]), {}
 for _, name in ipairs(redis.call('LRANGE', register, 0, -1)) do
     local found = state(name)
-    if found == 'room' and redis.call('LLEN', own(name)) < tonumber(ARGV[2]) then
-        chosen = name
-        break
-    end
-    if found and not first then first = name end
+    if found and redis.call('LLEN', own(name)) >= most then found = 'full' end
+    if found and not first_of[found] then first_of[found] = name end
+    if found == 'room' then break end
 end
-local to, taken = signal, false
-if chosen or first then to = own(chosen or first) end
+local open = first_of.room or first_of.busy
+local chosen = open or first_of.full
+local to = chosen and own(chosen) or signal
 if redis.call('EXISTS', to) == 0 then redis.call('SET', to .. ':patience', 1, 'PX', ARGV[3]) end
-if (chosen or first) and redis.call('LLEN', to) < tonumber(ARGV[2]) then
-    taken = true
+local taken = chosen and redis.call('LLEN', to) < most
+if taken then
     for i = 5, #ARGV do redis.call('RPUSH', to, ARGV[i]) end
 end
 if (ARGV[4] == '1' or not taken) and redis.call('LINDEX', to, -1) ~= 'look' then
     redis.call('RPUSH', to, 'look')
 end
-local starts = not (chosen or first) and redis.call('SET', KEYS[3], 1, 'NX', 'PX', ARGV[1])
-return {taken and 1 or 0, starts and 1 or 0, taken and chosen and 1 or 0}
+local starts = not chosen and redis.call('SET', KEYS[3], 1, 'NX', 'PX', ARGV[1])
+return {taken and 1 or 0, starts and 1 or 0, open and 1 or 0}
 """
 )
 
@@ -124,9 +124,8 @@ def own_signals(name: str) -> str:
     return f"{SIGNAL}:{name}"
 
 
-def reporting(name: str, *, has_room: bool) -> tuple[Any, ...]:
+def reporting(name: str, state: bytes) -> tuple[Any, ...]:
     """The command by which a dispatcher says that it is alive, and takes others that are not off the register."""
-    state = ROOM if has_room else FULL
     return ("EVAL", _REPORT, 2, SIGNAL, REGISTER, name, state, ALIVE_MILLISECONDS)
 
 

@@ -29,6 +29,8 @@ ANSWER_SECONDS = 1.0
 """How much longer Valkey may take to answer."""
 RETRY_SECONDS = 0.5
 SIGNALS_A_TIME = 64
+MOST_CPU = 0.7
+"""Of a core, within the last second: beyond it other dispatchers get the signals, while they use less."""
 
 
 def _waiting(name: str) -> tuple[Any, ...]:
@@ -68,6 +70,8 @@ class WakeUpListener:
         """The connection's id in Valkey; None where Valkey does not tell."""
         self._reported_at = -math.inf
         self._reported_room = False
+        self._cpu_seconds = 0.0
+        """That this process had used at the last report."""
         self._signals: Sequence[bytes] = ()
         self._closing = asyncio.Event()
         self._ended = asyncio.Event()
@@ -168,11 +172,19 @@ class WakeUpListener:
         has_room = self._has_room()
         if time.monotonic() - self._reported_at < WAIT_SECONDS and has_room == self._reported_room:
             return []
-        self._reported_at, self._reported_room = time.monotonic(), has_room
         return [
-            dispatcher_register.reporting(self._name, has_room=has_room),
+            dispatcher_register.reporting(self._name, self._state(has_room=has_room)),
             monitoring.in_flight_report(self._name, self._in_flight()),
         ]
+
+    def _state(self, *, has_room: bool) -> bytes:
+        """What to report now, which is noted as reported."""
+        moment, cpu_seconds = time.monotonic(), time.process_time()
+        is_busy = cpu_seconds - self._cpu_seconds > MOST_CPU * (moment - self._reported_at)
+        self._reported_at, self._reported_room, self._cpu_seconds = moment, has_room, cpu_seconds
+        if not has_room:
+            return dispatcher_register.FULL
+        return dispatcher_register.BUSY if is_busy else dispatcher_register.ROOM
 
 
 def _leave(name: str, connection_id: int | None) -> None:

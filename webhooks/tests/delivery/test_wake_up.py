@@ -30,7 +30,17 @@ from webhooks.delivery.claim import Claimed, DatabaseClock, claim, taking_over
 from webhooks.delivery.claims import Claims
 from webhooks.delivery.listener import WakeUpListener
 from webhooks.delivery.room import Room
-from webhooks.dispatcher_register import LOOK, MOST_SIGNALS, REGISTER, ROOM, SIGNAL, own_signals, reporting
+from webhooks.dispatcher_register import (
+    BUSY,
+    FULL,
+    LOOK,
+    MOST_SIGNALS,
+    REGISTER,
+    ROOM,
+    SIGNAL,
+    own_signals,
+    reporting,
+)
 from webhooks.events import envelope, hand_over
 from webhooks.events.hand_over import HandedOver
 from webhooks.events.members import NewEvent
@@ -79,10 +89,10 @@ def handed_over(valkey: redis.Redis, of: str = FIRST) -> list[HandedOver]:
     return [each for signal in signals(valkey, of) for each in hand_over.unpacked(signal) or ()]
 
 
-def report(valkey: redis.Redis, name: str = FIRST, *, has_room: bool = True) -> None:
+def report(valkey: redis.Redis, name: str = FIRST, state: bytes = ROOM) -> None:
     """A dispatcher says that it is alive."""
     command: Any = valkey.execute_command
-    command(*reporting(name, has_room=has_room))
+    command(*reporting(name, state))
 
 
 def state_of(valkey: redis.Redis, name: str) -> Any:
@@ -281,13 +291,48 @@ def test_the_first_dispatcher_that_has_room_gets_each_signal(room: redis.Redis) 
     for _ in range(3):
         wake_up._send([one().packed()], looks=False)
     assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (3, 0)
-    report(room, FIRST, has_room=False)
+    report(room, FIRST, FULL)
     wake_up._send([one().packed()], looks=True)
     assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (3, 2)
     assert wake_up.may_hand_over(), "the second has room"
     report(room, FIRST)
     wake_up._send([one().packed()], looks=False)
     assert len(signals(room, FIRST)) == 4, "it is still the first"
+
+
+def test_a_busy_dispatcher_gets_signals_when_no_other_has_room(room: redis.Redis) -> None:
+    report(room, FIRST, BUSY)
+    report(room, SECOND)
+    wake_up._send([one().packed()], looks=False)
+    assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (0, 1)
+    for state in (BUSY, FULL):
+        report(room, SECOND, state)
+        wake_up._send([one().packed()], looks=False)
+    assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (2, 1)
+    assert wake_up.may_hand_over(), "busy is not full"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "has_room", "state"),
+    [(0.6, True, ROOM), (0.8, True, BUSY), (0.1, False, FULL), (0.9, False, FULL)],
+)
+def test_a_dispatcher_says_that_it_is_busy_by_the_cpu_of_the_last_second(
+    monkeypatch: pytest.MonkeyPatch, cpu: float, has_room: bool, state: bytes
+) -> None:
+    clock = {"monotonic": 100.0, "process_time": 5.0}
+    monkeypatch.setattr(time, "monotonic", lambda: clock["monotonic"])
+    monkeypatch.setattr(time, "process_time", lambda: clock["process_time"])
+
+    async def states() -> list[bytes]:
+        speaking = WakeUpListener(in_flight=lambda: 0, has_room=lambda: has_room, on_signal=lambda: None)
+        said: list[bytes] = []
+        for _ in range(2):
+            said.append(speaking._state(has_room=has_room))
+            clock["monotonic"] += 1
+            clock["process_time"] += cpu
+        return said
+
+    assert asyncio.run(states()) == [ROOM if has_room else FULL, state]
 
 
 def test_beyond_what_may_wait_for_the_first_dispatcher_the_second_gets_it(room: redis.Redis) -> None:
@@ -453,7 +498,7 @@ def test_what_no_dispatcher_takes_is_given_back(
 def test_a_full_dispatcher_takes_one_more_and_no_other(
     tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis
 ) -> None:
-    report(room, has_room=False)
+    report(room, state=FULL)
     publish_one(tenant, "k1")
     publish_one(tenant, "k2")
     assert len(handed_over(room)) == 1
