@@ -200,10 +200,10 @@ def test_a_new_tenants_page_is_planned_for_few_partitions(api: Api, tenant: Tena
     with CaptureQueriesContext(connection) as queries:
         body = api.get(path).json()
     assert (len(body["data"]), body["next_cursor"]) == (3, None)
+    # Without the prepared look for the oldest row, whose text is not noted.
     searches = [each["sql"] for each in queries if f"FROM {table}" in (each["sql"] or "")]
-    walks = [each for each in searches if "tenant_id DESC" not in each]
-    assert walks
-    assert max(partitions_of(walk) for walk in walks) <= 5
+    assert searches
+    assert max(partitions_of(search) for search in searches) <= 5
 
 
 @pytest.mark.parametrize("is_prepared", [True, False])
