@@ -15,6 +15,7 @@ from gateway.clock import now
 from tenants import mail
 from tenants.models import OutboundMail, Tenant
 from tests.fixtures import Api, assert_error
+from tests.pages import ROOT
 
 
 class BrokenServer(BaseEmailBackend):
@@ -202,3 +203,10 @@ def test_every_mails_button_is_a_few_words_and_its_first_sentence_begins_large()
         assert re.search(r"Hello,\n\n\s*[A-Z{]", text), file.name
         for button in re.findall(r"^(.*):\n\{\{ (?:app_url|pay_url|link) ", text, re.MULTILINE):
             assert 0 < len(button) <= 30, f"{file.name}: {button}"
+
+
+def test_a_mail_has_its_subject_as_heading_and_times_of_india(db: None) -> None:
+    mail.queue(to="asha@traders.example", subject="Confirm <it>", text="Hello,\n\nPlease confirm.")
+    assert ">Confirm &lt;it&gt;</h1>" in OutboundMail.objects.get().html
+    for template in (*ROOT.glob("templates/mail/*.txt"), *ROOT.glob("templates/*/email/*.txt")):
+        assert "UTC" not in template.read_text(), template
