@@ -20,10 +20,12 @@ import hypothesis
 import pytest
 import redis
 from django.conf import settings
+from django.db import connections
 
 from gateway import embedded_addresses
 from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
+from tests import migrated_cluster
 
 # Collecting makes half a million objects that live to the end: looking through them meanwhile takes 5 s of CPU.
 gc.set_threshold(100_000, 50, 100)
@@ -38,6 +40,7 @@ def start_servers() -> None:
     group = ProcessGroup()
     atexit.register(group.close)
     if "DATABASE_URL" not in os.environ:
+        migrated_cluster.copy_to(data_dir)
         postgres = embedded_servers.start_postgres(data_dir, process_group=group.id, durable=False)
         atexit.register(embedded_servers.stop_postgres, postgres)
         os.environ["DATABASE_URL"] = embedded_addresses.database_url(data_dir)
@@ -54,6 +57,9 @@ start_servers()
 os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
 _STARTED_HERE = ["DJANGO_SETTINGS_MODULE", *(name for name, value in _CALLERS.items() if value is None)]
 django.setup()
+if "DATABASE_URL" in _STARTED_HERE:
+    # The database of the tests is a copy of the migrated one.
+    connections["default"].settings_dict["TEST"]["TEMPLATE"] = embedded_addresses.DATABASE
 
 # A property holds or not however busy the machine is.
 hypothesis.settings.register_profile(
@@ -82,6 +88,16 @@ def pytest_collection_finish() -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores: 40 % of the time of a test is spent waiting."""
     return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What `--dist loadfile` means here."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.scheduling import Scheduling
+
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)

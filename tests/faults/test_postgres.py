@@ -21,6 +21,7 @@ from messaging.models import BatchItem
 from messaging.tests.conftest import connected_number
 from tenants.credentials import api_keys
 from tenants.models import Tenant
+from tests import migrated_cluster
 from tests.faults.callers import Callers
 from tests.faults.service import LONG, Postgres, Service, busiest, received, wait_until
 from tests.receiver import Receiver
@@ -43,13 +44,11 @@ WEB_PROCESSES = 4 if LONG else 2
 @pytest.fixture
 def postgres(tmp_path: Path, django_db_blocker: Any) -> Iterator[Postgres]:
     """A Postgres for this test, which Django uses in this process as well."""
+    migrated_cluster.copy_to(tmp_path)
     server = Postgres(tmp_path)
     before = dict(connection.settings_dict)
     connection.close()
     try:
-        to_migrate = Service(tmp_path, DATABASE_URL=server.url)
-        assert to_migrate.start("django", "migrate", "--verbosity=0").wait(300) == 0, to_migrate.logs()
-        to_migrate.close()
         connection.settings_dict |= {
             "NAME": embedded_addresses.DATABASE,
             "OPTIONS": before["OPTIONS"]

@@ -1,0 +1,107 @@
+"""A migrated Postgres cluster, made once a day and copied: the copy takes a tenth of the CPU of making and migrating.
+
+It is kept in the virtual environment by a digest of what it is made from, so that it is never out of date. `migrate`
+over a copy does nothing but what follows every migration.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gateway import embedded_addresses
+from gateway.local_run import embedded_servers
+from gateway.local_run.process_group import ProcessGroup
+
+ROOT = Path(__file__).resolve().parents[1]
+_KEPT = Path(sys.prefix) / "migrated-clusters"
+_DAY_SECONDS = 24 * 60 * 60
+_IMPORT = re.compile(r"^(?:from|import) ([\w.]+)(?: import (\w+))?", re.MULTILINE)
+
+
+def copy_to(data_dir: Path) -> None:
+    """Give a data directory its cluster, whose database `gateway` is migrated."""
+    _copy(_made(), data_dir / "postgres")
+
+
+def _made() -> Path:
+    """The migrated cluster; made when it is missing, by one process while the others wait."""
+    _KEPT.mkdir(exist_ok=True)
+    cluster = _KEPT / digest(datetime.now(UTC).date().isoformat())
+    with (_KEPT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not cluster.exists():
+            _delete_old()
+            _make(cluster)
+    return cluster
+
+
+def digest(day: str) -> str:
+    """The name of the cluster by what it is made from: the migrations, what they import, the libraries, and the day.
+
+    The day is in it because the partitions of a database begin with the day on which it was migrated.
+    """
+    digest = hashlib.sha256(day.encode())
+    for path in sorted({*_sources(), ROOT / "requirements.txt"}):
+        digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _sources() -> Iterator[Path]:
+    for migration in ROOT.glob("*/migrations/*.py"):
+        yield migration
+        for module, name in _IMPORT.findall(migration.read_text()):
+            for dotted in (module, f"{module}.{name}"):
+                with contextlib.suppress(ValueError):
+                    path = ROOT / f"{dotted.replace('.', '/')}.py"
+                    if path.exists():
+                        yield path
+
+
+def _delete_old() -> None:
+    for cluster in _KEPT.iterdir():
+        if cluster.is_dir() and cluster.stat().st_mtime < time.time() - _DAY_SECONDS:
+            shutil.rmtree(cluster)
+
+
+def _make(cluster: Path) -> None:
+    data_dir = Path(tempfile.mkdtemp(prefix="gateway-migrated-"))
+    group = ProcessGroup()
+    try:
+        postgres = embedded_servers.start_postgres(data_dir, process_group=group.id, durable=False)
+        valkey = embedded_servers.start_valkey(data_dir, process_group=group.id)
+        subprocess.run(
+            [sys.executable, "manage.py", "migrate", "--verbosity=0"],
+            cwd=ROOT,
+            env=os.environ
+            | {
+                "DATA_DIR": str(data_dir),
+                "DATABASE_URL": embedded_addresses.database_url(data_dir),
+                "REDIS_URL": embedded_addresses.valkey_url(data_dir),
+            },
+            check=True,
+        )
+        embedded_servers.stop_valkey(valkey)
+        embedded_servers.stop_postgres(postgres)
+        _copy(data_dir / "postgres", cluster)
+    finally:
+        group.close()
+        shutil.rmtree(data_dir, ignore_errors=True)
+        shutil.rmtree(embedded_addresses.socket_dir(data_dir), ignore_errors=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a stopped cluster with the owner of its files; a half-made copy is never used."""
+    unfinished = target.with_suffix(".new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    subprocess.run(["cp", "-a", str(source), str(unfinished)], check=True)
+    unfinished.rename(target)
