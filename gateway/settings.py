@@ -434,6 +434,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 2,
     "socket_timeout": 5,
     "retry_on_timeout": True,
+    # How often each worker looks for tasks whose worker died more than an hour ago; ten seconds if it is not said.
+    "unacked_restore_interval": 60,
     **_BROKER_OPTIONS,
 }
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False

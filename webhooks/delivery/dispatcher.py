@@ -39,7 +39,7 @@ POLL_SECONDS = 0.5
 """How often a dispatcher looks for what is due without a signal: nothing signals that a retry becomes due."""
 QUIET_POLL_SECONDS = 5.0
 """The same while no delivery at all is open, and signals can be heard: only a lost one is found so."""
-METRICS_SECONDS = 1.0
+METRICS_SECONDS = 5.0
 LONGEST_RUN_SECONDS = 600.0
 
 _stopping = threading.Event()
