@@ -159,7 +159,7 @@ class _Run:
             rows = BusinessAccount.objects.filter(pk=account.pk)
             if isinstance(name := view.get("name"), str):
                 rows.update(name=name[:255])
-            if sends == "AVAILABLE":
+            if sends in _MAY_SEND:
                 rows.filter(
                     _unchanged_since(read_at - SETTLED), taken_away=TakenAway.ACCOUNT_RESTRICTED
                 ).update(taken_away=None)
@@ -180,6 +180,10 @@ class _Run:
         held.update(sync_lease_until=None, sync_failures=failures, next_sync_at=now() + wait)
         code = error.verdict.code if isinstance(error, Refused) else None
         log.warning("sync_failed", account=str(self.account_id), error=type(error).__name__, code=code)
+
+
+_MAY_SEND = ("AVAILABLE", "LIMITED")
+"""Answers for an account that is not blocked: a limited one sends within limits (upstream fact 3.10)."""
 
 
 def _unchanged_since(moment: datetime) -> Q:

@@ -409,18 +409,27 @@ def test_the_health_report_counts_tokens(tenant: Tenant) -> None:
     assert health.report()["tokens"] == {"expiring": 1, "invalid": 1}
 
 
+@pytest.mark.parametrize(("health", "lifted"), [("AVAILABLE", True), ("LIMITED", True), ("BLOCKED", False)])
 def test_a_ban_that_ended_without_a_word_is_lifted_by_the_sync(
-    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
+    simulator: RunningSimulator,
+    tenant: Tenant,
+    endpoint: Endpoint,
+    queued: list[Any],
+    health: str,
+    lifted: bool,
 ) -> None:
-    connect(simulator, tenant)
+    """A business that is limited after its ban sends within limits; a blocked one sends nothing."""
+    account = connect(simulator, tenant)
     number = PhoneNumber.objects.get()
     with state.facts_change(tenant_id=tenant.id):
         BusinessAccount.objects.update(taken_away="account_restricted", facts_changed_at=now())
     sync_all(queued)
     assert state_of(number) == ("disconnected", "account_restricted")
     BusinessAccount.objects.update(facts_changed_at=now() - timedelta(hours=2))
+    simulator.control("PATCH", f"accounts/{account.waba_id}", {"health": {"BUSINESS": health}})
     sync_all(queued)
-    assert state_of(number) == ("connected", None)
+    restricted = ("disconnected", "account_restricted")
+    assert state_of(number) == (("connected", None) if lifted else restricted)
 
 
 def test_tokens_of_old_codes_are_forgotten(tenant: Tenant) -> None:

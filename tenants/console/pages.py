@@ -98,6 +98,7 @@ def _home(request: HttpRequest, visit: Visit) -> HttpResponse:
             "steps": steps_of(visit),
             "panels": panels_of(visit),
             "is_open": visit.is_open(visit.environment),
+            "is_live": visit.may_read(Area.INTEGRATION),
         },
     )
 

@@ -403,3 +403,14 @@ def test_the_outbox_shows_mails_in_development_alone(tenant: Tenant, settings: S
         assert stranger.get("/outbox").status_code == 404
         assert stranger.get(f"/outbox/{row.pk}").status_code == 404
         assert "outbox" not in stranger.get("/sign-up/sent").content.decode()
+
+
+@pytest.mark.parametrize(("role", "follows"), [("owner", True), ("billing", False)])
+def test_home_follows_the_events_of_who_may_read_them(tenant: Tenant, role: str, follows: bool) -> None:
+    Tenant.objects.update(status="active")
+    person = User.objects.create_user(f"{role}@traders.example", tenant=tenant, role=role)
+    client = Client()
+    client.force_login(person)
+    page = client.get("/console").content.decode()
+    assert ('id="warnings" data-live="/console/live"' in page) is follows
+    assert (client.get("/console/live").status_code != 403) is follows
