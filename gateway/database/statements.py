@@ -135,7 +135,7 @@ def run(statements: Statements[Result], *, prepared: bool = False) -> Result:
             step = next(statements)
             while True:
                 cursor.execute(*step)
-                step = statements.send(cursor.fetchall() if cursor.description else [])
+                step = statements.send(cursor.fetchall() if cursor.pgresult.nfields else [])
         except StopIteration as end:
             result: Result = end.value
             return result
@@ -204,7 +204,8 @@ class LoopConnection:
             async with connected.cursor(binary=True) as cursor:
                 while True:
                     await cursor.execute(*_raw(*step), prepare=is_prepared)
-                    step = statements.send(await cursor.fetchall() if cursor.description else [])
+                    answer = cursor.pgresult
+                    step = statements.send(await cursor.fetchall() if answer and answer.nfields else [])
         except StopIteration as end:
             result: Result = end.value
             return result
