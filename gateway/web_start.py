@@ -6,13 +6,26 @@ with the modules in memory each begin their own.
 
 import gc
 from collections.abc import Callable
+from importlib import import_module
 
 _works: list[Callable[[], None]] = []
+_modules: list[str] = []
 
 
 def register(work: Callable[[], None]) -> None:
     """Add work that begins with a web process. It returns at once: what takes long has a thread of its own."""
     _works.append(work)
+
+
+def preload(module: str) -> None:
+    """Have a module that only some calls need imported before `gateway.wsgi` listens, not while a caller waits."""
+    _modules.append(module)
+
+
+def import_preloaded() -> None:
+    """Import them. With gunicorn's --preload that happens once, in the parent of the web processes."""
+    for module in _modules:
+        import_module(module)
 
 
 YOUNG_OBJECTS = 50_000

@@ -14,3 +14,4 @@ class MessagingConfig(AppConfig):
         from messaging.sending import replay
 
         web_start.register(replay.start)
+        web_start.preload("messaging.agents.protocol")

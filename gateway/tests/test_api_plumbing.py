@@ -1,5 +1,7 @@
 """Every answer of the API: error shape, headers, limits, version, rate limit, lists."""
 
+import importlib
+import sys
 import time
 from typing import Any
 
@@ -10,6 +12,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 from django.urls import resolve
 
+from gateway import wsgi
 from gateway.api.limits import body_size
 from gateway.api.probes import database_answers
 from gateway.valkey import connection as valkey_module
@@ -270,3 +273,9 @@ def test_a_moment_before_1970_in_any_offset_is_400(
     assert answer.status_code == status, answer.content
     if status == 400:
         assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == [name]
+
+
+def test_what_agents_call_is_imported_before_a_web_process_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "messaging.agents.protocol", raising=False)
+    importlib.reload(wsgi)
+    assert "messaging.agents.protocol" in sys.modules
