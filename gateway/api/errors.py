@@ -298,7 +298,7 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
         case SuspiciousOperation():
             return InvalidRequest()
         case _ if is_outage(exception):
-            log.warning("database_unreachable", error=type(exception).__name__)
+            log.warning("database_unreachable", error=type(exception.__cause__ or exception).__name__)
             return ServiceUnavailable()
     log.error("unhandled_exception", exc_info=exception)
     return ServiceError()

@@ -15,13 +15,14 @@ _OF_ONE_STATEMENT = (
     errors.QueryCanceled,
 )
 """A limit, a lock or a time-out that a statement met. The next one may do well, on the same connection."""
+_OF_THE_DATABASE = (errors.ReadOnlySqlTransaction, errors.UndefinedTable, errors.InsufficientPrivilege)
+"""No row brings these about. A former primary after a fail-over is read-only. Tables are hidden from a connection whose
+`search_path` another program changed behind a pooler, and in a database whose restore is not over."""
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the database is away, or takes no writes: a former primary after a failover is read-only."""
-    return isinstance(error, DATABASE_UNAVAILABLE) or isinstance(
-        error.__cause__, errors.ReadOnlySqlTransaction
-    )
+    """Whether the database is away, takes no writes, or shows no tables."""
+    return isinstance(error, DATABASE_UNAVAILABLE) or isinstance(error.__cause__, _OF_THE_DATABASE)
 
 
 def concerns_all(error: BaseException) -> bool:

@@ -19,7 +19,10 @@ KUBERNETES = ("1.27.0", "1.31.0", "1.36.0")
 VARIANTS: dict[str, list[str]] = {
     "as it is": [],
     "with KEDA": ["--set", "keda.enabled=true"],
-    "behind a pooler": ["--set", "preparedStatements=false", "--set", "imagePullSecrets[0].name=registry"],
+    "behind a pooler": [
+        "--set",
+        "preparedStatements=false,migration.databaseUrlKey=DATABASE_DIRECT_URL,imagePullSecrets[0].name=registry",
+    ],
 }
 
 

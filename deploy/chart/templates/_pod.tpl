@@ -48,8 +48,9 @@ containers:
     envFrom:
       - configMapRef: {name: {{ .root.Release.Name }}-settings}
     env:
+      {{- $direct := ternary .root.Values.migration.databaseUrlKey "DATABASE_URL" (eq .name "migrate") }}
       {{- range .root.Values.secret.keys }}
-      - {name: {{ . }}_FILE, value: /run/secrets/gateway/{{ . }}}
+      - {name: {{ . }}_FILE, value: /run/secrets/gateway/{{ ternary $direct . (eq . "DATABASE_URL") }}}
       {{- end }}
     securityContext:
       allowPrivilegeEscalation: false

@@ -58,9 +58,18 @@ def test_the_trouble_of_one_row_stops_no_other(locked_tenant: None, trouble: str
     assert (failed.value.done, len(done)) == (2, 2)
 
 
-def test_a_database_that_takes_no_writes_is_away() -> None:
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "SET TRANSACTION READ ONLY; DELETE FROM tenants_tenant",
+        "SET LOCAL search_path = ''; SELECT 1 FROM tenants_tenant",
+        "SET LOCAL ROLE pg_monitor; SELECT 1 FROM tenants_tenant",
+    ],
+    ids=["takes no writes", "shows no tables", "gives no rights"],
+)
+def test_a_database_that_serves_no_statement_is_away(statements: str) -> None:
     with pytest.raises(Error) as refused:
-        run("SET TRANSACTION READ ONLY; DELETE FROM tenants_tenant")
+        run(statements)
     assert is_outage(refused.value)
     assert concerns_all(refused.value)
 
