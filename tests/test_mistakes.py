@@ -560,3 +560,4 @@ def test_every_code_has_its_own_repair_on_the_error_page(api: Api) -> None:
         assert f'<article id="{code}">' in page
     assert "POST /v1/numbers/{phone_number_id}/register" in page
     assert "<dd></dd>" not in page, "every kind says what to do and whether to send it again"
+    assert "<code>Authorization: Bearer &lt;API key&gt;</code>" in page

@@ -6,9 +6,13 @@ from typing import NamedTuple
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.html import format_html, format_html_join
 from django.views.decorators.http import require_safe
 
 from gateway.api.errors import ServiceError, error_kinds
+
+_PARTS = ("{}", "<code>{}</code>")
+"""What is outside and inside of backticks."""
 
 
 class Shown(NamedTuple):
@@ -33,5 +37,11 @@ def error_page(request: HttpRequest) -> HttpResponse:
 
 def _shown(kind: type[ServiceError]) -> Shown:
     """What the page shows of a class: not the class itself, which a template would call."""
-    repairs = tuple(getattr(kind, "repairs", {}).items())
-    return Shown(kind.code, kind.status, kind.message, kind.hint, repairs, kind.repeat)
+    repairs = tuple((detail, _marked(repair)) for detail, repair in getattr(kind, "repairs", {}).items())
+    return Shown(kind.code, kind.status, kind.message, _marked(kind.hint), repairs, kind.repeat)
+
+
+def _marked(sentence: str) -> str:
+    """A sentence whose parts in backticks are shown as code."""
+    parts = enumerate(sentence.split("`"))
+    return format_html_join("", "{}", ((format_html(_PARTS[n % 2], part),) for n, part in parts))

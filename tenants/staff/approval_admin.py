@@ -154,12 +154,14 @@ class TenantAdmin(ReadOnlyAdmin):
     def shown_website(self, tenant: Tenant) -> str:
         if not tenant.website:
             return ""
+        if not tenant.email_domain:
+            return tenant.website.removeprefix("https://")
         same = email_domains.website_domain(tenant.website) == tenant.email_domain
         return format_html(
             "<div>{}<br><small>{} {}</small></div>",
             tenant.website.removeprefix("https://"),
             "✓ same domain:" if same else "≠ email at",
-            tenant.email_domain or "",
+            tenant.email_domain,
         )
 
     @display(description="Tax ID")
