@@ -224,14 +224,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def _look(self, conn: Connection) -> None:
         """On a thread: answer the request when its headers are complete; else the main loop looks after it."""
-        from gateway.api.errors import HeadersTooLarge
-
         begun = b"" if conn.has_read_ahead else conn.peek()
         if conn.has_read_ahead or (begun and HEADERS_END in begun):
             self._answer(conn)
         elif begun == b"":
             self.method_queue.defer(self._drop, conn)
         elif begun is not None and len(begun) >= MOST_HEADER_BYTES:
+            from gateway.api.errors import HeadersTooLarge
+
             self._refuse(conn.sock, HeadersTooLarge())
             self.method_queue.defer(partial(self._drop, conn, graceful=True))
         else:
