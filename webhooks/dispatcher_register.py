@@ -2,8 +2,9 @@
 
 At a moderate rate a process that wakes with cold caches costs several times what its work does, so signals are not
 spread: the first dispatcher takes what it can, the next one what that has no room or no CPU for. One that does not take
-its signals within `PATIENCE_MILLISECONDS` is taken off the register, and any other takes them: the next signal sees to
-that, and each dispatcher once a second. It comes back, as the last, when it next says that it is alive.
+its signals within `PATIENCE_MILLISECONDS` is taken off the register while another has room, and any takes them: the
+next signal sees to that, and each dispatcher once a second. It comes back, as the last, when it next says that it is
+alive.
 """
 
 from typing import Any, NamedTuple
@@ -38,12 +39,9 @@ local function remove(name)
 end
 local function state(name)
     local found = redis.call('GET', register .. ':' .. name)
-    local is_stuck = redis.call('LLEN', own(name)) > 0 and redis.call('EXISTS', own(name) .. ':patience') == 0
-    if not found or is_stuck then
-        remove(name)
-        return nil
-    end
-    return found
+    if not found then remove(name) end
+    local is_late = redis.call('LLEN', own(name)) > 0 and redis.call('EXISTS', own(name) .. ':patience') == 0
+    return found, is_late
 end
 """
 
@@ -53,15 +51,22 @@ end
 _SEND = (
     _SCRIPT
     + """
-local most, first_of = tonumber(ARGV[2]), {}
+local most, in_time, late, names_of_late = tonumber(ARGV[2]), {}, {}, {}
 for _, name in ipairs(redis.call('LRANGE', register, 0, -1)) do
-    local found = state(name)
+    local found, is_late = state(name)
     if found and redis.call('LLEN', own(name)) >= most then found = 'full' end
+    local first_of = is_late and late or in_time
     if found and not first_of[found] then first_of[found] = name end
-    if found == 'room' then break end
+    if found and is_late then table.insert(names_of_late, name) end
+    if found == 'room' and not is_late then break end
 end
-local open = first_of.room or first_of.busy
-local chosen = open or first_of.full
+local open = in_time.room or in_time.busy
+if open then
+    for _, name in ipairs(names_of_late) do remove(name) end
+else
+    open = late.room or late.busy
+end
+local chosen = open or in_time.full or late.full
 local to = chosen and own(chosen) or signal
 if redis.call('EXISTS', to) == 0 then redis.call('SET', to .. ':patience', 1, 'PX', ARGV[3]) end
 local taken = chosen and redis.call('LLEN', to) < most
@@ -80,7 +85,10 @@ _REPORT = (
     _SCRIPT
     + """
 for _, name in ipairs(redis.call('LRANGE', register, 0, -1)) do
-    if name ~= ARGV[1] then state(name) end
+    if name ~= ARGV[1] then
+        local _, is_late = state(name)
+        if is_late and ARGV[2] ~= 'full' then remove(name) end
+    end
 end
 redis.call('SET', register .. ':' .. ARGV[1], ARGV[2], 'PX', ARGV[3])
 if not redis.call('LPOS', register, ARGV[1]) then redis.call('RPUSH', register, ARGV[1]) end

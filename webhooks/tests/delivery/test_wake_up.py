@@ -368,6 +368,22 @@ def test_another_takes_what_a_dispatcher_does_not_take_in_time(room: redis.Redis
     assert registered(room) == [SECOND, FIRST], "it comes back as the last"
 
 
+@pytest.mark.parametrize("other", [None, FULL])
+def test_a_late_dispatcher_keeps_its_place_while_no_other_has_room(
+    room: redis.Redis, other: bytes | None
+) -> None:
+    if other is not None:
+        report(room, SECOND, other)
+    wake_up._send([one().packed()], looks=False)
+    room.delete(f"{own_signals(FIRST)}:patience")
+    if other is not None:
+        report(room, SECOND, other)
+    wake_up._send([one().packed()], looks=False)
+    assert room.llen(own_signals(FIRST)) == 2
+    assert registered(room)[0] == FIRST
+    assert wake_up.may_hand_over(), "it says that it has room"
+
+
 def test_what_is_taken_in_time_is_no_reason_to_lose_the_place(room: redis.Redis) -> None:
     report(room, SECOND)
     wake_up._send([one().packed()], looks=False)
