@@ -210,6 +210,8 @@ def _create() -> Slot:
         os.pwrite(descriptor, cipher.salt + _END, 0)
         hidden.rename(path)
     except BaseException:
+        # On a full disk this is every send: the file must not stay.
+        hidden.unlink(missing_ok=True)
         os.close(descriptor)
         raise
     return Slot(path, descriptor, cipher)

@@ -1,5 +1,6 @@
 """Send journal: a send that was interrupted after the upstream accepted it still writes its event, once."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -229,6 +230,19 @@ def test_what_cannot_be_journalled_is_not_sent_and_its_key_is_free(
     assert not IdempotencyRecord.objects.exists()
     settings.DATA_DIR = there
     assert api.post("/v1/messages", text(number), Idempotency_Key="k").status_code == 200
+
+
+def test_a_full_disk_leaves_no_file_of_a_refused_send(
+    api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", full)
+        assert_error(api.post("/v1/messages", text(number)), 503, "service_unavailable")
+    assert files() == []
+    assert api.post("/v1/messages", text(number)).status_code == 200
 
 
 def test_a_refused_send_makes_no_event_by_its_journal(
