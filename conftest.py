@@ -72,7 +72,7 @@ pytest_plugins = ["tests.fixtures", "tests.browsers", "tests.receiver", "tests.c
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slow files first, those that run the whole service and the year of billing: the others fill the time beside."""
+    """The slow files first, the whole service and the year of billing: the others fill the time beside them."""
     items.sort(key=lambda item: not {"e2e", "faults", "test_year.py"} & set(item.path.parts))
 
 
