@@ -2,6 +2,7 @@
 
 import threading
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.db import connection
@@ -53,6 +54,6 @@ def test_another_key_kind_and_tenant_have_mails_of_their_own(tenant: Tenant, oth
                 kind=kind,
                 key=key,
                 at=now(),
-                queue=lambda place=place: queued.append(place),
+                queue=partial(queued.append, place),
             )
     assert queued == [0, 1, 2, 3]
