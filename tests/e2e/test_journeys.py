@@ -137,7 +137,7 @@ def test_a_message_that_failed_says_why_and_is_repaired_with_a_template(approved
     expect(page.locator("#message-events").get_by_text("Failed", exact=True)).to_be_visible(timeout=20_000)
     make_template(hands)
     hands.link("Messages")
-    hands.press(page.get_by_role("row").filter(has_text="Failed").first.get_by_role("link"))
+    hands.press(page.get_by_role("row").filter(has_text="Failed").first.get_by_role("link").first)
     expect(page.get_by_text("only a template can be sent")).to_be_visible()
     hands.link("Send a template")
     hands.field("To", CUSTOMER)

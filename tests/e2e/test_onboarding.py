@@ -227,7 +227,7 @@ def test_a_password_is_reset_and_a_second_factor_added(visitor: Visitor, stack: 
     page.goto(last_link(stack, email))
     visitor.picture("password-reset-form")
     new_password = "an entirely new passphrase"
-    for label in ("New Password", "New Password (again)"):
+    for label in ("New password", "New password, again"):
         page.get_by_label(label, exact=True).fill(new_password)
     page.get_by_role("button", name="Set the password").click()
     expect(page.get_by_role("heading", name="Your new password is set")).to_be_visible()
