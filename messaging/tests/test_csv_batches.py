@@ -358,6 +358,13 @@ def test_files_are_few_and_forgotten_after_a_day(browser: Client, tenant: Tenant
     assert browser.get(paths[6]).status_code == 200
 
 
+def test_the_files_of_one_tenant_push_out_none_of_another(browser: Client, stranger: Client) -> None:
+    path = upload(stranger)
+    for count in range(uploads.MOST_FILES + 1):
+        upload(browser, name=f"{count}.csv")
+    assert stranger.get(path).status_code == 200
+
+
 def test_another_tenant_and_the_other_environment_see_no_file(
     browser: Client, stranger: Client, number: PhoneNumber, template: MessageTemplate
 ) -> None:
