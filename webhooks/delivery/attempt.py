@@ -8,16 +8,13 @@ from gateway import ids
 from gateway.clock import isoformat_of
 from gateway.outbound.client import Answer, Outbound
 from webhooks.delivery.attempt_log import log_entry
+from webhooks.delivery.body_memory import BodyMemory
 from webhooks.delivery.claim import Claimed
 from webhooks.delivery.failed_answers import AnswerAllowance
 from webhooks.delivery.record import Outcome
 from webhooks.delivery.retry import Decision, decide, put_off, schedule
 from webhooks.requests.delivery_span import delivery_span, note_answer
 from webhooks.requests.signed_request import body_of, delivery_headers
-
-MOST_BODY_BYTES = 128 * 1024 * 1024
-"""Bodies in memory at once: a notification of megabytes makes one for each of its events. Beyond it nothing more is
-claimed, and the bodies of claimed deliveries are assembled later."""
 
 
 class Attempts:
@@ -33,20 +30,21 @@ class Attempts:
         self._outbound = outbound
         self._on_answer, self._on_first = on_answer, on_first
         self._schedule = schedule()
-        self._body_bytes = 0
+        self._bodies = BodyMemory()
+        """The bodies that are assembled."""
         self._body_freed = asyncio.Event()
 
     async def attempt(self, delivery: Claimed, answers: AnswerAllowance) -> Outcome:
         """Send a delivery, once the memory for its body is free. `answers` bounds what is kept of its endpoint's."""
-        size = delivery.size
-        while self._body_bytes and self._body_bytes + size > MOST_BODY_BYTES:
+        tenant_id, size = delivery.tenant_id, delivery.size
+        while not self._bodies.fits(tenant_id, size):
             self._body_freed.clear()
             await self._body_freed.wait()
-        self._body_bytes += size
+        self._bodies.add(tenant_id, size)
         try:
             return await self._attempt(delivery, answers)
         finally:
-            self._body_bytes -= size
+            self._bodies.remove(tenant_id, size)
             self._body_freed.set()
 
     async def _attempt(self, delivery: Claimed, answers: AnswerAllowance) -> Outcome:

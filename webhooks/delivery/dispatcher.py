@@ -18,8 +18,9 @@ from django.conf import settings
 
 from gateway.monitoring import metrics
 from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
-from webhooks.delivery import attempt, process_limits
+from webhooks.delivery import process_limits
 from webhooks.delivery.attempt import Attempts
+from webhooks.delivery.body_memory import BodyMemory
 from webhooks.delivery.claim import Claimed
 from webhooks.delivery.claims import Claims, Pace
 from webhooks.delivery.egress_pause import EgressPause
@@ -93,8 +94,11 @@ class _Dispatcher:
         self.longest_wait: float = settings.DELIVERY_LEASE_SECONDS / 2
         self.paced: dict[UUID, Claimed] = {}
         """Deliveries that wait for their slots; they take no sender."""
-        self.held_bytes = 0
-        self.shares = Shares(capacity=self.capacity, of_tenant=settings.DELIVERY_TENANT_CONCURRENCY)
+        self.bodies = BodyMemory()
+        """The bodies of what is claimed."""
+        self.shares = Shares(
+            capacity=self.capacity, of_tenant=settings.DELIVERY_TENANT_CONCURRENCY, bodies=self.bodies
+        )
         self.claims = Claims(self.shares)
         self.freed = asyncio.Event()
         """A request has ended since the last claim."""
@@ -188,11 +192,11 @@ class _Dispatcher:
             self.claims.must_look = False
             return []
         room = self._room()
-        fits = self.held_bytes <= attempt.MOST_BODY_BYTES
-        deliveries = await self.claims.take_over(handed_over, room if fits else 0) if handed_over else []
+        may_take = room if self.bodies.has_room else 0
+        deliveries = await self.claims.take_over(handed_over, may_take) if handed_over else []
         if not self.claims.must_look and self._until_look() > 0:
             return deliveries
-        if room - len(deliveries) < self.capacity // RESERVE or self.held_bytes > attempt.MOST_BODY_BYTES:
+        if room - len(deliveries) < self.capacity // RESERVE or not self.bodies.has_room:
             self.claims.must_look = True
             return deliveries or None
         if deliveries:
@@ -224,11 +228,7 @@ class _Dispatcher:
     def _take_at_once(self) -> bool:
         """Begin everything that was handed over, if it needs no statement and no choice among them."""
         given = self.handed_over
-        if (
-            self.egress.is_on
-            or len(given) > self._room_beside_look()
-            or self.held_bytes > attempt.MOST_BODY_BYTES
-        ):
+        if self.egress.is_on or len(given) > self._room_beside_look() or not self.bodies.has_room:
             return False
         taken = self.claims.take_at_once(given)
         if taken is None:
@@ -256,7 +256,7 @@ class _Dispatcher:
             endpoint, tenant = self._shares_of(delivery)
             endpoint.taken += 1
             tenant.taken += 1
-            self.held_bytes += delivery.size
+            self.bodies.add(delivery.tenant_id, delivery.size)
             if (wait := delivery.send_at - time.monotonic()) > 0:
                 self.paced[delivery.id] = delivery
                 self.loop.call_later(wait, self._begin_slot, delivery.id)
@@ -288,7 +288,7 @@ class _Dispatcher:
             self.claims.clock is not None
             and not self.egress.is_on
             and self.senders.open * 2 < self.capacity
-            and self.held_bytes < attempt.MOST_BODY_BYTES
+            and self.bodies.has_room
         )
 
     async def _until_woken(self) -> None:
@@ -334,7 +334,7 @@ class _Dispatcher:
 
     def _end(self, sending: Sending) -> None:
         self.pace.ended += 1
-        self.held_bytes -= sending.delivery.size
+        self.bodies.remove(sending.delivery.tenant_id, sending.delivery.size)
         for share in (sending.endpoint, sending.tenant):
             if share.give_back():
                 self._look_after_swarm()

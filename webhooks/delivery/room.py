@@ -29,6 +29,8 @@ class Room:
     caps: Mapping[UUID, int] = field(default_factory=dict)
     per_tenant: int = 1_000_000
     taken_by_tenant: Mapping[UUID, int] = field(default_factory=dict)
+    full_tenants: AbstractSet[UUID] = frozenset()
+    """Tenants whose bodies fill their part of the memory."""
 
     def of_endpoint(self, endpoint_id: UUID) -> int:
         """How many more deliveries of an endpoint may be claimed, whatever its tenant has."""
@@ -36,6 +38,8 @@ class Room:
 
     def of_tenant(self, tenant_id: UUID) -> int:
         """How many more deliveries of a tenant may be claimed while others want theirs."""
+        if tenant_id in self.full_tenants:
+            return 0
         return self.per_tenant - self.taken_by_tenant.get(tenant_id, 0)
 
     def shares(self, ready: Sequence[tuple[UUID, UUID, bool]]) -> dict[UUID, int]:
@@ -54,9 +58,11 @@ class Room:
                 shares[endpoint_id] = rows
                 left[tenant_id] -= rows
         spare = self.total - sum(shares.values()) - self.total // RESERVE
-        for endpoint_id, _, probing in ready:
+        for endpoint_id, tenant_id, probing in ready:
             if spare <= 0:
                 break
+            if tenant_id in self.full_tenants:
+                continue
             more = min(self.of_endpoint(endpoint_id) - shares.get(endpoint_id, 0), spare)
             if self._is_quick(endpoint_id) and not probing and more > 0:
                 shares[endpoint_id] = shares.get(endpoint_id, 0) + more
@@ -78,7 +84,9 @@ class Room:
             tenant_id = tenants[endpoint_id]
             if claimed.get(endpoint_id, 0) >= self.of_endpoint(endpoint_id):
                 endpoints_at_cap.add(endpoint_id)
-            elif of_tenants[tenant_id] >= self.of_tenant(tenant_id) and not self._is_quick(endpoint_id):
+            elif tenant_id in self.full_tenants or (
+                of_tenants[tenant_id] >= self.of_tenant(tenant_id) and not self._is_quick(endpoint_id)
+            ):
                 tenants_at_cap.add(tenant_id)
             else:
                 lacks_room = True

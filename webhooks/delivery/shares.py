@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from uuid import UUID
 
+from webhooks.delivery.body_memory import BodyMemory
 from webhooks.delivery.failed_answers import AnswerAllowance
 from webhooks.delivery.room import RESERVE, Room, Unserved
 from webhooks.events.hand_over import HandedOver
@@ -43,15 +44,17 @@ class Share:
 class Shares:
     """All shares of one dispatcher, which sends `capacity` requests at once and `of_tenant` of one tenant.
 
+    A tenant that fills its part of the memory for `bodies` gets nothing more.
     The cap of an endpoint grows with each quick success and halves with each failure or slow request.
     """
 
-    def __init__(self, *, capacity: int, of_tenant: int) -> None:
+    def __init__(self, *, capacity: int, of_tenant: int, bodies: BodyMemory) -> None:
         self._most = capacity - capacity // RESERVE
         self._most_slow = capacity * SLOW_FACTOR
         self.slow = 0
         """Slow requests under way. They are not counted in the capacity."""
         self._of_tenant = of_tenant
+        self._bodies = bodies
         self._endpoints: defaultdict[UUID, Share] = defaultdict(lambda: Share(FIRST_CAP))
         self._tenants: defaultdict[UUID, Share] = defaultdict(lambda: Share(of_tenant))
 
@@ -105,6 +108,7 @@ class Shares:
             },
             self._of_tenant,
             {tenant_id: share.taken for tenant_id, share in self._tenants.items()},
+            frozenset(self._bodies.full_tenants),
         )
 
     def note_unserved(self, unserved: Unserved, asked: Room) -> bool:
@@ -130,7 +134,7 @@ class Shares:
             asked[tenant] = asked.get(tenant, 0) + 1
             if endpoint.taken + asked[endpoint] > self._cap(endpoint):
                 endpoint.has_more = True
-            elif tenant.taken + asked[tenant] > tenant.cap:
+            elif tenant.taken + asked[tenant] > tenant.cap or each.tenant_id in self._bodies.full_tenants:
                 tenant.has_more = True
             else:
                 fitting.append(each)

@@ -50,9 +50,13 @@ class Target:
 
 def target(stored: StoredTarget, endpoint_id: UUID, *, at: datetime) -> Target:
     """The target of an endpoint's row as the database has it. Raises `UnreadableSecret`."""
-    until = stored.previous_secret_expires_at
-    overlaps = until is not None and until > at
+    overlaps = _overlaps(stored.previous_secret_expires_at, at)
     return _target_of_row(stored, endpoint_id, overlaps, tuple(settings.ENCRYPTION_KEYS))
+
+
+def _overlaps(until: datetime | None, at: datetime) -> bool:
+    """Whether a secret that was rotated away still signs beside the newest one."""
+    return until is not None and until > at
 
 
 # The same for delivery after delivery; other ENCRYPTION_KEYS may open other secrets.
@@ -74,8 +78,7 @@ def _target_of_row(
 
 def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
     """The target of an endpoint that was read through its model. Raises `UnreadableSecret`."""
-    until = endpoint.previous_secret_expires_at
-    overlaps = until is not None and until > at
+    overlaps = _overlaps(endpoint.previous_secret_expires_at, at)
     return _target(
         endpoint.id,
         endpoint.url,

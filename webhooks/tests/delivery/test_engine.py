@@ -32,7 +32,7 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks import wake_up
-from webhooks.delivery import attempt, dispatcher, process_limits, shares
+from webhooks.delivery import body_memory, dispatcher, process_limits, shares
 from webhooks.delivery.claim import claim
 from webhooks.delivery.room import Room
 from webhooks.models import Delivery, Endpoint
@@ -385,7 +385,7 @@ def test_names_and_ports_that_do_not_answer(
 def test_large_bodies_go_out_a_few_at_a_time(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "MOST_BODY_BYTES", 1_000_000)
+    monkeypatch.setattr(body_memory, "MOST_BYTES", 4_000_000)
     at_once = {"now": 0, "most": 0}
 
     async def slow(request: Received) -> web.Response:

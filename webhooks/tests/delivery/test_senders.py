@@ -13,6 +13,7 @@ from aiohttp import web
 from tenants.models import Tenant
 from tests.receiver import Received, Receiver
 from webhooks.delivery import senders, shares
+from webhooks.delivery.body_memory import BodyMemory
 from webhooks.delivery.room import Room
 from webhooks.delivery.senders import Senders, Sending
 from webhooks.delivery.shares import Share, Shares
@@ -30,7 +31,7 @@ class Requests:
     def __init__(self, *, count: int, most_slow: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(senders, "SLOW_SECONDS", 0.01)
         monkeypatch.setattr(shares, "SLOW_FACTOR", most_slow // count)
-        self.shares = Shares(capacity=count, of_tenant=1_000)
+        self.shares = Shares(capacity=count, of_tenant=1_000, bodies=BodyMemory())
         self.under_way: list[Sending] = []
         self.may_end = asyncio.Event()
         self.made_room = 0
@@ -120,7 +121,7 @@ def test_while_too_many_are_slow_an_endpoint_that_has_one_gets_nothing_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shares, "SLOW_FACTOR", 1)
-    each = Shares(capacity=2, of_tenant=100)
+    each = Shares(capacity=2, of_tenant=100, bodies=BodyMemory())
     hanging, other = handed_over(), handed_over()
     share, _ = each.of(endpoint_id=hanging.endpoint_id, tenant_id=hanging.tenant_id)
 

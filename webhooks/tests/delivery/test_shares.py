@@ -3,6 +3,7 @@
 from uuid import UUID, uuid4
 
 from gateway.clock import now
+from webhooks.delivery.body_memory import BodyMemory
 from webhooks.delivery.shares import FIRST_CAP, Shares
 from webhooks.events.hand_over import HandedOver
 from webhooks.stored_target import StoredTarget
@@ -24,7 +25,7 @@ def handed_over(*, endpoint_id: UUID | None = None, tenant_id: UUID | None = Non
 
 
 def test_one_endpoint_gets_its_cap_and_the_others_go_on() -> None:
-    shares = Shares(capacity=400, of_tenant=200)
+    shares = Shares(capacity=400, of_tenant=200, bodies=BodyMemory())
     endpoint_id, tenant_id = uuid4(), uuid4()
     of_one = [handed_over(endpoint_id=endpoint_id, tenant_id=tenant_id) for _ in range(FIRST_CAP + 4)]
     other = handed_over()
@@ -36,7 +37,7 @@ def test_one_endpoint_gets_its_cap_and_the_others_go_on() -> None:
 
 
 def test_one_tenant_gets_its_cap_over_all_its_endpoints_and_the_others_go_on() -> None:
-    shares = Shares(capacity=400, of_tenant=3)
+    shares = Shares(capacity=400, of_tenant=3, bodies=BodyMemory())
     tenant_id = uuid4()
     of_one = [handed_over(tenant_id=tenant_id) for _ in range(5)]
     other = handed_over()

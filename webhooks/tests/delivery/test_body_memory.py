@@ -1,0 +1,101 @@
+"""Memory for bodies: a tenant that fills its part keeps only itself waiting."""
+
+import asyncio
+import threading
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis
+from aiohttp import web
+
+from tenants.models import Tenant
+from tests.receiver import Received, Receiver
+from webhooks.delivery import body_memory
+from webhooks.delivery.body_memory import BodyMemory
+from webhooks.delivery.room import Room
+from webhooks.delivery.shares import Shares
+from webhooks.models import Delivery, Endpoint
+from webhooks.tests.delivering import publish_one
+from webhooks.tests.delivery.test_senders import copied
+from webhooks.tests.delivery.test_shares import handed_over
+from webhooks.tests.delivery.test_wake_up import running, wait_until
+
+SECONDS = 20.0
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """400 kB in all, 100 kB a tenant."""
+    monkeypatch.setattr(body_memory, "MOST_BYTES", 400_000)
+
+
+def test_a_tenant_waits_for_its_own_bodies_and_takes_no_memory_from_the_others() -> None:
+    bodies, large, other = BodyMemory(), uuid4(), uuid4()
+    bodies.add(large, 90_000)
+    assert bodies.full_tenants == set()
+    assert (bodies.fits(large, 20_000), bodies.fits(other, 20_000)) == (False, True)
+    bodies.add(large, 900_000)
+    assert bodies.full_tenants == {large}
+    assert bodies.has_room, "it counts with its part alone"
+    assert bodies.fits(other, 250_000)
+    bodies.remove(large, 900_000)
+    bodies.remove(large, 90_000)
+    assert bodies.full_tenants == set()
+    assert bodies.fits(large, 900_000), "one alone may have any size"
+
+
+def test_many_tenants_together_fill_the_memory() -> None:
+    bodies, tenants = BodyMemory(), [uuid4() for _ in range(4)]
+    for tenant_id in tenants:
+        bodies.add(tenant_id, 100_000)
+    assert not bodies.has_room
+    assert not bodies.fits(uuid4(), 1)
+    bodies.remove(tenants[0], 100_000)
+    assert bodies.fits(uuid4(), 1)
+
+
+def test_nothing_more_of_a_full_tenant_is_taken() -> None:
+    bodies = BodyMemory()
+    shares = Shares(capacity=400, of_tenant=100, bodies=bodies)
+    of_full, of_other = handed_over(), handed_over()
+    bodies.add(of_full.tenant_id, 100_000)
+    assert shares.within_caps([of_full, of_other]) == [of_other]
+    ready = [(each.endpoint_id, each.tenant_id, False) for each in (of_full, of_other)]
+    quick = {each.endpoint_id: 192 for each in (of_full, of_other)}
+    room = Room(400, 16, caps=quick, full_tenants=bodies.full_tenants)
+    assert set(room.shares(ready)) == {of_other.endpoint_id}, "however quick its endpoint is"
+    unserved = room.unserved({of_full.endpoint_id: of_full.tenant_id}, {}, [of_full.endpoint_id])
+    assert unserved == (set(), {of_full.tenant_id}, False), "it waits for its own requests"
+    bodies.remove(of_full.tenant_id, 100_000)
+    assert of_full.tenant_id not in shares.room(10).full_tenants
+
+
+@pytest.mark.django_db(transaction=True)
+def test_large_bodies_to_an_endpoint_that_hangs_keep_no_other_tenant_waiting(
+    tenant: Tenant,
+    other_tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    empty_valkey: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arrived = threading.Event()
+
+    async def answer(request: Received) -> web.StreamResponse:
+        if request.path.endswith("/healthy"):
+            arrived.set()
+        elif not await asyncio.to_thread(arrived.wait, SECONDS):
+            return web.Response(status=500)
+        return web.Response()
+
+    receiver.answer = answer
+    copied(Endpoint.objects.get(id=endpoint["id"]), other_tenant, f"{receiver.url}/healthy")
+    with running(monkeypatch, empty_valkey):
+        for number in range(3):
+            publish_one(tenant, f"k{number}", raw=b'"' + b"x" * 500_000 + b'"')
+        receiver.wait_for(1)
+        publish_one(other_tenant)
+        assert arrived.wait(SECONDS)
+        wait_until(lambda: Delivery.objects.filter(status="delivered").count() == 4, "all are delivered")
+    assert len(receiver.received) == 4
