@@ -97,11 +97,12 @@ class Service:
         return "".join(path.read_text() for path in sorted(self.directory.glob("*.log")))
 
     def close(self) -> None:
-        """End every process that is left."""
+        """End every process that is left. What they wrote is shown with a test that fails."""
         for process in self.processes:
             process.kill()
             process.wait(10)
         self.group.close()
+        sys.stdout.write(self.logs())
 
 
 class _Server:
