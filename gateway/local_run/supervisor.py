@@ -166,13 +166,17 @@ def set_environment() -> None:
 
 
 def _use_simulator_for_live() -> None:
-    """Without an app at Meta the simulator serves the live environment too, so that a live number can be connected."""
-    settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL
-    settings.EMBEDDED_SIGNUP_SDK_URL = settings.SANDBOX_SIGNUP_SDK_URL
-    os.environ |= {
-        "META_GRAPH_URL": settings.META_GRAPH_URL,
-        "EMBEDDED_SIGNUP_SDK_URL": settings.EMBEDDED_SIGNUP_SDK_URL,
-    }
+    """Without an app at Meta the simulator serves the live environment too, so that a live number can be connected.
+
+    What the caller has set stays.
+    """
+    for name, simulated in (
+        ("META_GRAPH_URL", settings.SANDBOX_GRAPH_URL),
+        ("EMBEDDED_SIGNUP_SDK_URL", settings.SANDBOX_SIGNUP_SDK_URL),
+    ):
+        if name not in os.environ:
+            setattr(settings, name, simulated)
+            os.environ[name] = simulated
 
 
 def _commit() -> str:

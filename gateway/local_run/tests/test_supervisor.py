@@ -88,3 +88,13 @@ def test_live_is_simulated_until_an_app_at_meta_is_set(
     assert (settings.META_GRAPH_URL == settings.SANDBOX_GRAPH_URL) is simulated
     assert (settings.EMBEDDED_SIGNUP_SDK_URL == settings.SANDBOX_SIGNUP_SDK_URL) is simulated
     assert ("META_GRAPH_URL" in os.environ) is simulated
+
+
+def test_an_address_of_the_live_upstream_that_is_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("META_GRAPH_URL", "EMBEDDED_SIGNUP_SDK_URL", "SERVICE_SHA"):
+        monkeypatch.setattr(settings, name, "as configured")
+    monkeypatch.setattr(settings, "META_APP_ID", settings.SIMULATOR_APP_ID)
+    monkeypatch.setattr(os, "environ", {"META_GRAPH_URL": "as configured"})
+    set_environment()
+    assert os.environ["META_GRAPH_URL"] == settings.META_GRAPH_URL == "as configured"
+    assert os.environ["EMBEDDED_SIGNUP_SDK_URL"] == settings.SANDBOX_SIGNUP_SDK_URL
