@@ -55,6 +55,9 @@ def _members_of(bound: serializers.Serializer[Any]) -> _Members:
 
 def _reader(field: "Field[Any, Any, Any, Any]") -> Callable[[Any], Any]:
     """A plain attribute is read as one; a path, the whole row and an attribute with a default by the field itself."""
+    if isinstance(field, serializers.SerializerMethodField):
+        method: Callable[[Any], Any] = getattr(field.parent, str(field.method_name))
+        return method
     is_plain = (
         type(field).get_attribute is Field.get_attribute
         and len(field.source_attrs) == 1
@@ -72,13 +75,24 @@ def _shower(field: "Field[Any, Any, Any, Any]") -> Callable[[Any], Any] | None:
             return partial(_shown, _members_of(field.child))  # type: ignore[attr-defined]
         case serializers.CharField.to_representation:
             return str
+        case serializers.ChoiceField.to_representation if _is_of_words(field):
+            return str
         case serializers.IntegerField.to_representation:
             return int
-        case serializers.DateTimeField.to_representation:
-            # The JSON renderer writes moments.
+        case serializers.BooleanField.to_representation:
+            return bool
+        case serializers.SerializerMethodField.to_representation:
+            # What its method gives is what is shown.
+            return None
+        case serializers.DateTimeField.to_representation | serializers.UUIDField.to_representation:
+            # The JSON renderer writes moments and UUIDs.
             return None
     return field.to_representation
 
 
 def _is_plain(nested: Any) -> bool:
     return type(nested).to_representation is serializers.Serializer.to_representation
+
+
+def _is_of_words(choice: Any) -> bool:
+    return all(isinstance(word, str) for word in choice.choices)

@@ -11,7 +11,7 @@ The walks are planned for their parameters, not prepared: one plan for all value
 for a filter that many rows meet on average, and with a value that none meets it would read them all.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -23,6 +23,7 @@ from django.db import DEFAULT_DB_ALIAS
 from gateway import ids
 from gateway.clock import now
 from gateway.database.statements import bulk_cursor
+from gateway.database.stored_rows import Instance, StoredRows
 
 MOST_WALKED = 10_000
 """Rows that one page reads of an index."""
@@ -31,9 +32,6 @@ FIRST_WALK = 2
 RECENT = timedelta(days=7)
 """How far before the end of a page its rows are looked for first."""
 Row = TypeVar("Row")
-Made = TypeVar("Made")
-StoredRow = tuple[Any, ...]
-"""A row as the database gives it, with the list's columns."""
 FIRST_ID = UUID(int=0)
 LAST_ID = UUID(int=2**128 - 1)
 CLOCKS_DIFFER = timedelta(days=1)
@@ -95,10 +93,6 @@ class Page(Generic[Row]):
     before: UUID | None
     """None on the last page."""
 
-    def each(self, made: Callable[[Row], Made]) -> "Page[Made]":
-        """The page with each row made into something else."""
-        return Page([made(row) for row in self.rows], self.before)
-
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
@@ -113,11 +107,10 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundedList:
+class BoundedList(Generic[Instance]):
     """A table whose rows are listed by their time-ordered `id`, which is one of the columns."""
 
-    table: str
-    columns: Sequence[str]
+    stored: StoredRows[Instance]
     by_month: bool = False
     """Whether the table is partitioned by a column `month`, the month of the id, and not by the id itself."""
     finds_oldest: bool = False
@@ -133,7 +126,7 @@ class BoundedList:
         before: UUID = LAST_ID,
         limit: int,
         using: str = DEFAULT_DB_ALIAS,
-    ) -> Page[StoredRow]:
+    ) -> Page[Instance]:
         """The newest rows from `first` to before `before` that meet all conditions, at most `limit`.
 
         Each of the walks could serve alone. The page is read by the first that fills it or reaches the oldest row,
@@ -160,19 +153,21 @@ class BoundedList:
         assert farthest is not None  # noqa: S101 - there is at least one walk
         return farthest
 
-    def _recent(self, walk: Walk, wanted: _Wanted) -> Page[StoredRow] | None:
+    def _recent(self, walk: Walk, wanted: _Wanted) -> Page[Instance] | None:
         """The page, if the recent rows that are wanted fill it and one is left for the next."""
         most = min(FIRST_WALK * (wanted.limit + 1), MOST_WALKED)
         if len(walk.values) > 1:
             found = self._walked(walk, most, wanted)
             return found if len(found.rows) == wanted.limit and found.before is not None else None
         rows = self._read(_RECENT, walk, most, wanted)
-        return self._cut(rows, wanted.limit) if len(rows) > wanted.limit else None
+        return self._page(rows, wanted.limit) if len(rows) > wanted.limit else None
 
     def _oldest(self, wanted: _Wanted) -> UUID | None:
         """The id of the tenant's oldest row."""
         with bulk_cursor(prepared=True, using=wanted.using) as cursor:
-            cursor.execute(_OLDEST.format(table=self.table), {"tenant_id": wanted.parameters["tenant_id"]})
+            cursor.execute(
+                _OLDEST.format(table=self.stored.table), {"tenant_id": wanted.parameters["tenant_id"]}
+            )
             found = cursor.fetchone()
         return found[0] if found else None
 
@@ -186,21 +181,24 @@ class BoundedList:
             if number or most[0] > short:
                 yield walk, most[number]
 
-    def _walked(self, walk: Walk, most: int, wanted: _Wanted) -> Page[StoredRow]:
+    def _walked(self, walk: Walk, most: int, wanted: _Wanted) -> Page[Instance]:
         answered = self._read(_PAGE, walk, most, wanted)
-        ended, place = answered[0][0], self.columns.index("id")
+        place = self.stored.columns.index("id")
         rows = [row[1:] for row in answered if row[1 + place] is not None]
-        return self._cut(rows, wanted.limit) if len(rows) > wanted.limit else Page(rows, ended)
+        return self._page(rows, wanted.limit, ended=answered[0][0])
 
-    def _cut(self, rows: Sequence[tuple[Any, ...]], limit: int) -> Page[StoredRow]:
-        return Page(rows[:limit], rows[limit - 1][self.columns.index("id")])
+    def _page(self, rows: Sequence[tuple[Any, ...]], limit: int, ended: UUID | None = None) -> Page[Instance]:
+        """At most `limit` of the rows; before the last of them, or where the walk `ended`, the next page begins."""
+        is_full = len(rows) > limit
+        before = rows[limit - 1][self.stored.columns.index("id")] if is_full else ended
+        return Page([self.stored.instance(row) for row in rows[:limit]], before)
 
     def _read(self, form: str, walk: Walk, most: int, wanted: _Wanted) -> list[tuple[Any, ...]]:
         is_of_several = len(walk.values) > 1
         statement = form.format(
             rows=(_EACH if is_of_several else _ALL).format(
-                columns=", ".join(self.columns),
-                table=self.table,
+                columns=self.stored,
+                table=self.stored.table,
                 scope=f"{walk.scope} AND {_MONTHS}" if self.by_month else walk.scope,
                 column=walk.column,
                 equal=f"AND {walk.column} = %(value)s" if walk.column else "",

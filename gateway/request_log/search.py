@@ -13,6 +13,7 @@ from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.database import replica
 from gateway.database.bounded_walk import LAST_ID, MOST_WALKED, BoundedList, Page, Walk
+from gateway.database.stored_rows import StoredRows
 from gateway.request_log.models import ApiRequest
 
 FILTERS: Mapping[str, str] = {
@@ -23,19 +24,7 @@ FILTERS: Mapping[str, str] = {
     "error_code": "error_code = %(error_code)s",
     "key_prefix": "key_prefix = %(key_prefix)s",
 }
-_COLUMNS = (
-    "id",
-    "tenant_id",
-    "environment",
-    "method",
-    "route",
-    "status",
-    "error_code",
-    "key_prefix",
-    "own_ms",
-    "upstream_ms",
-)
-_CALLS = BoundedList("api_requests", _COLUMNS)
+_CALLS = BoundedList(StoredRows(ApiRequest))
 _WALK = Walk("tenant_id = %(tenant_id)s AND environment = %(environment)s")
 
 
@@ -73,7 +62,7 @@ def search(
     moment = now()
     first = max(_oldest(moment), begin or _oldest(moment))
     last = min(moment + timedelta(minutes=1), end or moment + timedelta(minutes=1))
-    found = replica.read(
+    return replica.read(
         lambda alias: _CALLS.page(
             [_WALK],
             conditions=[FILTERS[name] for name in equal],
@@ -84,7 +73,6 @@ def search(
             using=alias,
         )
     )
-    return found.each(lambda row: ApiRequest.from_db(None, _COLUMNS, row))
 
 
 def find(*, tenant_id: UUID, environment: str, request_id: str) -> ApiRequest:

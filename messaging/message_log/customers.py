@@ -20,7 +20,7 @@ from gateway.database.bounded_walk import MOST_WALKED
 from gateway.upstream.notifications.lossless_json import member, text
 from phone_numbers.models import PhoneNumber
 from webhooks.events import message_search
-from webhooks.events.message_search import COLUMNS
+from webhooks.events.message_search import MESSAGES
 from webhooks.message_models import Message
 from webhooks.models import Event
 
@@ -116,10 +116,10 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str, customer_id
 
 
 def _newest(scope: dict[str, Any], column: str, customer: str | None) -> Newest:
-    statement = _NEWEST.format(columns=", ".join(COLUMNS), customer=column)
+    statement = _NEWEST.format(columns=MESSAGES, customer=column)
     with connection.cursor() as cursor:
         cursor.execute(statement, {**scope, "customer": customer, "walked": MOST_WALKED})
-        return {kind: Message.from_db(None, COLUMNS, row) for kind, *row in cursor.fetchall()}
+        return {kind: MESSAGES.instance(row) for kind, *row in cursor.fetchall()}
 
 
 def _newer(first: Newest, second: Newest) -> Newest:

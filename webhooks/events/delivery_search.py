@@ -7,14 +7,11 @@ from uuid import UUID
 
 from gateway import ids
 from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk
+from gateway.database.stored_rows import StoredRows
 from webhooks.models import LIVE, Delivery
 
-COLUMNS = tuple(
-    field.attname
-    for field in Delivery._meta.concrete_fields
-    if field.attname not in {"attempt_log", "answers"}
-)
-_DELIVERIES = BoundedList("webhook_deliveries", COLUMNS, finds_oldest=True)
+DELIVERIES = StoredRows(Delivery, without={"attempt_log", "answers"})
+_DELIVERIES = BoundedList(DELIVERIES, finds_oldest=True)
 _TENANT = "tenant_id = %(tenant_id)s"
 # Written out: a parameter would not match the condition of the partial index.
 _WALKS = {LIVE: Walk(_TENANT), "test": Walk(f"{_TENANT} AND environment = 'test'")}
@@ -45,7 +42,7 @@ def search(
         # Deliveries are made with their event or later: older partitions are left aside.
         walk = Walk(_TENANT, "event_id", [event_id])
         first = max(first, ids.first_at(ids.created_at(event_id)))
-    found = _DELIVERIES.page(
+    return _DELIVERIES.page(
         [walk],
         conditions=conditions,
         parameters={
@@ -58,4 +55,3 @@ def search(
         before=min(before or LAST_ID, ids.first_at(end) if end is not None else LAST_ID),
         limit=limit,
     )
-    return found.each(lambda row: Delivery.from_db(None, COLUMNS, row))

@@ -17,7 +17,10 @@ from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk, id_after_all
 from gateway.database.statements import bulk_cursor, uuids
+from gateway.database.stored_rows import StoredRows
+from webhooks.events.delivery_search import DELIVERIES
 from webhooks.events.message_log import LOOK_BACK
+from webhooks.events.search import EVENTS
 from webhooks.message_models import STATUS_CONDITIONS, Message
 from webhooks.models import Delivery, Event, within_retention
 from webhooks.tables import LONGEST_RETENTION_DAYS
@@ -32,17 +35,16 @@ LAST_REPLAY = timedelta(days=LONGEST_RETENTION_DAYS + 1)
 EARLIER = timedelta(minutes=10)
 """How much before a message's first published event another one of it may have been made."""
 
-COLUMNS = tuple(field.attname for field in Message._meta.concrete_fields)
-_MESSAGES = BoundedList("messages", COLUMNS, by_month=True)
+MESSAGES = StoredRows(Message)
+_MESSAGES = BoundedList(MESSAGES, by_month=True)
 _SCOPE = "tenant_id = %(tenant_id)s AND environment = %(environment)s"
 _INDEXED = ("wa_id", "user_id", "batch_id")
 """Columns with an index that ends in the id; the others are conditions on what the walk passes."""
 
-_EVENT_COLUMNS = tuple(field.attname for field in Event._meta.concrete_fields)
 # The statements of one message's look-up are prepared and planned once: to plan them for every partition takes many
 # times as long as to run them. Ranges of the partitions' keys leave partitions aside when they run.
 _EVENTS = f"""
-SELECT {", ".join(_EVENT_COLUMNS)} FROM events
+SELECT {EVENTS} FROM events
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND wamid = %(wamid)s
   AND id >= %(first)s AND id < %(last)s
 ORDER BY id DESC LIMIT %(most)s
@@ -54,27 +56,22 @@ WHERE p.tenant_id = %(tenant_id)s AND p.id = ANY(%(ids)s::uuid[]) AND p.expires_
   AND p.expires_on BETWEEN %(first_day)s AND %(last_day)s
 """
 _FIND = f"""
-SELECT {", ".join(COLUMNS)} FROM messages
+SELECT {MESSAGES} FROM messages
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND key = %(key)s
 """  # noqa: S608 - only column names are formatted in
 # One look-up by the primary key for each business, newest first: there is no index over all of them.
 _FIND_EVERYWHERE = f"""
-SELECT {", ".join(f"m.{column}" for column in COLUMNS)}
+SELECT {", ".join(f"m.{column}" for column in MESSAGES.columns)}
 FROM (SELECT id FROM tenants_tenant ORDER BY id DESC LIMIT %(tenants)s) t
 CROSS JOIN LATERAL (
     SELECT * FROM messages
     WHERE tenant_id = t.id AND environment IN ('live', 'test') AND key = %(key)s ORDER BY month LIMIT 1
 ) m LIMIT %(limit)s
 """  # noqa: S608 - only column names are formatted in
-_DELIVERY_COLUMNS = tuple(
-    field.attname
-    for field in Delivery._meta.concrete_fields
-    if field.attname not in {"attempt_log", "answers"}
-)
 # By the index of events alone, whatever the planner thinks of the tenant's.
 _DELIVERIES = f"""
 WITH found AS MATERIALIZED (
-    SELECT {", ".join(_DELIVERY_COLUMNS)} FROM webhook_deliveries
+    SELECT {DELIVERIES} FROM webhook_deliveries
     WHERE event_id = ANY(%(events)s::uuid[]) AND id >= %(first)s AND id < %(last)s
 )
 SELECT found.*, NULL::bytea, NULL::smallint FROM found
@@ -82,7 +79,7 @@ WHERE tenant_id = %(tenant_id)s ORDER BY id DESC LIMIT %(most)s
 """  # noqa: S608 - only column names are formatted in
 # One statement for both: the process that reads them waits once.
 _CONTENTS_AND_DELIVERIES = f"""
-SELECT contents.id, {"NULL, " * (len(_DELIVERY_COLUMNS) - 1)} contents.body, contents.retention_days
+SELECT contents.id, {"NULL, " * (len(DELIVERIES.columns) - 1)} contents.body, contents.retention_days
 FROM ({_CONTENTS}) AS contents
 UNION ALL ({_DELIVERIES})
 """  # noqa: S608 - only column names are formatted in
@@ -107,7 +104,7 @@ def search(
     conditions = [f"{name} = %({name})s" for name in equal]
     if status is not None:
         conditions.append(STATUS_CONDITIONS[status])
-    found = _MESSAGES.page(
+    return _MESSAGES.page(
         _walks(equal, status),
         conditions=conditions,
         parameters={"tenant_id": tenant_id, "environment": environment, **equal},
@@ -115,7 +112,6 @@ def search(
         before=min(before or LAST_ID, ids.first_at(end) if end else LAST_ID),
         limit=limit,
     )
-    return found.each(lambda row: Message.from_db(None, COLUMNS, row))
 
 
 def _walks(equal: Mapping[str, Any], status: str | None) -> list[Walk]:
@@ -131,7 +127,7 @@ def find(*, tenant_id: UUID, environment: str, key: str) -> Message:
     """
     with bulk_cursor(prepared=True) as cursor:
         cursor.execute(_FIND, {"tenant_id": tenant_id, "environment": environment, "key": key})
-        rows = [Message.from_db(None, COLUMNS, row) for row in cursor.fetchall()]
+        rows = [MESSAGES.instance(row) for row in cursor.fetchall()]
     if not rows or key.startswith("expunged:"):
         raise NotFound("There is no such message.")
     return min(rows, key=lambda row: (row.event_id is None, row.month))
@@ -144,7 +140,7 @@ def find_everywhere(key: str) -> list[Message]:
             # A sequential scan of the messages looks cheap to the planner while its partitions are new.
             cursor.execute("SET LOCAL statement_timeout = '3s'; SET LOCAL enable_seqscan = off")
             cursor.execute(_FIND_EVERYWHERE, {"key": key, "tenants": MOST_TENANTS, "limit": 10})
-            return [Message.from_db(None, COLUMNS, row) for row in cursor.fetchall()]
+            return [MESSAGES.instance(row) for row in cursor.fetchall()]
     except OperationalError:
         return []
 
@@ -167,7 +163,7 @@ def events_of(message: Message) -> list[Event]:
                     "most": MOST_EVENTS,
                 },
             )
-            named = [Event.from_db(None, _EVENT_COLUMNS, row) for row in cursor.fetchall()]
+            named = [EVENTS.instance(row) for row in cursor.fetchall()]
         found = {event.id: event for event in named}
     if message.event_id is not None and message.event_id not in found:
         rows = Event.objects.for_environment(message.tenant_id, message.environment)
@@ -205,7 +201,7 @@ def contents_and_deliveries(
         rows = cursor.fetchall()
     bodies = [(row[0], *row[-2:]) for row in rows if row[-1] is not None]
     for row in sorted((row for row in rows if row[-1] is None), key=itemgetter(0), reverse=True):
-        delivery = Delivery.from_db(None, _DELIVERY_COLUMNS, row[:-2])
+        delivery = DELIVERIES.instance(row[:-2])
         deliveries[delivery.event_id].append(delivery)
     return _within_retention(bodies), deliveries
 

@@ -15,10 +15,11 @@ from gateway.clock import now
 from gateway.database import replica
 from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk, id_after_all
 from gateway.database.statements import bulk_cursor, uuids
+from gateway.database.stored_rows import StoredRows
 from webhooks.models import LIVE, Delivery, Event, within_retention
 
-_COLUMNS = tuple(field.attname for field in Event._meta.concrete_fields)
-_EVENTS = BoundedList("events", _COLUMNS, finds_oldest=True)
+EVENTS = StoredRows(Event)
+_EVENTS = BoundedList(EVENTS, finds_oldest=True)
 _TENANT = "tenant_id = %(tenant_id)s"
 _OF_ONE_CUSTOMER = ("wamid", "wa_id", "user_id")
 _NO_DELIVERIES = dict.fromkeys(Delivery.Status.values, 0)
@@ -62,7 +63,7 @@ def search(
     conditions = ["environment = %(environment)s", *(f"{name} = %({name})s" for name in equal)]
     if types:
         conditions.append("type = ANY(%(types)s)")
-    found = replica.read(
+    return replica.read(
         lambda alias: _EVENTS.page(
             _walks(environment, types, equal),
             conditions=conditions,
@@ -78,7 +79,6 @@ def search(
             using=alias,
         )
     )
-    return found.each(lambda row: Event.from_db(None, _COLUMNS, row))
 
 
 def _walks(environment: str, types: Collection[str], equal: Mapping[str, str]) -> list[Walk]:
