@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import orjson
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from billing.einvoices import documents
 from billing.einvoices.documents import Document
@@ -67,7 +67,7 @@ def unregistered() -> Iterator[Document]:
         yield documents.of_credit_note(note)
 
 
-def waiting_invoices() -> Any:
+def waiting_invoices() -> QuerySet[Invoice]:
     """Invoices that the portal takes and has not registered."""
     taken = Q(supply_type="export") | ~Q(buyer__gstin=None)
     return Invoice.objects.filter(taken, irn__isnull=True)

@@ -24,6 +24,7 @@ from tenants.console import filters, keyset
 from tenants.console.error_meanings import meanings_of
 from tenants.console.frame import Visit, console_page, or_404
 from tenants.console.json_text import indented
+from tenants.wording.values import milliseconds
 from webhooks.events import message_search
 from webhooks.models import Delivery, Endpoint
 
@@ -50,14 +51,9 @@ class MessageFilter(forms.Form):
         required=False,
         choices=[("", "Any"), *((status, _WORDS.get(status, status.capitalize())) for status in STATUSES)],
     )
-    wa_id = forms.RegexField(
-        r"^\+?[\d\s().-]{5,24}$", label="Customer's number", required=False, max_length=24
-    )
+    wa_id = filters.CustomerNumberField()
     template = forms.CharField(label="Template", required=False, max_length=512)
     batch = forms.CharField(label="Batch id", required=False, max_length=40)
-
-    def clean_wa_id(self) -> str:
-        return "".join(filter(str.isdigit, self.cleaned_data["wa_id"]))
 
     def clean_batch(self) -> UUID | None:
         typed = ids.typed(self.cleaned_data["batch"].strip())
@@ -186,7 +182,7 @@ def _reason(error: Error) -> str:
 def _times(service_ms: int | None, upstream_ms: int | None) -> str:
     """Where the time of a send went; a message of a batch has no call of its own in the gateway."""
     parts = [(service_ms, "in the gateway"), (upstream_ms, "at the platform")]
-    return ", ".join(f"{ms} ms {where}" for ms, where in parts if ms is not None)
+    return ", ".join(f"{milliseconds(ms)} {where}" for ms, where in parts if ms is not None)
 
 
 def _recipient(found: Detail) -> str | None:
@@ -217,6 +213,6 @@ def _attempts(visit: Visit, found: Detail) -> Iterator[Moment]:
                 datetime.fromisoformat(attempt["at"]),
                 f"{row.event_type} to your server: {answered}",
                 "ok" if worked else "bad",
-                f"{urls.get(row.endpoint_id, 'a deleted endpoint')}, {attempt['ms']} ms",
+                f"{urls.get(row.endpoint_id, 'a deleted endpoint')}, {milliseconds(attempt['ms'])}",
                 reverse("console_delivery", args=[row.public_id]),
             )

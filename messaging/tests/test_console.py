@@ -345,7 +345,9 @@ def test_a_message_shows_why_it_failed_and_everything_that_happened(
     ):
         assert words in page
     for query in ("", "?status=failed", "?wa_id=%2B91 98123 45678", "?direction=outbound"):
-        assert wamid in text(browser, f"/console/messages{query}")
+        listed = text(browser, f"/console/messages{query}")
+        assert wamid in listed
+        assert "<td>+919812345678</td>" in listed
     assert wamid not in text(browser, "/console/messages?direction=inbound")
 
 
@@ -364,7 +366,7 @@ def test_the_messages_of_a_batch_are_listed_and_a_wrong_filter_is_named(
     assert first.wamid in listed
     assert second.wamid not in listed
     assert "begins with bat_" in text(browser, "/console/messages?batch=november")
-    assert "valid value" in text(browser, "/console/messages?wa_id=asha")
+    assert "with its country code" in text(browser, "/console/messages?wa_id=asha")
 
 
 def test_another_tenant_and_the_other_environment_see_no_message(

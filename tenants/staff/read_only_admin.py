@@ -6,6 +6,7 @@ shows nowhere by itself.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
@@ -25,13 +26,23 @@ from gateway import ids
 from gateway.clock import now
 from tenants.models import Tenant, User
 from tenants.wording.labels import label
+from tenants.wording.values import NOTHING
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def display(**options: Any) -> Callable[[Method], Method]:
-    """The theme's `display`, typed: `description`, `label` (value → colour), `ordering`."""
-    return cast("Callable[[Method], Method]", decorators.display(**options))
+    """The theme's `display`, typed: `description`, `label` (value → colour), `ordering`. An empty text is a dash."""
+
+    def decorated(method: Method) -> Method:
+        @wraps(method)
+        def shown(*args: Any) -> Any:
+            value = method(*args)
+            return NOTHING if value is None or value == "" else value
+
+        return cast("Method", decorators.display(**options)(shown))
+
+    return decorated
 
 
 class StatusLabel(NamedTuple):

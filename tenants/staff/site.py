@@ -18,6 +18,7 @@ from tenants.console.log_in.accounts import has_second_factor
 from tenants.staff import lookup
 from tenants.staff.roles import OWN_APPS
 from tenants.wording.labels import spelled
+from tenants.wording.values import NOTHING
 
 ADMIN_CSP = {
     "script-src": ["'self'", "'unsafe-inline'", "'unsafe-eval'"],
@@ -31,6 +32,10 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
 
     index_title = "Overview"
     enable_nav_sidebar = True
+
+    def __init__(self, name: str = "admin") -> None:
+        super().__init__(name)
+        self.empty_value_display = NOTHING
 
     def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
         """Only the service's own pages: those that packages bring may show what no page should (TOTP secrets)."""

@@ -12,6 +12,8 @@ from gateway.clock import now
 from tenants.console.error_meanings import Meaning
 from tenants.console.first_steps import Progress
 from tenants.console.frame import FOR_ENVIRONMENT
+from tenants.wording import values
+from tenants.wording.values import NOTHING
 
 register = template.Library()
 
@@ -29,7 +31,7 @@ def moment(context: dict[str, Any], at: datetime | str | None, relative: bool = 
     if isinstance(at, str):
         at = datetime.fromisoformat(at)
     if at is None:
-        return "–"
+        return NOTHING
     visit = context["console"]
     shown = at.astimezone(visit.zone)
     return format_html(
@@ -62,6 +64,18 @@ def error_code(meanings: Mapping[str, Meaning], code: object, page: str) -> Safe
         known.element_id,
         code,
     )
+
+
+@register.filter
+def milliseconds(duration: float | None) -> str:
+    """A duration with its unit, a dash for None."""
+    return NOTHING if duration is None else values.milliseconds(duration)
+
+
+@register.filter
+def phone_number(name: str | None) -> str:
+    """A customer or a number, bare digits with a "+"; empty for none."""
+    return values.phone_number(name or "")
 
 
 def away(at: datetime) -> str:

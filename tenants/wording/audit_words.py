@@ -8,6 +8,7 @@ from typing import Any
 from django.utils.formats import date_format
 
 from tenants.wording.labels import label, readable, words
+from tenants.wording.values import NOTHING
 
 ACTIONS = {
     "account.connect": "Account connected",
@@ -108,7 +109,7 @@ def _name(name: str) -> str:
 
 def _value(name: str, value: Any) -> str:
     if value is None or value == "":
-        return "–"
+        return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

@@ -23,12 +23,14 @@ from webhooks.models import Delivery, Endpoint
 RAW = {
     "a code": re.compile(r"(?<![\w.@/…-])[A-Za-z]+(?:_[A-Za-z0-9]+)+(?!…)"),
     "a moment in ISO 8601": re.compile(r"\b\d{4}-\d\d(?:-\d\d)?(?![\d-])"),
+    "a hyphen for nothing": re.compile(r"^-$"),
     "paise": re.compile(r"paise"),
     "an acronym in small letters": re.compile(
         rf"(?<![\w.@/-])({'|'.join(ACRONYMS)})(?![\w.:/])", re.IGNORECASE
     ),
 }
 PUBLIC_IDS = re.compile(r"(evt|dlv|bat|inv|mnd|pat|rfd|req|whsec|wb_(live|test))_[\w…]*")
+BLANK_CELL = re.compile(r"<td[^>]*>\s*</td>")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -73,6 +75,7 @@ def test_the_check_knows_what_is_raw() -> None:
         "2026-11-22T11:07",
         "2027-01",
         "59000 paise",
+        "-",
         "Waba ids",
         "Id",
         "last http status",
@@ -99,8 +102,10 @@ def test_every_page_speaks_in_words(world: World, staff: User, settings: Setting
     found = set()
     for path in staff_paths(staff):
         page = browser.get(path, follow=True).content.decode()
+        main = page.partition('id="main"')[2].partition("</main>")[0]
+        assert not (blank := BLANK_CELL.search(main)), f"{path} leaves a cell empty: {blank}"
         words = Words()
-        words.feed(page.partition('id="main"')[2].partition("</main>")[0])
+        words.feed(main)
         assert words.texts, path
         found |= {f"{path.split('?')[0]}: {problem}" for text in words.texts for problem in raw_in(text)}
     assert not found, "\n".join(sorted(found))

@@ -16,6 +16,7 @@ from tenants import audit
 from tenants.actors import Actor
 from tenants.staff.dialogs import DialogForm, action, ask_again, change_url, dialog, done
 from tenants.staff.read_only_admin import TenantRowsAdmin, display, status_label
+from tenants.wording.values import milliseconds
 from webhooks import replay
 from webhooks.console.forms import RecoverForm
 from webhooks.endpoints import lifecycle
@@ -154,7 +155,9 @@ class EndpointAdmin(TenantRowsAdmin):
             actor_user_id=request.user.pk,
         )
         ping = lifecycle.verify(endpoint)
-        said = f"It answered in {ping.response_ms} ms and is {endpoint.get_status_display().lower()}."
+        said = (
+            f"It answered in {milliseconds(ping.response_ms)} and is {endpoint.get_status_display().lower()}."
+        )
         return done(request, said, change_url(Endpoint, object_id))
 
     @action(

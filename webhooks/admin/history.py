@@ -18,6 +18,7 @@ from tenants import audit
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, status_label
 from tenants.wording.labels import label, words
+from tenants.wording.values import milliseconds
 from webhooks import replay
 from webhooks.delivery import failed_answers
 from webhooks.events.types import EVENT_TYPES
@@ -150,18 +151,18 @@ class DeliveryAdmin(HistoryAdmin):
 
     @display(description="Last answer took")
     def shown_duration(self, delivery: Delivery) -> str:
-        return "" if delivery.last_response_ms is None else f"{delivery.last_response_ms} ms"
+        return "" if delivery.last_response_ms is None else milliseconds(delivery.last_response_ms)
 
     @display(description="Each attempt")
     def shown_attempts(self, delivery: Delivery) -> str:
         return format_html_join(
             "",
-            "<p>{} · {} in {} ms · {}</p>{}",
+            "<p>{} · {} in {} · {}</p>{}",
             (
                 (
                     date_format(datetime.fromisoformat(attempt["at"]), r"j M Y, H:i:s \U\T\C"),
                     f"HTTP {attempt['http_status']}" if attempt["http_status"] else "no answer",
-                    attempt["ms"],
+                    milliseconds(attempt["ms"]),
                     words(attempt["error"] or "accepted"),
                     _answer(attempt),
                 )

@@ -14,6 +14,7 @@ from gateway.api.validation import checked
 from gateway.roles import Area
 from tenants.actors import Actor
 from tenants.console.frame import Visit, console_page, or_404, require_open, told
+from tenants.wording.values import milliseconds
 from webhooks import replay
 from webhooks.console.calls import endpoint_called
 from webhooks.console.endpoint_form import EndpointForm, NewEndpointForm, stored
@@ -87,7 +88,7 @@ def verify(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
             ping = lifecycle.verify(found)
         except WebhookVerifyFailed as error:
             return _endpoint_page(request, visit, found, failed_ping=error.details)
-        messages.success(request, f"The ping passed in {ping.response_ms} ms.")
+        messages.success(request, f"The ping passed in {milliseconds(ping.response_ms)}.")
     return redirect("console_endpoint", endpoint_id)
 
 
@@ -225,8 +226,8 @@ def _sentence(error: ServiceError) -> str:
     details = error.details or {}
     said = f"HTTP {details['http_status']}" if details.get("http_status") else "no answer"
     excerpt = f" Its answer begins: {details['body_excerpt']}" if details.get("body_excerpt") else ""
-    why = in_words(details.get("error"))
-    return f"{error.text} It gave {said} after {details.get('response_ms')} ms: {why}.{excerpt}"
+    why, took = in_words(details.get("error")), milliseconds(details.get("response_ms") or 0)
+    return f"{error.text} It gave {said} after {took}: {why}.{excerpt}"
 
 
 def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpResponse | None:

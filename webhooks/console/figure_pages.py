@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 from gateway.clock import now
 from gateway.roles import Area
 from tenants.console.frame import Visit, console_page, shows
+from tenants.wording.values import milliseconds
 from webhooks.figures import reading
 from webhooks.figures.reading import Sums
 
@@ -105,7 +106,7 @@ class TimePlot:
         self.width, self.height = len(days) * DAY_WIDTH, PLOT_HEIGHT
         self.points = [
             Point(
-                f"{day.p95_ms:,} ms on {day.start.day} {day.start:%B}",
+                f"{milliseconds(day.p95_ms)} on {day.start.day} {day.start:%B}",
                 place * DAY_WIDTH + DAY_WIDTH // 2,
                 PLOT_HEIGHT - PLOT_HEIGHT * day.p95_ms // max(1, self.most),
             )

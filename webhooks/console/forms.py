@@ -8,6 +8,7 @@ from django import forms
 from django.utils import timezone
 
 from gateway.clock import now
+from tenants.console.filters import CustomerNumberField
 from tenants.console.frame import TIME_ZONES
 from webhooks import replay
 from webhooks.events.types import EVENT_TYPES
@@ -119,5 +120,5 @@ class EventFilter(forms.Form):
     """The filter above the list of events."""
 
     type = forms.ChoiceField(label="Event", required=False, choices=[("", "Any"), *_TYPES])
-    wa_id = forms.CharField(label="Customer's number", required=False, max_length=32)
+    wa_id = CustomerNumberField()
     wamid = forms.CharField(label="Message id", required=False, max_length=512)

@@ -14,6 +14,7 @@ from gateway.roles import Area
 from tenants.console import filters, keyset
 from tenants.console.frame import Visit, console_page, or_404, require_open, told
 from tenants.console.json_text import indented, tree
+from tenants.wording.values import milliseconds
 from webhooks import replay
 from webhooks.console.calls import endpoint_called
 from webhooks.console.forms import DeliveryFilter, EventFilter
@@ -71,7 +72,8 @@ def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResp
         )
         if again.status == Delivery.Status.DELIVERED:
             messages.success(
-                request, f"Delivered: HTTP {again.last_http_status}, {again.last_response_ms} ms."
+                request,
+                f"Delivered: HTTP {again.last_http_status}, {milliseconds(again.last_response_ms or 0)}.",
             )
         else:
             messages.error(request, "The endpoint did not take it. See the attempt below.")

@@ -38,10 +38,18 @@ for (const button of document.querySelectorAll("button[data-toggles]")) {
   show(false);
   button.addEventListener("click", () => show(button.getAttribute("aria-expanded") === "false"));
 }
-// A slider shows its value.
+// A slider of hours shows their count and the moment at which they end.
 for (const slider of document.querySelectorAll("input[data-shows]")) {
   const output = document.querySelector(slider.dataset.shows);
-  slider.addEventListener("input", () => { output.textContent = slider.value; });
+  const { zone, zoneName } = output.dataset;
+  const style = { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", timeZone: zone };
+  const show = () => {
+    const hours = Number(slider.value);
+    const end = new Date(Date.now() + hours * 3_600_000).toLocaleString("en-GB", style);
+    output.textContent = hours ? `${hours} hour${hours === 1 ? "" : "s"}, until ${end} ${zoneName}` : "0 hours: the old secret ends at once";
+  };
+  show();
+  slider.addEventListener("input", show);
 }
 // Ctrl+K or ⌘K goes to the search; the arrows go through what it found, Escape leaves it.
 const find = document.querySelector("#find");
