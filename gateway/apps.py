@@ -17,7 +17,12 @@ class GatewayConfig(AppConfig):
         )
         from gateway.api import paths  # noqa: F401 - registers the path converters
         from gateway.database import pool
-        from gateway.monitoring import answers, sentry, tracing
+        from gateway.monitoring import (
+            answers,
+            sentry,
+            tracing,
+            valkey_metrics,  # noqa: F401 - adds its metrics
+        )
 
         sentry.start()
         tracing.prepare()

@@ -439,6 +439,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     **_BROKER_OPTIONS,
 }
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+# None is asked for less often than every hour: beat forgets when each ran last if its host is replaced, and would begin
+# to wait anew at each roll-out.
 CELERY_BEAT_SCHEDULE = {
     # Spares: dispatchers and runners look by themselves and begin again by themselves (`threads/loop_thread.py`), and
     # each release of a replay queues the next one.
@@ -452,9 +454,9 @@ CELERY_BEAT_SCHEDULE = {
     "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
     "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},
-    "unconfirmed-sign-ups": {"task": "tenants.tasks.forget_unconfirmed_sign_ups", "schedule": 86_400.0},
+    "unconfirmed-sign-ups": {"task": "tenants.tasks.forget_unconfirmed_sign_ups", "schedule": 3600.0},
     "device-logins": {"task": "tenants.tasks.forget_device_logins", "schedule": 3600.0},
-    "invitations": {"task": "tenants.tasks.forget_invitations", "schedule": 86_400.0},
+    "invitations": {"task": "tenants.tasks.forget_invitations", "schedule": 3600.0},
     "number-sync": {
         "task": "phone_numbers.tasks.start_due_syncs",
         "schedule": 30.0,
@@ -478,16 +480,16 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 600.0,
         "options": {"expires": 600},
     },
-    "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 86_400.0},
+    "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 3600.0},
     "figures": {"task": "webhooks.tasks.roll_up_figures", "schedule": 20.0, "options": {"expires": 20}},
-    "old-figures": {"task": "webhooks.tasks.forget_figures", "schedule": 86_400.0},
+    "old-figures": {"task": "webhooks.tasks.forget_figures", "schedule": 3600.0},
     "bodies": {"task": "webhooks.tasks.move_bodies", "schedule": 60.0, "options": {"expires": 60}},
     "endpoint-notices": {
         "task": "webhooks.tasks.tell_endpoint_changes",
         "schedule": 30.0,
         "options": {"expires": 30},
     },
-    "answers": {"task": "webhooks.tasks.forget_answers", "schedule": 86_400.0},
+    "answers": {"task": "webhooks.tasks.forget_answers", "schedule": 3600.0},
     "event-keys": {"task": "webhooks.tasks.forget_event_keys", "schedule": 3600.0},
     "kept-notifications": {"task": "messaging.tasks.forget_kept_notifications", "schedule": 3600.0},
     "idempotency-records": {"task": "messaging.tasks.forget_idempotency_records", "schedule": 3600.0},

@@ -9,5 +9,5 @@ from gateway.database import partitions
 
 @shared_task
 def maintain_partitions(**_: Any) -> None:
-    """Daily: make the coming partitions, drop the expired ones."""
+    """Hourly: make the coming partitions, drop the expired ones."""
     partitions.maintain()

@@ -10,6 +10,8 @@ from django.db import connection
 
 from edge import notifications
 from edge.tests.doors import DjangoDoor, Door, EdgeDoor
+from gateway.clock import now
+from gateway.database import partitions
 from messaging.media import known
 from messaging.models import KeptNotification
 from messaging.notifications import incoming, views
@@ -65,10 +67,19 @@ class TestHealth:
             assert door.ask("GET", "/v1/health/ready").status_code == 503
             assert door.ask("GET", "/v1/health/live").status_code == 200
 
-    def test_not_ready_without_partitions(self, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gateway.api.probes.partitions.through", lambda: {"events": "2020-01-01"})
-        answer = door.ask("GET", "/v1/health/ready")
-        assert (answer.status_code, json.loads(answer.content)["partitions"]) == (503, "error")
+    def test_not_ready_without_the_partition_of_today(self, door: Door) -> None:
+        def partitions_word() -> tuple[int, str]:
+            answer = door.ask("GET", "/v1/health/ready")
+            return answer.status_code, json.loads(answer.content)["partitions"]
+
+        today = f"api_requests_p{now():%Y_%m_%d}"
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE api_requests DETACH PARTITION {today}")
+        try:
+            assert partitions_word() == (503, "error")
+        finally:
+            partitions.maintain()
+        assert partitions_word() == (200, "ok")
 
     def test_other_methods_are_405(self, door: Door) -> None:
         assert_error(door.ask("POST", "/v1/health"), 405, "method_not_allowed")  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from datetime import date
 
 from django.db import Error as DatabaseError
 from django.db import connection
@@ -52,7 +51,7 @@ def _query() -> bool:
 
 def _readiness() -> dict[str, bool]:
     try:
-        return {"db": True, "migrations": _is_migrated(), "partitions": _has_partitions(now().date())}
+        return {"db": True, "migrations": _is_migrated(), "partitions": partitions.covers(now().date())}
     except (DatabaseError, PoolTimeout):
         return {"db": False, "migrations": False, "partitions": False}
     finally:
@@ -66,7 +65,3 @@ def _is_migrated() -> bool:
         executor = MigrationExecutor(connection)
         _migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
     return _migrated
-
-
-def _has_partitions(today: date) -> bool:
-    return all(end is not None and end[:10] > today.isoformat() for end in partitions.through().values())

@@ -27,7 +27,7 @@ def live() -> Report:
 
 
 def ready() -> Report:
-    """200 once the database answers, is migrated for this build and has partitions for today; 503 before."""
+    """200 while the database answers, is migrated for this build and has the partitions of today; else 503."""
     found = probes.readiness()
     ok = all(found.values())
     parts = {name: _word(is_well) for name, is_well in found.items()}

@@ -1,11 +1,11 @@
 """Time-partitioned tables: made ahead of time, dropped when their time is over (docs/architecture.md).
 
-Each app registers its tables; `maintain` is called after every `migrate` and daily by beat, and is safe to run
+Each app registers its tables; `maintain` is called after every `migrate` and hourly by beat, and is safe to run
 twice at once. A default partition catches rows should maintenance ever fail; when the missing partition is made
 later, such rows move into it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -134,11 +134,26 @@ def drop(partition: str) -> None:
 def through() -> dict[str, str | None]:
     """The moment up to which each table has partitions."""
     moments: dict[str, str | None] = {}
-    for table in _tables.values():
-        starts = _partitions(table)
-        end = table.after(max(starts.values())) if starts else None
-        moments[table.name] = isoformat(datetime(end.year, end.month, end.day, tzinfo=UTC)) if end else None
+    for name, starts in _attached(_tables.values()).items():
+        end = _tables[name].after(max(starts.values())) if starts else None
+        moments[name] = isoformat(datetime(end.year, end.month, end.day, tzinfo=UTC)) if end else None
     return moments
+
+
+def covers(day: date) -> bool:
+    """Whether every table has the partition of a day. Reads the catalogue alone, never a table."""
+    return all(
+        _tables[name].start_of(day) in starts.values() for name, starts in _attached(_tables.values()).items()
+    )
+
+
+def missing() -> dict[str, int]:
+    """How many of the partitions that the maintenance makes ahead are not there, a table."""
+    today = now().date()
+    return {
+        name: sum(start not in starts.values() for start in _starts(_tables[name], today))
+        for name, starts in _attached(_tables.values()).items()
+    }
 
 
 def rows_in_default() -> dict[str, int]:
@@ -153,6 +168,12 @@ def rows_in_default() -> dict[str, int]:
 
 metrics.labelled_gauge(
     "gateway_default_partition_rows", "Rows that no partition took.", "table", lambda: {**rows_in_default()}
+)
+metrics.labelled_gauge(
+    "gateway_partitions_missing",
+    "Partitions from today on that the maintenance should have made.",
+    "table",
+    lambda: {**missing()},
 )
 
 
@@ -175,37 +196,56 @@ def _exists(table: str) -> bool:
 
 
 def _partitions(table: PartitionedTable) -> dict[str, date]:
+    return _attached([table])[table.name]
+
+
+def _attached(tables: Collection[PartitionedTable]) -> dict[str, dict[str, date]]:
+    """The attached partitions of each table: name and first day."""
+    found: dict[str, dict[str, date]] = {table.name: {} for table in tables}
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = to_regclass(%s)", [table.name]
+            "SELECT name, inhrelid::regclass::text FROM unnest(%s::text[]) AS name "
+            "JOIN pg_inherits ON inhparent = to_regclass(name)",
+            [list(found)],
         )
-        names = [name for (name,) in cursor.fetchall()]
-    return {name: start for name in names if (start := table.start_from_name(name)) is not None}
+        for table_name, partition in cursor.fetchall():
+            start = _tables[table_name].start_from_name(partition)
+            if start is not None:
+                found[table_name][partition] = start
+    return found
 
 
-def _make(table: PartitionedTable, first_day: date) -> None:
+def _starts(table: PartitionedTable, first_day: date) -> Iterator[date]:
+    """The first days of the partitions from a day on, as far ahead as the table wants them."""
     last = max(first_day, now().date()) + timedelta(days=table.ahead_days)
     start = table.start_of(first_day)
-    existing = _partitions(table)
     while start <= last:
-        if table.partition_name(start) not in existing:
-            _make_one(table, start)
+        yield start
         start = table.after(start)
 
 
+def _make(table: PartitionedTable, first_day: date) -> None:
+    existing = _partitions(table).values()
+    for start in _starts(table, first_day):
+        if start not in existing:
+            _make_one(table, start)
+
+
 def _make_one(table: PartitionedTable, start: date) -> None:
-    """One partition: built aside, filled with what the default partition caught, then attached."""
+    """One partition: built aside, filled with what the default partition caught, then attached.
+
+    One that was detached by hand keeps its rows and is attached again.
+    """
     name, end = table.partition_name(start), table.after(start)
     parent, child = sql.Identifier(table.name), sql.Identifier(name)
     default = sql.Identifier(f"{table.name}_default")
     key = sql.Identifier("id" if table.key == "id" else table.date_column)
     low, high = sql.Literal(table.bound(start)), sql.Literal(table.bound(end))
     with _ddl() as cursor:
-        cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])
-        if cursor.fetchone()[0]:
+        if name in _partitions(table):
             return
         cursor.execute(
-            sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL) WITH (fillfactor = {})").format(
+            sql.SQL("CREATE TABLE IF NOT EXISTS {} (LIKE {} INCLUDING ALL) WITH (fillfactor = {})").format(
                 child, parent, sql.Literal(table.fillfactor)
             )
         )

@@ -26,6 +26,7 @@ from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 log = structlog.get_logger(__name__)
 
 KEY = "metrics"
+UNREADABLE = "gateway_metrics_unreadable"
 _SEPARATOR = "|"
 
 _pending: defaultdict[str, float] = defaultdict(float)
@@ -72,9 +73,14 @@ _histograms: list[Histogram] = []
 _gauges: list[tuple[str, str, str | None, Callable[[], dict[str, float]]]] = []
 
 
-def gauge(name: str, help: str, value: Callable[[], float]) -> None:  # noqa: A002 - Prometheus's word
-    """Show a value, asked for at each scrape."""
-    _gauges.append((name, help, None, lambda: {"": value()}))
+def gauge(name: str, help: str, value: Callable[[], float | None]) -> None:  # noqa: A002 - Prometheus's word
+    """Show a value, asked for at each scrape; None when it is not known."""
+
+    def values() -> dict[str, float]:
+        found = value()
+        return {} if found is None else {"": found}
+
+    _gauges.append((name, help, None, values))
 
 
 def labelled_gauge(name: str, help: str, label: str, values: Callable[[], dict[str, float]]) -> None:  # noqa: A002
@@ -85,7 +91,7 @@ def labelled_gauge(name: str, help: str, label: str, values: Callable[[], dict[s
 def names() -> list[str]:
     """The name of every metric."""
     counted = [counter.name for counter in _counters] + [histogram.name for histogram in _histograms]
-    return counted + [name for name, *_ in _gauges]
+    return [*counted, *(name for name, *_ in _gauges), UNREADABLE]
 
 
 def _note(amounts: Mapping[str, float]) -> None:
@@ -125,16 +131,21 @@ class _Everything(Collector):
             yield _counter(counter, stored)
         for histogram in _histograms:
             yield _histogram(histogram, stored)
+        unreadable = 0
         for name, text, label, values in _gauges:
             family = GaugeMetricFamily(name, text, labels=[label] if label else [])
             try:
                 found = values()
             except Exception:
                 log.exception("gauge_unreadable", gauge=name)
+                unreadable += 1
                 continue
             for value, amount in found.items():
                 family.add_metric([value] if label else [], amount)
             yield family
+        yield GaugeMetricFamily(
+            UNREADABLE, "Metrics that this answer misses because they could not be read.", value=unreadable
+        )
 
 
 def _counter(counter: Counter, stored: dict[str, float]) -> Metric:

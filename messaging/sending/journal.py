@@ -193,6 +193,11 @@ def abandoned() -> Iterator[Slot]:
             yield slot
 
 
+def failed() -> int:
+    """How many entries were set aside for an operator."""
+    return sum(1 for _ in directory().glob("*.failed"))
+
+
 def directory() -> Path:
     """Where the slots of this host's processes are; made with the first."""
     return settings.DATA_DIR / "sends"

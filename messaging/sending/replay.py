@@ -15,7 +15,7 @@ from django.db import close_old_connections, connection, transaction
 from gateway.api.reply import Reply
 from gateway.database.outage import concerns_all, is_outage
 from gateway.database.statements import run
-from gateway.monitoring import tracing
+from gateway.monitoring import metrics, tracing
 from messaging.idempotency import KeyUse
 from messaging.sending import journal
 from messaging.sending.flow import recording
@@ -25,6 +25,12 @@ from phone_numbers.lookup import Sender
 from webhooks import wake_up
 
 log = structlog.get_logger(__name__)
+
+LEFT = metrics.Counter(
+    "gateway_sends_left_in_journal_total",
+    "Sends that a look at the journal could not replay: `waiting` is tried again, `failed` needs an operator.",
+    label="state",
+)
 
 LOOK_SECONDS = 30.0
 AGAIN_SECONDS = 2.0
@@ -44,6 +50,7 @@ def start() -> None:
 
 def replay() -> bool:
     """Replay what no process holds; whether nothing is left. An entry that cannot be replayed does not stop others."""
+    LEFT.add(journal.failed(), label="failed")
     is_all = True
     for slot in journal.abandoned():
         is_done = False
@@ -55,10 +62,12 @@ def replay() -> bool:
             slot.set_aside()
         except Exception as error:
             if concerns_all(error):
+                LEFT.add(label="waiting")
                 return False
             if is_outage(error):
                 # A lock or a time-out: this one is tried again, and the others go on.
                 log.warning("send_not_replayed_yet", file=slot.path.name, error=type(error).__name__)
+                LEFT.add(label="waiting")
                 is_all = False
                 continue
             log.exception("send_not_replayed", file=slot.path.name)

@@ -4,6 +4,7 @@ A row or an entry that cannot be read stops no other.
 """
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from rest_framework import serializers
 
 from gateway.clock import isoformat, now
 from gateway.database.outage import concerns_all
-from gateway.monitoring import health
+from gateway.monitoring import health, metrics
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.credentials.key_cache import (
     KEPT_SECONDS,
@@ -147,3 +148,15 @@ def _health() -> dict[str, Any]:
             "keys_rewritten": int(state[b"keys_rewritten"]) if state else 0,
         }
     }
+
+
+def _age() -> float | None:
+    last_run_at = _health()["kv_reconcile"]["last_run_at"]
+    return (now() - datetime.fromisoformat(last_run_at)).total_seconds() if last_run_at else None
+
+
+metrics.gauge(
+    "gateway_periodic_tasks_age_seconds",
+    "Since when the task that beat asks for every minute has not run; missing before its first run and without Valkey.",
+    _age,
+)

@@ -1,4 +1,4 @@
-"""`python -m tests.operating.chart TOOLS`: lint and render the Helm chart, check its objects and the alert rules.
+"""`python -m tests.operating.chart TOOLS`: lint and render the Helm chart; check its objects, routes and alert rules.
 
 TOOLS is the folder of helm, kubeconform and the Kubernetes schemas that `make chart` installs. The schemas refer to one
 file of definitions by an address on the network; kubeconform gets each with the definitions inside.
@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ def main() -> int:
         for name, options in VARIANTS.items():
             command = [helm, "template", "gateway", str(CHART), "--kube-version", version, *options]
             rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            if (found := _of_ingress("/metrics", rendered)) != {"gateway-notifications"}:
+                raise SystemExit(f"The Ingress leads /metrics to {found}: strangers could read them.")
             with tempfile.TemporaryDirectory() as directory:
                 _write_schemas(Path(directory), tools, version, rendered)
                 sys.stdout.write(f"Kubernetes {version}, {name}: ")
@@ -51,8 +54,35 @@ def main() -> int:
                     location,
                 ]
                 subprocess.run([*checks, "-"], input=rendered, text=True, check=True)
-    subprocess.run(["promtool", "check", "rules", ROOT / "deploy/monitoring/alerts.yml"], check=True)
+    monitoring = ROOT / "deploy/monitoring"
+    subprocess.run(["promtool", "check", "rules", monitoring / "alerts.yml"], check=True)
+    subprocess.run(["promtool", "test", "rules", monitoring / "alerts_test.yml"], check=True)
     return 0
+
+
+def backend(path: str, routes: Iterable[Sequence[str]]) -> str:
+    """Where an Ingress leads a path: of its routes (path, type, service) the exact one, or the longest prefix."""
+    found = [
+        (kind == "Exact", len(prefix), service)
+        for prefix, kind, service in routes
+        if path == prefix or (kind == "Prefix" and path.startswith(prefix.rstrip("/") + "/"))
+    ]
+    return max(found)[2]
+
+
+def _of_ingress(path: str, rendered: str) -> set[str]:
+    """The services to which the rendered Ingress leads a path of any host."""
+    [ingress] = [thing for thing in yaml.safe_load_all(rendered) if thing["kind"] == "Ingress"]
+    return {
+        backend(
+            path,
+            [
+                (each["path"], each["pathType"], each["backend"]["service"]["name"])
+                for each in rule["http"]["paths"]
+            ],
+        )
+        for rule in ingress["spec"]["rules"]
+    }
 
 
 def _write_schemas(directory: Path, tools: Path, version: str, rendered: str) -> None:

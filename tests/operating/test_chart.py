@@ -1,14 +1,20 @@
-"""The Helm chart names the processes of docs/operations.md and settings that exist; `make chart` renders it."""
+"""The Helm chart names the processes of docs/operations.md and settings that exist; `make chart` renders it.
+
+Neither it nor the nginx examples lead strangers to the metrics.
+"""
 
 import re
 from pathlib import Path
 
 import yaml
 
+from edge import application
 from tests.documentation.test_docs import rows
+from tests.operating.chart import backend
 from tests.pages import page
 
-CHART = Path(__file__).resolve().parents[2] / "deploy/chart"
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+CHART = DEPLOY / "chart"
 EDGES = {"notifications", "stream"}
 
 
@@ -33,3 +39,19 @@ def test_its_settings_exist() -> None:
         r"^  ([A-Z_]+): ", (CHART / "templates/settings.yaml").read_text(), re.MULTILINE
     )
     assert set(set_by_the_chart) <= known
+
+
+def test_no_route_from_outside_leads_to_the_metrics() -> None:
+    template = (CHART / "templates/ingress.yaml").read_text()
+    routes = re.findall(r'\(list "([^"]+)" "(\w+)" "(\w+)"\)', template)
+    assert backend("/metrics", routes) == "notifications", "the edge has no such page"
+    assert "/metrics" not in application.ROUTES
+    assert backend("/v1/tenant", routes) == "web"
+    for name in ("nginx.conf", "cells/nginx.conf"):
+        assert re.search(r"location = /metrics +\{ return 404; \}", (DEPLOY / name).read_text()), name
+    published = {
+        name: service["ports"]
+        for name, service in yaml.safe_load(page("docker-compose.yml"))["services"].items()
+        if "ports" in service
+    }
+    assert set(published) == {"proxy"}, "every other service would answer past the proxy"

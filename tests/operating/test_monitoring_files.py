@@ -49,3 +49,9 @@ def test_every_alert_has_its_runbook() -> None:
     for rule in rules():
         assert rule["annotations"]["runbook"] == f"docs/runbooks.md#{rule['alert'].lower()}"
         assert rule["labels"]["severity"] in {"page", "warn"}
+
+
+def test_every_alert_is_tried() -> None:
+    """`make chart` runs the unit tests of the rules with promtool."""
+    tried = yaml.safe_load((MONITORING / "alerts_test.yml").read_text())["tests"]
+    assert {case["name"] for case in tried} == {rule["alert"] for rule in rules()}

@@ -76,6 +76,33 @@ def test_a_week_of_bodies_is_dropped_when_its_last_day_is_over() -> None:
     assert not EventPayload.objects.filter(id=kept.id).exists()
 
 
+@pytest.mark.parametrize("table", [tables.EVENTS, tables.PAYLOADS, tables.DELIVERIES, tables.MESSAGES])
+def test_a_detached_partition_is_missed_and_attached_again(table: partitions.PartitionedTable) -> None:
+    today = now().date()
+    name = table.partition_name(table.start_of(today))
+    through = partitions.through()
+    assert partitions.covers(today)
+    assert set(partitions.missing().values()) == {0}
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table.name} DETACH PARTITION {name}")
+    assert not partitions.covers(today)
+    assert partitions.missing()[table.name] == 1
+    assert partitions.through() == through, "the last one does not show the gap"
+    partitions.maintain()
+    assert partitions.covers(today)
+
+
+def test_a_partition_that_is_attached_again_keeps_its_rows_and_takes_those_of_the_default() -> None:
+    moment = now()
+    kept = event_at(moment)
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE events DETACH PARTITION events_p{moment:%Y_%m}")
+    caught = event_at(moment)
+    assert partition_of("events", "id", caught) == "events_default"
+    partitions.maintain()
+    assert {partition_of("events", "id", each) for each in (kept, caught)} == {f"events_p{moment:%Y_%m}"}
+
+
 @pytest.mark.parametrize(
     ("day", "week", "month"),
     [

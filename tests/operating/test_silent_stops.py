@@ -1,0 +1,90 @@
+"""What can stop without an error of its own shows in the metrics: Valkey, beat, the send journal, a metric itself."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+from django.test import Client
+
+from gateway.clock import isoformat, now
+from gateway.monitoring import metrics, valkey_metrics
+from gateway.valkey import connection
+from messaging.sending import journal, replay
+from tenants.credentials import key_cache_repair
+
+pytestmark = pytest.mark.django_db
+
+TOKEN = "scraper-token"
+
+
+def scrape(settings: Any) -> dict[str, float]:
+    metrics.flush()
+    settings.METRICS_TOKEN = TOKEN
+    page = Client().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert page.status_code == 200
+    lines = [line for line in page.content.decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_a_valkey_that_may_evict_or_is_full(settings: Any, empty_valkey: redis.Redis) -> None:
+    found = scrape(settings)
+    assert found["gateway_valkey_up"] == 1
+    assert found["gateway_valkey_evicts"] == found["gateway_valkey_memory_used_ratio"] == 0
+    used = int(empty_valkey.info("memory")["used_memory"])
+    empty_valkey.config_set("maxmemory", used * 4)
+    empty_valkey.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        found = scrape(settings)
+        assert found["gateway_valkey_evicts"] == 1
+        assert 0.1 < found["gateway_valkey_memory_used_ratio"] < 0.9
+    finally:
+        empty_valkey.config_set("maxmemory-policy", "noeviction")
+        empty_valkey.config_set("maxmemory", 0)
+
+
+def test_a_valkey_that_is_away(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = redis.Redis.from_url("unix:///nonexistent")
+    for module in (valkey_metrics, key_cache_repair, metrics):
+        monkeypatch.setattr(module, "valkey", lambda: away)
+    found = scrape(settings)
+    assert found["gateway_valkey_up"] == 0
+    unknown = {
+        "gateway_valkey_evicts",
+        "gateway_valkey_memory_used_ratio",
+        "gateway_periodic_tasks_age_seconds",
+    }
+    assert unknown & set(found) == set(), "not known, so not shown"
+
+
+def test_beat_that_stopped(settings: Any, empty_valkey: redis.Redis) -> None:
+    assert "gateway_periodic_tasks_age_seconds" not in scrape(settings)
+    key_cache_repair.reconcile()
+    assert scrape(settings)["gateway_periodic_tasks_age_seconds"] < 30
+    connection.valkey().hset(key_cache_repair.STATE, "last_run_at", isoformat(now() - timedelta(minutes=6)))
+    assert 359 < scrape(settings)["gateway_periodic_tasks_age_seconds"] < 390
+
+
+def test_a_journal_with_a_send_that_cannot_be_replayed(settings: Any, tmp_path: Any) -> None:
+    def left(state: str) -> float:
+        return scrape(settings).get(f'gateway_sends_left_in_journal_total{{state="{state}"}}', 0)
+
+    settings.DATA_DIR = tmp_path
+    journal.directory().mkdir()
+    before = left("failed")
+    assert replay.replay()
+    assert left("failed") == before
+    (journal.directory() / "1.failed").touch()
+    for looks in (1, 2):
+        assert replay.replay()
+        assert left("failed") == before + looks, "every look counts it, until it is gone"
+
+
+def test_a_metric_that_cannot_be_read(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert scrape(settings)["gateway_metrics_unreadable"] == 0
+
+    def broken() -> dict[str, float]:
+        raise ValueError
+
+    monkeypatch.setattr(metrics, "_gauges", [*metrics._gauges, ("gateway_broken", "", None, broken)])
+    assert scrape(settings)["gateway_metrics_unreadable"] == 1
