@@ -9,9 +9,10 @@ from pytest_django import Settings
 
 from billing import checks
 from billing.models import Invoice
+from billing.pricing.periods import Period
 from billing.tests.conftest import connected, ist
 from gateway.clock import now
-from tenants.models import Tenant
+from tenants.models import Tenant, User
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,28 @@ def test_the_command_bills_as_of_a_day(payer: Tenant, settings: Settings) -> Non
     settings.BILLING_ENABLED = False
     with pytest.raises(CommandError):
         call_command("billing_run")
+
+
+@pytest.mark.django_db
+def test_a_business_made_today_can_be_backdated_and_billed_in_development(
+    tenant: Tenant, settings: Settings
+) -> None:
+    Tenant.objects.update(
+        billing_status="trialing", trial_ends_at=now() + timedelta(days=20), approved_at=now()
+    )
+    User.objects.create_user("owner@shop.example", "a long enough password", tenant=tenant)
+    backdate = ("backdate_business", "owner@shop.example", str(Period.of(now()).previous))
+    with pytest.raises(CommandError, match="connected"):
+        call_command(*backdate)
+    connected(tenant, "1", (now(), None))
+    with pytest.raises(CommandError, match="must be over"):
+        call_command("backdate_business", "owner@shop.example", str(Period.of(now())))
+    settings.PRODUCTION = True
+    with pytest.raises(CommandError, match="development"):
+        call_command(*backdate)
+    settings.PRODUCTION = False
+    call_command(*backdate, stdout=StringIO())
+    call_command("billing_run", stdout=StringIO())
+    assert Invoice.objects.get(tenant=tenant).active_numbers == 1
+    with pytest.raises(CommandError, match="billed already"):
+        call_command(*backdate)
