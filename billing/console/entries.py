@@ -40,11 +40,8 @@ def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
         text = f"{due} is long overdue: no further number can be connected until it is paid."
         yield HomeWarning(text, "Pay now", page, "bad")
     elif seen.tenant.billing_status == Tenant.BillingStatus.PAST_DUE:
-        since = seen.tenant.past_due_since or at
-        days = max(0, (since + restriction.RESTRICTED_AFTER - at).days)
-        text = (
-            f"{due} is overdue. In {days} day{'' if days == 1 else 's'} no further number can be connected."
-        )
+        closes = (seen.tenant.past_due_since or at) + restriction.RESTRICTED_AFTER
+        text = f"{due} is overdue. From {indian_date(closes)} no further number can be connected."
         yield HomeWarning(f"{text}{_failure(seen)}", "Pay now", page, "bad")
 
 

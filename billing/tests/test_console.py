@@ -12,7 +12,9 @@ from billing.billing_run import run
 from billing.buyers import profiles
 from billing.invoices import credit_notes
 from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
+from billing.restriction import RESTRICTED_AFTER
 from billing.staff import cards
+from billing.templatetags.money import indian_date
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import answer, deliver
 from gateway.clock import now
@@ -180,9 +182,13 @@ def test_an_incomplete_profile_is_named_and_completed(customer: Client, payer: T
 
 def test_home_warns_of_what_is_overdue(customer: Client, invoice: Invoice, payer: Tenant) -> None:
     Tenant.objects.filter(pk=payer.pk).update(billing_status="past_due", past_due_since=now())
-    assert "₹590.00 is overdue. In 20 days no further number" in text(customer, "/console")
+    closes = indian_date(now() + RESTRICTED_AFTER)
+    assert f"₹590.00 is overdue. From {closes} no further number" in text(customer, "/console")
     Tenant.objects.filter(pk=payer.pk).update(billing_restricted=True)
     assert "no further number can be connected" in text(customer, "/console")
+    numbers = text(customer, "/console/numbers")
+    assert "No further number can be connected" in numbers
+    assert "Connect a number" not in numbers
 
 
 def test_while_billing_is_off_the_page_says_so(customer: Client, settings: Settings) -> None:

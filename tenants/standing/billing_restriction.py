@@ -10,6 +10,7 @@ def require_new_numbers_allowed(tenant_id: UUID) -> None:
     """Raise Forbidden with `details.reason` `billing_past_due` when the tenant may not add numbers."""
     if Tenant.objects.filter(pk=tenant_id, billing_restricted=True).exists():
         raise Forbidden(
-            "New numbers are closed until the overdue invoices are paid: see GET /v1/billing/invoices.",
+            "No further number can be connected until what is overdue is paid.",
+            hint="GET /v1/billing/invoices names what is due, POST /v1/billing/invoices/{id}/pay the payment page.",
             details={"reason": "billing_past_due"},
         )
