@@ -49,6 +49,11 @@ class ApiRequest(models.Model):
         return ids.encode(ids.REQUEST, self.id)
 
     @property
+    def is_error_of_upstream(self) -> bool:
+        """Whether the error came from the upstream: its codes are numbers, those of the service words."""
+        return (self.error_code or "").isdecimal()
+
+    @property
     def created_at(self) -> datetime:
         """When the call arrived: exactly the millisecond in the id."""
         return ids.created_at(self.id)

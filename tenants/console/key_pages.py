@@ -45,7 +45,8 @@ def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
     """A page that says what rotating does; POST does it."""
     key = _key(visit.tenant, key_id)
     if request.method != "POST":
-        context = {"tenant": visit.tenant, "key": key, "form_id": uuid4()}
+        ends_at = api_keys.end_after_rotation(key)
+        context = {"tenant": visit.tenant, "key": key, "form_id": uuid4(), "ends_at": ends_at}
         return render(request, "console/rotate_key.html", context)
     require_active(visit)
     if _sent_before(request):
@@ -103,7 +104,7 @@ def _list_page(
     request: HttpRequest, visit: Visit, *, form: ApiKeyForm | None = None, new: api_keys.NewKey | None = None
 ) -> HttpResponse:
     """The list of keys; a new key is shown in a dialog above it."""
-    rows = ApiKey.objects.for_tenant(visit.tenant.id).order_by("-id")
+    rows = ApiKey.objects.for_tenant(visit.tenant.id).select_related("replaces").order_by("-id")
     ended = Q(revoked_at__isnull=False) | Q(expires_at__lte=now())
     show_ended = request.GET.get("ended") == "yes"
     page = Paginator(rows if show_ended else rows.exclude(ended), KEYS_PER_PAGE).get_page(

@@ -97,6 +97,12 @@ def create(
     return NewKey(row, key)
 
 
+def end_after_rotation(key: ApiKey) -> datetime:
+    """When a key ends that is rotated now: after 24 hours, or at its earlier end."""
+    ends = now() + ROTATION_OVERLAP
+    return ends if key.expires_at is None else min(key.expires_at, ends)
+
+
 def rotate(
     *,
     keys: QuerySet[ApiKey],
@@ -112,8 +118,7 @@ def rotate(
         old = _locked(keys, key_id)
         if old.revoked_at is not None or (old.expires_at is not None and old.expires_at <= now()):
             raise Conflict("A revoked or expired key cannot be rotated.")
-        ends = now() + ROTATION_OVERLAP
-        old.expires_at = ends if old.expires_at is None else min(old.expires_at, ends)
+        old.expires_at = end_after_rotation(old)
         old.save(update_fields=["expires_at"])
         transaction.on_commit(lambda: key_cache.write_key(old))
         return create(

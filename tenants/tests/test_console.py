@@ -104,6 +104,11 @@ def test_a_key_is_rotated_and_revoked_by_its_name(browser: Client, tenant: Tenan
     assert new is not None
     assert new[0] != old.key
     row = ApiKey.objects.get(replaces=old.row)
+    ends = f"{row.replaces.expires_at:%Y-%m-%dT%H:%M:%SZ}"  # type: ignore[union-attr]
+    assert ends in page
+    listed = browser.get("/console/api-keys").content.decode()
+    assert f"replaces <code>{old.row.prefix}…</code>" in listed
+    assert listed.index(ends) > listed.index(old.row.prefix), "the old key counts down"
     assert browser.post(f"/console/api-keys/{row.id}/revoke", {"name": "wrong"}).status_code == 400
     assert browser.post(f"/console/api-keys/{row.id}/revoke", {"name": "till"}).status_code == 302
     row.refresh_from_db()
@@ -260,6 +265,10 @@ def test_the_request_log_shows_the_tenants_own_calls(
     assert own not in browser.get("/console/requests?status_class=2").content.decode()
     page = browser.get(f"/console/requests/{own}").content.decode()
     assert "curl -X POST" in page
+    assert '<span class="badge">Gateway</span>' in page
+    ApiRequest.objects.update(error_code="131047")
+    for path in ("/console/requests", f"/console/requests/{own}"):
+        assert '<span class="badge">Platform</span>' in browser.get(path).content.decode()
     assert browser.get(f"/console/requests/{foreign}").status_code == 404
     browser.post("/console/preferences", {"environment": "test"})
     assert own not in browser.get("/console/requests").content.decode()

@@ -122,16 +122,31 @@ addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
 });
 // Parts that show events ask for themselves anew when there are new ones, but not under the reader's fingers.
+// They ask too when the stream of events is lost, which tells the reader, and when it is back.
 const livePart = document.querySelector("[data-live]");
 if (livePart) {
+  const LOST = 3; // The stream ends after each answer and is opened again: one end is no failure.
   let stream = null;
+  let failures = 0;
+  const refresh = () => {
+    for (const part of document.querySelectorAll("[data-live]")) {
+      if (!part.contains(document.activeElement)) htmx.trigger(part, "live");
+    }
+  };
   const follow = () => {
     stream?.close();
-    stream = document.hidden ? null : new EventSource(livePart.dataset.live);
-    stream?.addEventListener("news", () => {
-      for (const part of document.querySelectorAll("[data-live]")) {
-        if (!part.contains(document.activeElement)) htmx.trigger(part, "live");
-      }
+    if (document.hidden) return;
+    stream = new EventSource(livePart.dataset.live);
+    stream.addEventListener("news", refresh);
+    stream.addEventListener("open", () => {
+      if (failures >= LOST) refresh();
+      failures = 0;
+    });
+    stream.addEventListener("error", () => {
+      const isOver = stream.readyState === EventSource.CLOSED;
+      failures = isOver ? LOST : failures + 1;
+      if (failures === LOST) refresh();
+      if (isOver) setTimeout(follow, 15_000);
     });
   };
   document.addEventListener("visibilitychange", follow);

@@ -1,0 +1,71 @@
+"""Parts of a page that refresh themselves, in Chromium: what a lost stream shows, and an endpoint's waiting count."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import connection
+from playwright.sync_api import Browser, Page, expect
+
+from tenants.models import Tenant, User
+from tests.accessibility import in_chromium, session_of, window
+from webhooks.models import Delivery, Endpoint
+from webhooks.tests.delivering import publish_one
+
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def session(tenant: Tenant) -> str:
+    return session_of(User.objects.create_user("asha@traders.example", tenant=tenant))
+
+
+def test_a_list_says_that_it_cannot_be_refreshed_until_it_can(session: str, live_server: Any) -> None:
+    def journey(browser: Browser) -> None:
+        with window(browser, live_server.url, session) as page:
+            page.clock.install()
+            _is_stale_while(page, lambda route: route.fulfill(status=503))
+            _is_stale_while(page, lambda route: route.abort())
+
+    in_chromium(journey)
+
+
+def _is_stale_while(page: Page, fails: Any) -> None:
+    stale = page.locator("#stale")
+    with page.expect_response("**/console/live"):
+        page.goto("/console/messages")
+    expect(stale).to_be_hidden()
+    page.route("**/console/**", fails)
+    expect(stale).to_be_visible(timeout=20_000)
+    page.unroute("**/console/**")
+    page.clock.run_for(20_000)
+    expect(stale).to_be_hidden(timeout=20_000)
+
+
+def test_the_count_of_what_waits_goes_down_by_itself_and_the_focus_stays(
+    session: str, tenant: Tenant, live_server: Any
+) -> None:
+    endpoint = Endpoint.objects.create(
+        tenant=tenant, environment="live", url="https://shop.example/hook", status="active", event_types=["*"]
+    )
+    publish_one(tenant)
+    assert Delivery.objects.get().status == "pending"
+
+    def journey(browser: Browser) -> None:
+        with window(browser, live_server.url, session) as page, ThreadPoolExecutor(1) as database:
+            page.clock.install()
+            page.goto(f"/console/webhooks/{endpoint.id}")
+            waiting = page.locator("article", has=page.get_by_role("heading", name="Waiting")).locator("p")
+            expect(waiting.first).to_have_text("1")
+            page.locator("#verify").focus()
+            database.submit(_deliver).result()
+            page.clock.run_for(6_000)
+            expect(waiting.first).to_have_text("0")
+            assert page.evaluate("document.activeElement.id") == "verify"
+
+    in_chromium(journey)
+
+
+def _deliver() -> None:
+    Delivery.objects.update(status=Delivery.Status.DELIVERED, next_attempt_at=None)
+    connection.close()
