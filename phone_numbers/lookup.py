@@ -99,6 +99,13 @@ ORDER BY n.id DESC
 
 def finding_senders(queries: Sequence[SenderQuery]) -> Statements[list[Sender | None]]:
     """`sender` for several sends at once, in their order, by one statement."""
+    if len(queries) == 1:
+        # At a moderate rate nearly every send comes alone: the statement for one takes two thirds of the other's time.
+        (query,) = queries
+        found_alone = yield from finding_sender(
+            tenant_id=query.tenant_id, environment=query.environment, from_=query.from_
+        )
+        return [found_alone]
     places = [place for place, query in enumerate(queries, 1) if _FROM.fullmatch(query.from_)]
     asked = [queries[place - 1] for place in places]
     digits = [query.from_.removeprefix("+") for query in asked]

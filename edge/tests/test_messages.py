@@ -11,6 +11,7 @@ from django.db import connection
 from edge import messages
 from edge.tests.doors import Answer, DjangoDoor, Door, EdgeDoor
 from gateway.api.limits.in_flight import Bulkhead
+from gateway.database.statements import run
 from messaging.models import IdempotencyRecord
 from messaging.sending import flow, journal
 from messaging.tests.conftest import account, connected_number
@@ -248,12 +249,8 @@ def test_senders_are_found_together_as_they_are_alone(
     alone = [
         sender(tenant_id=each.tenant_id, environment=each.environment, from_=each.from_) for each in queries
     ]
-    statements = finding_senders(queries)
-    with connection.cursor() as cursor:
-        cursor.execute(*next(statements))
-        with pytest.raises(StopIteration) as end:
-            statements.send(cursor.fetchall())
-    assert end.value.value == alone
+    assert run(finding_senders(queries)) == alone
+    assert [run(finding_senders([each]))[0] for each in queries] == alone
     assert {each.phone_number_id for each in alone if each} == {
         first.phone_number_id,
         second.phone_number_id,
