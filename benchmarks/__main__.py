@@ -1,5 +1,7 @@
 """`python -m benchmarks [NAME …]`: run benchmarks, each on fresh servers in a process of its own; print one table.
 
+A benchmark that takes long has PARTS, each on fresh servers too; `NAME:PART` runs one of them.
+
 Exits with 1 when a target was missed or anything was lost, doubled or refused.
 """
 
@@ -50,7 +52,8 @@ def main() -> int:
     parser.add_argument("--into", type=Path, help="write the results of one benchmark there, as JSON")
     options = parser.parse_args()
     names = options.names or list(NAMES)
-    if unknown := [name for name in names if name not in NAMES]:
+    names = [each for name in names for each in (_parts(name) or [name])]
+    if unknown := [name for name in names if not _is_known(name)]:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(NAMES)}")
     results = {name: _here(name) if len(names) == 1 else _apart(name) for name in names}
     if options.into:
@@ -60,11 +63,25 @@ def main() -> int:
     return int(any(result.failures for many in results.values() for result in many))
 
 
+def _parts(name: str) -> list[str]:
+    """The parts of a benchmark that is named as a whole."""
+    if name not in NAMES:
+        return []
+    module = importlib.import_module(f"benchmarks.{name}")
+    return [f"{name}:{part}" for part in getattr(module, "PARTS", ())]
+
+
+def _is_known(name: str) -> bool:
+    whole, is_part, _ = name.partition(":")
+    return name in _parts(whole) if is_part else name in NAMES
+
+
 def _here(name: str) -> list[Result]:
     print(f"{name} ...", file=sys.stderr, flush=True)
-    module = importlib.import_module(f"benchmarks.{name}")
+    whole, is_part, part = name.partition(":")
+    module = importlib.import_module(f"benchmarks.{whole}")
     with Harness() as harness:
-        results: list[Result] = module.run(harness)
+        results: list[Result] = module.run(harness, part) if is_part else module.run(harness)
     return results
 
 

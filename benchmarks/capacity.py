@@ -3,6 +3,7 @@
 Three loads: 200 units a second over all processes, so each wakes more seldom the more there are; as many as they take
 with 64 in flight over all; and with 64 in flight at each, as where the load has grown with the processes. The machine
 has fewer cores than there are processes, so the CPU of a unit is compared, not what the machine can take.
+Notifications and sends are parts of their own, each on fresh servers: `NAME=capacity:sends` runs one of them.
 
 The floor beside each is as many pairs of bare processes (`equipment/bare_edge.py`, `equipment/relay.py`) under the
 same load: what they cost more than one pair is the machine's part, which no design takes away. What processes cost at
@@ -26,9 +27,10 @@ from benchmarks.incoming import notification
 from benchmarks.send import message
 from gateway.local_run import local_ports
 
+PARTS = ("notifications", "sends")
 PROCESSES = (1, 2, 4, 8)
 RATE, SECONDS = 200, 6
-FULL_COUNT = 6_000
+FULL_COUNT = 4_000
 WARM_UP = 20
 """For each process, before each measurement."""
 IN_FLIGHT = 64
@@ -63,8 +65,8 @@ class _Unit:
     urls: list[str] = field(default_factory=list)
 
 
-def run(harness: Harness) -> list[Result]:
-    """Each number of processes, the least first; then the bytes that an event takes on the disk."""
+def run(harness: Harness, part: str) -> list[Result]:
+    """One part: each number of processes, the least first; then the bytes that an event takes on the disk."""
     with Sink() as sink:
         businesses = [business(number) for number in range(1, BUSINESSES + 1)]
         for number, each in enumerate(businesses):
@@ -78,35 +80,19 @@ def run(harness: Harness) -> list[Result]:
             "notifications", "/upstream/webhook", lambda n: notification(businesses[n % BUSINESSES], 1)
         )
         sends = _Unit("sends", "/v1/messages", lambda n: message(businesses))
+        unit = {"notifications": notifications, "sends": sends}[part]
         floor = _Unit("floor of a notification", "/", notifications.request, FLOOR)
         results: list[Result] = []
         bytes_before, events_before = _stored()
         of_one: dict[tuple[str, _Load], float] = {}
         for processes in PROCESSES:
             for number in range(len(floor.urls), processes):
-                url = harness.edge(name=f"edge{number}", **limits)
-                notifications.urls.append(url)
-                sends.urls.append(url)
+                unit.urls.append(harness.edge(name=f"edge{number}", **limits))
                 harness.worker(name=f"worker{number}")
                 floor.urls.append(_bare_pair(harness, sink, number))
             results.append(_at_rest(harness, processes))
             for load in (RATED, SHARED, AT_EACH) if processes > 1 else (RATED, SHARED):
-                times_of_floor = 1.0
-                for unit in (floor, notifications, sends):
-                    result = _measure(harness, sink, unit, load)
-                    cost = sum(result.cpu.values())
-                    one = of_one.setdefault((unit.name, load), cost)
-                    if processes == 1 and load is SHARED:
-                        of_one[unit.name, AT_EACH] = cost
-                    times = cost / one
-                    result.what += f", {times:.2f} × one"
-                    if unit is floor:
-                        times_of_floor = times
-                    elif processes > 1:
-                        of_floor = f"{times / times_of_floor:.2f} × the floor's {times_of_floor:.2f} ×"
-                        result.target = f"≤ {MOST_OF_ONE} × one; {of_floor}"
-                        result.expect(times <= MOST_OF_ONE, f"{times:.2f} × the CPU of one process")
-                    results.append(result)
+                results += _beside_floor(harness, sink, floor, unit, load, of_one)
         bytes_after, events_after = _stored()
         noted = sink.finish()
     events = events_after - events_before
@@ -119,6 +105,33 @@ def run(harness: Harness) -> list[Result]:
     ids = [delivery for delivery, _, _ in noted]
     stored.expect(len(ids) == len(set(ids)), f"{len(ids) - len(set(ids)):,} arrived twice")
     return [*results, stored]
+
+
+def _beside_floor(
+    harness: Harness,
+    sink: Sink,
+    floor: _Unit,
+    unit: _Unit,
+    load: _Load,
+    of_one: dict[tuple[str, _Load], float],
+) -> list[Result]:
+    """The floor and the unit under the same load, each against what it cost with one process (`of_one`)."""
+    results, times_of = [], {}
+    for each in (floor, unit):
+        result = _measure(harness, sink, each, load)
+        cost = sum(result.cpu.values())
+        if len(each.urls) == 1:
+            of_one[each.name, load] = cost
+            if load is SHARED:
+                of_one[each.name, AT_EACH] = cost
+        times_of[each.name] = times = cost / of_one[each.name, load]
+        result.what += f", {times:.2f} × one"
+        if each is unit and len(unit.urls) > 1:
+            of_floor = times_of[floor.name]
+            result.target = f"≤ {MOST_OF_ONE} × one; {times / of_floor:.2f} × the floor's {of_floor:.2f} ×"
+            result.expect(times <= MOST_OF_ONE, f"{times:.2f} × the CPU of one process")
+        results.append(result)
+    return results
 
 
 def _bare_pair(harness: Harness, sink: Sink, number: int) -> str:

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import structlog
 from django.conf import settings
@@ -26,7 +27,7 @@ from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 log = structlog.get_logger(__name__)
 
 KEY = "metrics"
-UNREADABLE = "gateway_metrics_unreadable"
+UP, UNREADABLE = "gateway_valkey_up", "gateway_metrics_unreadable"
 _SEPARATOR = "|"
 
 _pending: defaultdict[str, float] = defaultdict(float)
@@ -68,30 +69,47 @@ class Histogram:
         _note(amounts)
 
 
+class _Gauge(NamedTuple):
+    name: str
+    help: str
+    label: str | None
+    values: Callable[[], dict[str, float]]
+    of_valkey: bool
+
+
 _counters: list[Counter] = []
 _histograms: list[Histogram] = []
-_gauges: list[tuple[str, str, str | None, Callable[[], dict[str, float]]]] = []
+_gauges: list[_Gauge] = []
 
 
-def gauge(name: str, help: str, value: Callable[[], float | None]) -> None:  # noqa: A002 - Prometheus's word
-    """Show a value, asked for at each scrape; None when it is not known."""
+def gauge(
+    name: str,
+    help: str,  # noqa: A002 - Prometheus's word
+    value: Callable[[], float | None],
+    *,
+    of_valkey: bool = False,
+) -> None:
+    """Show a value, asked for at each scrape; None when it is not known.
+
+    One `of_valkey` is not asked for while Valkey is away: each would wait, and the scraper would give up.
+    """
 
     def values() -> dict[str, float]:
         found = value()
         return {} if found is None else {"": found}
 
-    _gauges.append((name, help, None, values))
+    _gauges.append(_Gauge(name, help, None, values, of_valkey))
 
 
 def labelled_gauge(name: str, help: str, label: str, values: Callable[[], dict[str, float]]) -> None:  # noqa: A002
     """Show values by a label, asked for at each scrape."""
-    _gauges.append((name, help, label, values))
+    _gauges.append(_Gauge(name, help, label, values, of_valkey=False))
 
 
 def names() -> list[str]:
     """The name of every metric."""
     counted = [counter.name for counter in _counters] + [histogram.name for histogram in _histograms]
-    return [*counted, *(name for name, *_ in _gauges), UNREADABLE]
+    return [*counted, *(each.name for each in _gauges), UP, UNREADABLE]
 
 
 def _note(amounts: Mapping[str, float]) -> None:
@@ -125,23 +143,27 @@ class _Everything(Collector):
     def collect(self) -> Iterable[Metric]:
         try:
             stored = {name.decode(): float(value) for name, value in valkey().hgetall(KEY).items()}
+            is_up = True
         except VALKEY_UNAVAILABLE:
-            stored = {}
+            stored, is_up = {}, False
         for counter in _counters:
             yield _counter(counter, stored)
         for histogram in _histograms:
             yield _histogram(histogram, stored)
+        yield GaugeMetricFamily(UP, "1 while Valkey answers, else 0.", value=is_up)
         unreadable = 0
-        for name, text, label, values in _gauges:
-            family = GaugeMetricFamily(name, text, labels=[label] if label else [])
+        for each in _gauges:
+            if each.of_valkey and not is_up:
+                continue
             try:
-                found = values()
+                found = each.values()
             except Exception:
-                log.exception("gauge_unreadable", gauge=name)
+                log.exception("gauge_unreadable", gauge=each.name)
                 unreadable += 1
                 continue
+            family = GaugeMetricFamily(each.name, each.help, labels=[each.label] if each.label else [])
             for value, amount in found.items():
-                family.add_metric([value] if label else [], amount)
+                family.add_metric([value] if each.label else [], amount)
             yield family
         yield GaugeMetricFamily(
             UNREADABLE, "Metrics that this answer misses because they could not be read.", value=unreadable

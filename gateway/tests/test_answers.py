@@ -45,10 +45,13 @@ def test_answers_are_counted_by_kind_and_status(settings: Any) -> None:
 def test_a_gauge_that_cannot_be_read_leaves_the_others(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken() -> dict[str, float]:
+    def broken() -> float:
         raise RuntimeError
 
-    monkeypatch.setattr(metrics, "_gauges", [("gateway_broken", "", None, broken), *metrics._gauges])
+    others = metrics._gauges
+    monkeypatch.setattr(metrics, "_gauges", [])
+    metrics.gauge("gateway_broken", "", broken)
+    metrics._gauges.extend(others)
     found = scrape(settings)
     assert "gateway_deliveries_in_flight" in found
     assert "gateway_broken" not in found

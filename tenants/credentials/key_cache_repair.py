@@ -159,4 +159,5 @@ metrics.gauge(
     "gateway_periodic_tasks_age_seconds",
     "Since when the task that beat asks for every minute has not run; missing before its first run and without Valkey.",
     _age,
+    of_valkey=True,
 )

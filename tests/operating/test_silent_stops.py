@@ -12,6 +12,7 @@ from gateway.monitoring import metrics, valkey_metrics
 from gateway.valkey import connection
 from messaging.sending import journal, replay
 from tenants.credentials import key_cache_repair
+from webhooks.delivery import monitoring
 
 pytestmark = pytest.mark.django_db
 
@@ -43,16 +44,24 @@ def test_a_valkey_that_may_evict_or_is_full(settings: Any, empty_valkey: redis.R
         empty_valkey.config_set("maxmemory", 0)
 
 
-def test_a_valkey_that_is_away(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    away = redis.Redis.from_url("unix:///nonexistent")
-    for module in (valkey_metrics, key_cache_repair, metrics):
-        monkeypatch.setattr(module, "valkey", lambda: away)
+def test_a_valkey_that_hangs_holds_up_no_scrape(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def hangs() -> None:
+        asked.append(1)
+        raise redis.exceptions.TimeoutError
+
+    metrics.flush()
+    for module in (monitoring, valkey_metrics, key_cache_repair, metrics):
+        monkeypatch.setattr(module, "valkey", hangs)
     found = scrape(settings)
-    assert found["gateway_valkey_up"] == 0
+    assert found["gateway_valkey_up"] == found["gateway_metrics_unreadable"] == 0
+    assert len(asked) == 1, "each question would take two seconds, and the scraper waits for ten"
     unknown = {
+        "gateway_deliveries_in_flight",
+        "gateway_periodic_tasks_age_seconds",
         "gateway_valkey_evicts",
         "gateway_valkey_memory_used_ratio",
-        "gateway_periodic_tasks_age_seconds",
     }
     assert unknown & set(found) == set(), "not known, so not shown"
 
@@ -83,8 +92,10 @@ def test_a_journal_with_a_send_that_cannot_be_replayed(settings: Any, tmp_path: 
 def test_a_metric_that_cannot_be_read(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert scrape(settings)["gateway_metrics_unreadable"] == 0
 
-    def broken() -> dict[str, float]:
+    def broken() -> float:
         raise ValueError
 
-    monkeypatch.setattr(metrics, "_gauges", [*metrics._gauges, ("gateway_broken", "", None, broken)])
+    monkeypatch.setattr(
+        metrics, "_gauges", [*metrics._gauges, metrics._Gauge("gateway_broken", "", None, broken, False)]
+    )
     assert scrape(settings)["gateway_metrics_unreadable"] == 1

@@ -13,7 +13,7 @@ from rest_framework import serializers
 from gateway.clock import isoformat, now
 from gateway.monitoring import health, metrics
 from gateway.monitoring.metrics import Counter, Histogram
-from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.connection import valkey
 from tenants.standing.service import SERVED
 from webhooks.delivery.busy_endpoints import BUSY
 from webhooks.models import Endpoint, ReplayChunk
@@ -103,11 +103,8 @@ def in_flight_report(worker: str, requests: int) -> tuple[str, str, int, str, in
 
 
 def _in_flight() -> float:
-    try:
-        keys = list(valkey().scan_iter(IN_FLIGHT_KEY + "*"))
-        return float(sum(int(value) for value in valkey().mget(keys) if value)) if keys else 0.0
-    except VALKEY_UNAVAILABLE:
-        return 0.0
+    keys = list(valkey().scan_iter(IN_FLIGHT_KEY + "*"))
+    return float(sum(int(value) for value in valkey().mget(keys) if value)) if keys else 0.0
 
 
 def _replays_age() -> float:
@@ -128,7 +125,12 @@ metrics.gauge(
     "Age of the oldest delivery of an active endpoint that is due and not yet claimed.",
     _oldest_due_age,
 )
-metrics.gauge("gateway_deliveries_in_flight", "Requests to receivers in flight, of all workers.", _in_flight)
+metrics.gauge(
+    "gateway_deliveries_in_flight",
+    "Requests to receivers in flight, of all workers.",
+    _in_flight,
+    of_valkey=True,
+)
 metrics.gauge(
     "gateway_endpoints_secret_unreadable",
     "Active endpoints whose signing secret no key of ENCRYPTION_KEYS opens.",
