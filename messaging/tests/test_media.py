@@ -22,6 +22,7 @@ from messaging.models import KnownMedia
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import events_of, notification, post, text_change
 from phone_numbers.models import PhoneNumber
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.receiver import Receiver
@@ -169,6 +170,30 @@ def test_delete_passes_verbatim_and_the_media_is_gone(api: Api, media_id: str) -
     assert error["details"]["reason"] == "media_deleted"
     assert error["details"]["upstream_error"]["error_subcode"] == 33
     assert "deleted with this API" in error["message"]
+
+
+@pytest.mark.parametrize(("method", "query"), [("GET", "?meta=true"), ("DELETE", "")])
+def test_what_is_no_media_is_neither_described_nor_deleted(
+    api: Api, number: PhoneNumber, graph: ScriptedGraph, method: str, query: str
+) -> None:
+    graph.answers("GET", "/77", {"id": "77", "name": "a template that the token opens"})
+    assert_error(api.request(method, f"{PATH}/77{query}"), 404, "not_found")
+    assert [request.method for request in graph.received] == ["GET"]
+
+
+def test_what_the_upstream_does_not_show_is_not_deleted(
+    api: Api, number: PhoneNumber, graph: ScriptedGraph
+) -> None:
+    error = {"message": "Permission denied", "type": "OAuthException", "code": 10}
+    graph.answers("GET", "/77", {"error": error}, status=403)
+    assert api.delete(f"{PATH}/77").json()["error"]["code"] == 10
+    assert [request.method for request in graph.received] == ["GET"]
+
+
+def test_a_test_key_asks_no_live_number(tenant: Tenant, number: PhoneNumber, graph: ScriptedGraph) -> None:
+    key = api_keys.create(name="Tests", environment="test", tenant=tenant)
+    assert_error(Api(key.key).get(f"{PATH}/77"), 404, "not_found")
+    assert graph.received == []
 
 
 @pytest.mark.parametrize(

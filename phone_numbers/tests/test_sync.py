@@ -1,5 +1,7 @@
 """The sync: what it reads, that one account is read once at a time, and that nobody waits for another's failure."""
 
+import threading
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -9,6 +11,7 @@ from django.db import connection as database
 
 from gateway.clock import now
 from gateway.monitoring import health
+from gateway.upstream import oauth
 from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import onboarding, tasks, tokens
 from phone_numbers.connection import state
@@ -380,6 +383,68 @@ def test_the_end_of_a_token_is_told_seven_days_and_one_day_before(tenant: Tenant
     told = published(tenant, "token.expiring")
     assert [data["waba_id"] for data in told] == [account.waba_id] * 2
     assert all(data["expires_at"].endswith("Z") for data in told)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_beats_at_once_tell_an_end_once(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_account(tenant)
+    BusinessAccount.objects.update(token_expires_at=now() + timedelta(hours=20), token_warned_days=7)
+    both, token_expiring, told = threading.Barrier(2), state.token_expiring, []
+
+    def expiring(account: BusinessAccount, *, days: int) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.5)
+        token_expiring(account, days=days)
+
+    monkeypatch.setattr(state, "token_expiring", expiring)
+    in_threads(*[lambda: told.append(tokens.warn_of_ends())] * 2)
+    assert sorted(told) == [0, 1]
+    assert len(published(tenant, "token.expiring")) == 1
+
+
+@pytest.mark.parametrize(("ended", "is_due"), [("after the check", True), ("before it", False)])
+def test_a_token_is_asked_for_again_once_it_has_ended(tenant: Tenant, ended: str, is_due: bool) -> None:
+    account = make_account(tenant)
+    account.token_checked_at = now() - timedelta(hours=1)
+    account.token_expires_at = now() - timedelta(hours=0.5 if ended == "after the check" else 2)
+    assert tokens.check_is_due(account) is is_due
+
+
+def test_a_token_that_many_calls_doubt_at_once_is_asked_about_once(
+    simulator: RunningSimulator, tenant: Tenant
+) -> None:
+    account = connect(simulator, tenant)
+
+    def questions() -> int:
+        rows = simulator.control("GET", "requests?limit=1000")["data"]
+        return sum(row["path"].endswith("/debug_token") for row in rows)
+
+    before = questions()
+    for _ in range(3):
+        tokens.question(waba_id=account.waba_id, token=account.access_token)
+    assert questions() - before == 1
+    BusinessAccount.objects.update(token_questioned_at=now() - 2 * tokens.QUESTION_INTERVAL)
+    tokens.question(waba_id=account.waba_id, token=account.access_token)
+    assert questions() - before == 2
+
+
+def test_what_is_said_of_a_former_token_is_not_stored_for_the_new_one(
+    simulator: RunningSimulator, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(simulator, tenant, variant="expiring")
+    token_facts = oauth.token_facts
+
+    def facts_while_the_token_changes(answer: Any) -> oauth.TokenFacts:
+        row = BusinessAccount.objects.get()
+        row.access_token, row.token_expires_at, row.token_checked_at = "a new token", None, None
+        row.save()
+        return token_facts(answer)
+
+    former = BusinessAccount.objects.get()
+    monkeypatch.setattr(oauth, "token_facts", facts_while_the_token_changes)
+    tokens.check(former)
+    row = BusinessAccount.objects.get()
+    assert (row.access_token, row.token_expires_at, row.token_checked_at) == ("a new token", None, None)
 
 
 def test_a_new_token_is_warned_of_anew(simulator: RunningSimulator, tenant: Tenant) -> None:

@@ -17,6 +17,7 @@ from tenants import mail
 from tenants.console.forms import ApplicationForm
 from tenants.models import AuditEntry, OutboundMail, SignUp, Tenant, User
 from tenants.signup import flags, registration
+from tenants.standing import approval
 
 pytestmark = pytest.mark.django_db
 
@@ -160,8 +161,11 @@ def test_one_mailbox_is_not_flooded(browser: Client) -> None:
 def test_unconfirmed_sign_ups_are_forgotten_after_a_week(browser: Client) -> None:
     sign_up(browser)
     assert registration.forget_unconfirmed() == 0
+    sign_up(browser, email="other@infosys.com")
+    browser.post(last_link())
     SignUp.objects.update(created_at=now() - timedelta(days=8))
     assert registration.forget_unconfirmed() == 1
+    assert SignUp.objects.get().confirmed_at is not None, "a customer's application stays"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -298,6 +302,31 @@ def test_a_decision_that_came_first_wins(browser: Client) -> None:
     assert form.is_valid()
     with pytest.raises(Conflict):
         registration.apply_again(form.application(), tenant_id=tenant.id)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_decision_that_comes_during_a_correction_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    tenant = confirmed(Client(), "pending_approval")
+    form, compute = ApplicationForm(COMPANY), flags.compute
+    assert form.is_valid()
+
+    def approve() -> None:
+        approval.approve(tenant_id=tenant.id, actor_user_id=None)
+        connection.close()
+
+    decision = threading.Thread(target=approve)
+
+    def compute_during_the_decision(row: SignUp) -> list[flags.Flag]:
+        decision.start()
+        # It waits for the correction to end.
+        decision.join(0.5)
+        return compute(row)
+
+    monkeypatch.setattr(flags, "compute", compute_during_the_decision)
+    registration.apply_again(form.application(), tenant_id=tenant.id)
+    decision.join()
+    tenant.refresh_from_db()
+    assert tenant.status == "active"
 
 
 @pytest.mark.parametrize(

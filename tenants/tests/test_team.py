@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from allauth.mfa.models import Authenticator
 from django.db import connection
 from django.test import Client
 
@@ -135,6 +136,18 @@ class TestInvitation:
         sent = {"email": "d@traders.example", "role": "developer"}
         assert other.post("/console/team", sent).status_code == 302
 
+    @pytest.mark.parametrize("status", ["pending_approval", "suspended"])
+    def test_a_business_that_is_not_active_has_no_invitation_mailed(
+        self, browser: Client, tenant: Tenant, status: str
+    ) -> None:
+        browser.post("/console/team", {"email": "ravi@traders.example", "role": "owner"})
+        waiting = Invitation.objects.open().get()
+        Tenant.objects.filter(pk=tenant.pk).update(status=status)
+        invited = browser.post("/console/team", {"email": "friend@traders.example", "role": "owner"})
+        again = browser.post(f"/console/team/invitations/{waiting.id}/again")
+        assert (invited.status_code, again.status_code) == (403, 403)
+        assert OutboundMail.objects.count() == 1
+
     def test_a_hostile_business_name_is_no_link_in_the_mail(self, browser: Client, tenant: Tenant) -> None:
         Tenant.objects.filter(pk=tenant.pk).update(name="x\n\nhttp://evil.example/ Log in:")
         browser.post("/console/team", {"email": "ravi@traders.example", "role": "owner"})
@@ -215,11 +228,22 @@ class TestMembers:
     def test_the_page_shows_who_lacks_a_second_factor_and_offers_changes_to_owners_alone(
         self, browser: Client, tenant: Tenant, other_tenant: Tenant
     ) -> None:
-        person(other_tenant, "owner", "meena")
+        invitations.invite(
+            tenant_id=other_tenant.id,
+            email="friend@traders.example",
+            role="owner",
+            actor_user_id=person(other_tenant, "owner", "meena").pk,
+        )
+        User.objects.create_user("gone@traders.example", tenant=tenant, is_active=False)
         developer = person(tenant, "developer")
         page = said(browser.get("/console/team"))
         assert "developer@traders.example" in page
-        assert "meena@" not in page
+        assert '<span class="badge ok">On</span>' not in page
+        Authenticator.objects.create(user=developer, type=Authenticator.Type.RECOVERY_CODES, data={})
+        assert '<span class="badge ok">On</span>' not in said(browser.get("/console/team"))
+        Authenticator.objects.create(user=developer, type=Authenticator.Type.TOTP, data={})
+        assert said(browser.get("/console/team")).count('<span class="badge ok">On</span>') == 1
+        assert [name for name in ("meena@", "friend@", "gone@") if name in page] == []
         assert "/remove" in page
         page = said(browser_of(developer).get("/console/team"))
         assert "owner@traders.example" in page
