@@ -1,17 +1,18 @@
-"""One event, published with a delivery to every endpoint that wants it."""
+"""Events to deliver, and endpoints to deliver them to."""
 
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.db import transaction
 
 from tenants.models import Tenant
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish
+from webhooks.models import Endpoint
 
 
 def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **members: Any) -> UUID:
-    """Publish an event; returns its id."""
+    """Publish an event, with a delivery to every endpoint that wants it; returns its id."""
     event = NewEvent(
         **{
             "type": "message.inbound",
@@ -25,3 +26,10 @@ def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **mem
     with transaction.atomic():
         (event_id,) = publish(tenant_id=tenant.id, events=[event], raw=raw)
     return event_id
+
+
+def copied(endpoint_id: object, tenant: Tenant, url: str) -> None:
+    """Another active endpoint like one that there is."""
+    endpoint = Endpoint.objects.get(id=endpoint_id)
+    values = {field.attname: getattr(endpoint, field.attname) for field in Endpoint._meta.concrete_fields}
+    Endpoint(**{**values, "id": uuid4(), "tenant_id": tenant.id, "url": url}).save(force_insert=True)

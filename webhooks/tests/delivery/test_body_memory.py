@@ -1,27 +1,22 @@
 """Memory for bodies: a tenant that fills its part keeps only itself waiting."""
 
-import asyncio
-import threading
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import redis
-from aiohttp import web
 
 from tenants.models import Tenant
-from tests.receiver import Received, Receiver
+from tests.receiver import Receiver
 from webhooks.delivery import body_memory
 from webhooks.delivery.body_memory import BodyMemory
 from webhooks.delivery.room import Room
 from webhooks.delivery.shares import Shares
-from webhooks.models import Delivery, Endpoint
-from webhooks.tests.delivering import publish_one
-from webhooks.tests.delivery.test_senders import copied
+from webhooks.models import Delivery
+from webhooks.tests.delivering import copied, publish_one
+from webhooks.tests.delivery.conftest import HangingRequests
 from webhooks.tests.delivery.test_shares import handed_over
 from webhooks.tests.delivery.test_wake_up import running, wait_until
-
-SECONDS = 20.0
 
 
 @pytest.fixture(autouse=True)
@@ -77,25 +72,17 @@ def test_large_bodies_to_an_endpoint_that_hangs_keep_no_other_tenant_waiting(
     other_tenant: Tenant,
     endpoint: dict[str, Any],
     receiver: Receiver,
+    hanging: HangingRequests,
     empty_valkey: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    arrived = threading.Event()
-
-    async def answer(request: Received) -> web.StreamResponse:
-        if request.path.endswith("/healthy"):
-            arrived.set()
-        elif not await asyncio.to_thread(arrived.wait, SECONDS):
-            return web.Response(status=500)
-        return web.Response()
-
-    receiver.answer = answer
-    copied(Endpoint.objects.get(id=endpoint["id"]), other_tenant, f"{receiver.url}/healthy")
+    copied(endpoint["id"], other_tenant, f"{receiver.url}/healthy")
     with running(monkeypatch, empty_valkey):
         for number in range(3):
             publish_one(tenant, f"k{number}", raw=b'"' + b"x" * 500_000 + b'"')
         receiver.wait_for(1)
         publish_one(other_tenant)
-        assert arrived.wait(SECONDS)
+        assert receiver.wait_for(2)[-1].path.endswith("/healthy")
+        hanging.end()
         wait_until(lambda: Delivery.objects.filter(status="delivered").count() == 4, "all are delivered")
     assert len(receiver.received) == 4

@@ -1,24 +1,22 @@
 """Senders: requests that wait long for their answers take nothing from the others, and their number is bounded."""
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import redis
-from aiohttp import web
 
 from tenants.models import Tenant
-from tests.receiver import Received, Receiver
+from tests.receiver import Receiver
 from webhooks.delivery import senders, shares
 from webhooks.delivery.body_memory import BodyMemory
 from webhooks.delivery.room import Room
 from webhooks.delivery.senders import Senders, Sending
 from webhooks.delivery.shares import Share, Shares
-from webhooks.models import Delivery, Endpoint
-from webhooks.tests.delivering import publish_one
+from webhooks.models import Delivery
+from webhooks.tests.delivering import copied, publish_one
+from webhooks.tests.delivery.conftest import HangingRequests
 from webhooks.tests.delivery.test_shares import handed_over
 from webhooks.tests.delivery.test_wake_up import running, wait_until
 
@@ -143,36 +141,21 @@ def test_endpoints_that_hang_keep_no_sender_from_another_tenants_endpoint(
     other_tenant: Tenant,
     endpoint: dict[str, Any],
     receiver: Receiver,
+    hanging: HangingRequests,
     empty_valkey: redis.Redis,
     settings: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings.DELIVERY_CONCURRENCY = 2
     monkeypatch.setattr(senders, "SLOW_SECONDS", 0.05)
-    arrived = threading.Event()
-
-    async def answer(request: Received) -> web.StreamResponse:
-        if request.path.endswith("/healthy"):
-            arrived.set()
-        elif not await asyncio.to_thread(arrived.wait, SECONDS):
-            return web.Response(status=500)
-        return web.Response()
-
-    receiver.answer = answer
-    hanging = Endpoint.objects.get(id=endpoint["id"])
     for _ in range(3):
-        copied(hanging, tenant, f"{receiver.url}/hanging")
-    copied(hanging, other_tenant, f"{receiver.url}/healthy")
+        copied(endpoint["id"], tenant, f"{receiver.url}/hanging")
+    copied(endpoint["id"], other_tenant, f"{receiver.url}/healthy")
     with running(monkeypatch, empty_valkey):
         publish_one(tenant)
         receiver.wait_for(4)
         publish_one(other_tenant)
-        assert arrived.wait(SECONDS)
+        assert receiver.wait_for(5)[-1].path.endswith("/healthy")
+        hanging.end()
         wait_until(lambda: Delivery.objects.filter(status="delivered").count() == 5, "all are delivered")
     assert len(receiver.received) == 5
-
-
-def copied(endpoint: Endpoint, tenant: Tenant, url: str) -> None:
-    """Another active endpoint."""
-    values = {field.attname: getattr(endpoint, field.attname) for field in Endpoint._meta.concrete_fields}
-    Endpoint(**{**values, "id": uuid4(), "tenant_id": tenant.id, "url": url}).save(force_insert=True)

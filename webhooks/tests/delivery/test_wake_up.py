@@ -13,7 +13,6 @@ import msgspec
 import orjson
 import pytest
 import redis
-from aiohttp import web
 from django.conf import settings
 from django.db import connection
 
@@ -22,7 +21,7 @@ from gateway.clock import now
 from gateway.database.statements import run
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
-from tests.receiver import Received, Receiver
+from tests.receiver import Receiver
 from webhooks import dispatcher_register, wake_up
 from webhooks.delivery import claim as claims
 from webhooks.delivery import dispatcher, listener, shares
@@ -48,7 +47,8 @@ from webhooks.events.publish import Publication, publishing
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests.signing import new_secret
 from webhooks.stored_target import StoredTarget
-from webhooks.tests.delivering import publish_one
+from webhooks.tests.delivering import copied, publish_one
+from webhooks.tests.delivery.conftest import HangingRequests
 from webhooks.wake_up import Fresh
 
 SECONDS = 10.0
@@ -596,21 +596,12 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
     other_tenant: Tenant,
     endpoint: dict[str, Any],
     receiver: Receiver,
+    hanging: HangingRequests,
     empty_valkey: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answers = threading.Event()
-
-    async def hang_until_told(request: Received) -> web.StreamResponse:
-        while request.path == "/hook" and not answers.is_set():
-            await asyncio.sleep(0.01)
-        return web.Response(text="ok")
-
-    receiver.answer = hang_until_told
     cap, waiting = shares.FIRST_CAP, 4
-    hanging = Endpoint.objects.get(id=endpoint["id"])
-    hanging.pk, hanging.tenant, hanging.url = uuid4(), other_tenant, f"{receiver.url}/other"
-    hanging.save(force_insert=True)
+    copied(endpoint["id"], other_tenant, f"{receiver.url}/healthy")
     # Longer than the test takes: what is sent was handed over, or found because a request had ended.
     monkeypatch.setattr(dispatcher, "POLL_SECONDS", 5.0)
     with running(monkeypatch, empty_valkey):
@@ -626,9 +617,9 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
         with monkeypatch.context() as without_claims:
             without_claims.setattr(claims, "_LOCK", claims._LOCK.replace("ORDER BY", "AND false ORDER BY"))
             publish_one(other_tenant)
-            assert receiver.wait_for(cap + 1)[-1].path == "/hook/other"
+            assert receiver.wait_for(cap + 1)[-1].path == "/hook/healthy"
         began = time.monotonic()
-        answers.set()
+        hanging.end()
         receiver.wait_for(cap + 1 + waiting)
         assert time.monotonic() - began < dispatcher.POLL_SECONDS / 2
 
