@@ -28,7 +28,7 @@ def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **mem
     return event_id
 
 
-def copied(endpoint_id: object, tenant: Tenant, url: str) -> None:
+def copied(endpoint_id: str, tenant: Tenant, url: str) -> None:
     """Another active endpoint like one that there is."""
     endpoint = Endpoint.objects.get(id=endpoint_id)
     values = {field.attname: getattr(endpoint, field.attname) for field in Endpoint._meta.concrete_fields}

@@ -1,7 +1,7 @@
 """The rate of an endpoint: deliveries keep their distance, whoever claims them, and hold up nobody else."""
 
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -34,9 +34,9 @@ def publish_many(tenant: Tenant, count: int) -> None:
         publish_one(tenant, f"k{number}")
 
 
-def waits(deliveries: list[Claimed]) -> list[float]:
-    """Seconds from the claim to each slot."""
-    return sorted(round(each.send_at - each.claimed_monotonic, 3) for each in deliveries)
+def slots(deliveries: list[Claimed]) -> list[float]:
+    """The database's time of each slot."""
+    return sorted(each.claimed_at.timestamp() + each.send_at - each.claimed_monotonic for each in deliveries)
 
 
 def later(seconds: float) -> None:
@@ -45,20 +45,39 @@ def later(seconds: float) -> None:
 
 
 def test_slots_are_the_rate_apart_and_a_second_ahead(api: Api, tenant: Tenant, receiver: Receiver) -> None:
-    paced(api, receiver, 4)
+    endpoint = paced(api, receiver, 4)
     publish_many(tenant, 20)
-    assert waits(claim(ROOM)) == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+    def claimed() -> tuple[float, list[float]]:
+        """When a claim was made, and its slots from then on; these are a quarter of a second apart."""
+        found = claim(ROOM)
+        at, times = found[0].claimed_at.timestamp(), slots(found)
+        assert times == [pytest.approx(times[0] + number / 4, abs=1e-3) for number in range(len(times))]
+        assert times[-1] <= at + 1.001 < times[-1] + 0.25, "no slot is further ahead than a second"
+        return at, times
+
+    at, times = claimed()
+    assert len(times) == 5
+    assert times[0] == pytest.approx(at, abs=1e-3)
+    Endpoint.objects.update(paced_until=now() + timedelta(minutes=1))
     assert claim(ROOM) == []
-    later(0.5)
-    assert waits(claim(ROOM)) == pytest.approx([0.75, 1.0], abs=0.2)
+    # Half of the five are over, or more on a slow machine.
+    Endpoint.objects.update(paced_until=datetime.fromtimestamp(times[3], tz=UTC))
+    at, following = claimed()
+    assert following[0] == pytest.approx(max(at, times[3]), abs=1e-3)
+    endpoint.refresh_from_db()
+    assert endpoint.paced_until is not None
+    assert endpoint.paced_until.timestamp() == pytest.approx(following[-1] + 0.25, abs=1e-3)
     later(60)
-    assert waits(claim(ROOM)) == [0.0, 0.25, 0.5, 0.75, 1.0], "what was not used is not caught up"
+    at, times = claimed()
+    assert len(times) == 5
+    assert times[0] == pytest.approx(at, abs=1e-3), "what was not used is not caught up"
 
 
 def test_a_claim_takes_slots_for_what_it_claims_alone(api: Api, tenant: Tenant, receiver: Receiver) -> None:
     paced(api, receiver, 10)
     publish_many(tenant, 1)
-    assert waits(claim(ROOM)) == [0.0]
+    assert [each.send_at - each.claimed_monotonic for each in claim(ROOM)] == pytest.approx([0.0], abs=1e-6)
     until = Endpoint.objects.get().paced_until
     assert until is not None
     assert until - now() < timedelta(seconds=0.1)
