@@ -9,7 +9,8 @@ from datetime import date, datetime
 from typing import Any
 
 from billing.buyers import parties, profiles
-from billing.models import BillingProfile, Invoice, Mandate
+from billing.mails.messages import REASONS
+from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
 from billing.payments import mandates
 from billing.pricing import gst, plan
 from billing.pricing.periods import Period, ist_date
@@ -68,6 +69,20 @@ def of(tenant: Tenant, at: datetime) -> Overview:
         unpaid=list(Invoice.objects.for_tenant(tenant.id).unpaid().order_by("period", "id")),
         billing_profile=profiles.profile_of(tenant),
     )
+
+
+def debit_failed_because(seen: Overview) -> str | None:
+    """Why the last debit of what is unpaid failed, in words; None where none failed or nobody knows why."""
+    failed = (
+        PaymentAttempt.objects.filter(
+            invoice__in=[each.id for each in seen.unpaid],
+            kind=PaymentAttempt.Kind.AUTOPAY,
+            status=PaymentAttempt.Status.FAILED,
+        )
+        .order_by("-id")
+        .first()
+    )
+    return REASONS.get(str((failed.error or {}).get("reason") or "")) if failed else None
 
 
 def _is_billed(tenant: Tenant) -> bool:

@@ -9,8 +9,7 @@ from django.urls import reverse
 from billing import overview, restriction
 from billing.buyers import profiles
 from billing.early_warnings import BEFORE_THE_INVOICE, MANDATE_DAYS, TRIAL_DAYS
-from billing.mails.messages import REASONS
-from billing.models import Mandate, PaymentAttempt
+from billing.models import Mandate
 from billing.overview import Overview
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period
@@ -42,20 +41,11 @@ def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
     elif seen.tenant.billing_status == Tenant.BillingStatus.PAST_DUE:
         closes = (seen.tenant.past_due_since or at) + restriction.RESTRICTED_AFTER
         text = f"{due} is overdue. From {indian_date(closes)} no further number can be connected."
-        yield HomeWarning(f"{text}{_failure(seen)}", "Pay now", page, "bad")
+        yield HomeWarning(f"{text}{_last_failure(seen)}", "Pay now", page, "bad")
 
 
-def _failure(seen: Overview) -> str:
-    failed = (
-        PaymentAttempt.objects.filter(
-            invoice__in=[each.id for each in seen.unpaid],
-            kind=PaymentAttempt.Kind.AUTOPAY,
-            status=PaymentAttempt.Status.FAILED,
-        )
-        .order_by("-id")
-        .first()
-    )
-    reason = REASONS.get(str((failed.error or {}).get("reason") or "")) if failed else None
+def _last_failure(seen: Overview) -> str:
+    reason = overview.debit_failed_because(seen)
     return f" The last debit failed: {reason}." if reason else ""
 
 

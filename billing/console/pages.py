@@ -153,6 +153,7 @@ def _billing(request: HttpRequest, visit: Visit, form: MandateForm, status: int 
             "autopay": seen.mandate is not None and seen.mandate.status == Mandate.Status.ACTIVE,
             "waits": seen.mandate is not None and seen.mandate.status == Mandate.Status.PENDING,
             "missing": [_FIELDS[name] for name in missing],
+            "debit_failed_because": overview.debit_failed_because(seen),
             "form": form,
             "plan": plan.TERMS,
             "page": Paginator(invoices, INVOICES_PER_PAGE).get_page(request.GET.get("page")),

@@ -199,7 +199,7 @@ def test_while_billing_is_off_the_page_says_so(customer: Client, settings: Setti
     )
 
 
-def test_home_says_why_a_debit_failed(customer: Client, invoice: Invoice, payer: Tenant) -> None:
+def test_home_and_billing_say_why_a_debit_failed(customer: Client, invoice: Invoice, payer: Tenant) -> None:
     PaymentAttempt.objects.create(
         invoice=invoice,
         kind="autopay",
@@ -211,7 +211,8 @@ def test_home_says_why_a_debit_failed(customer: Client, invoice: Invoice, payer:
         next_check_at=now(),
     )
     Tenant.objects.filter(pk=payer.pk).update(billing_status="past_due", past_due_since=now())
-    assert "The last debit failed: the account has too little money." in text(customer, "/console")
+    for page in ("/console", "/console/billing"):
+        assert "The last debit failed: the account has too little money." in text(customer, page)
 
 
 def test_home_warns_before_a_trial_or_a_mandate_ends_and_when_its_limit_is_too_low(
