@@ -16,6 +16,7 @@ from gateway.roles import Area
 from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import health, operations
 from phone_numbers.connection.details import explained
+from phone_numbers.connection.sign_up_failures import explained_failure
 from phone_numbers.console.forms import ProfileForm, RegisterForm, ReleaseForm
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
@@ -35,6 +36,7 @@ def number_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
     rows = own.select_related("account").defer("pin", "meta_snapshot", "account__access_token")
     page = Paginator(rows.order_by("-id"), NUMBERS_PER_PAGE).get_page(request.GET.get("page"))
+    session = _returned_session(request, visit)
     return render(
         request,
         "console/numbers/list.html",
@@ -42,7 +44,8 @@ def number_list(request: HttpRequest, visit: Visit) -> HttpResponse:
             "tenant": visit.tenant,
             "page": page,
             "rows": [(number, explained(number.connection_detail)) for number in page],
-            "session": _returned_session(request, visit),
+            "session": session,
+            "failure": explained_failure(session.error) if session else None,
         },
     )
 

@@ -130,7 +130,7 @@ def _locked_numbers() -> QuerySet[PhoneNumber]:
 
 def held_by_another(what: str) -> Conflict:
     """The answer to a claim of what another tenant holds."""
-    return Conflict(f"This {what} is connected to another tenant. Its owner can release it.")
+    return Conflict(f"This {what} is connected to another business. Its owner can release it.")
 
 
 def _forget_number(number: PhoneNumber, account: BusinessAccount) -> None:

@@ -51,8 +51,29 @@ def test_connecting_opens_a_session_of_the_visits_environment(browser: Client) -
     assert session.environment == "test"
     assert session.return_url.endswith("/console/numbers")
     assert "/connect/" in answer["Location"]
-    ConnectSession.objects.update(status="failed", error={"message": "Held by <another>"})
-    assert "Held by <another>" in text(browser, f"/console/numbers?session_id={session.public_id}")
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "words"),
+    [
+        ("whabuzz", "cancelled", "You left the sign-up before its end."),
+        ("whabuzz", "conflict", "Held by <another>. Choose another account"),
+        ("whabuzz", "invalid_request", "Held by <another>. Connect again, choose the account itself"),
+        ("whabuzz", "not_found", "Held by <another>."),
+        ("meta", "signup_error", "The platform ended the sign-up: Held by <another>."),
+        ("meta", 100, "The platform refused: Held by <another>. What the sign-up gives works once"),
+    ],
+)
+def test_a_failed_sign_up_says_why_and_has_the_button_that_connects_again(
+    browser: Client, source: str, code: object, words: str
+) -> None:
+    browser.post("/console/numbers/connect")
+    session = ConnectSession.objects.get()
+    error = {"source": source, "code": code, "message": "Held by <another>."}
+    ConnectSession.objects.update(status="failed", error=error)
+    page = text(browser, f"/console/numbers?session_id={session.public_id}")
+    assert words in page
+    assert "Connect again" in page
 
 
 def test_a_restricted_tenant_is_told_why_it_cannot_connect(browser: Client, tenant: Tenant) -> None:

@@ -49,6 +49,7 @@ def test_a_log_in_with_a_recovery_code_says_how_many_are_left(person: User) -> N
         log_in(another, person.email)
         page = another.post("/second-factor/authenticate/", {"code": code}, follow=True).content.decode()
     assert "1 recovery code is left." in page
+    assert "Few codes are left." in another.get("/second-factor/").content.decode()
 
 
 def test_staff_remove_a_lost_second_factor_and_the_mailbox_opens_the_account(
