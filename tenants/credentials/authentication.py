@@ -72,7 +72,8 @@ class BearerAuthentication(BearerTokens):
     """REST framework's door to `caller_for`."""
 
     def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
-        return caller_for(token, chosen_tenant)
+        # First what is remembered: a key in use is then read again beside its calls, together with others.
+        return recalled_caller_for(token) or caller_for(token, chosen_tenant)
 
     def refusal(self, token: str) -> Unauthorized:
         return refusal(token)

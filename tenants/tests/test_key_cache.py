@@ -118,6 +118,22 @@ def test_a_key_in_use_is_read_again_beside_its_calls(
     assert key_cache.KEYS.cache[key.row.key_hash][0] > ends
 
 
+def test_a_call_through_django_has_its_ageing_key_read_again(
+    api: Api, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[str]] = []
+    monkeypatch.setattr(key_cache._refreshing, "ask", lambda: asked.append(set(key_cache._ageing)))
+    monkeypatch.setattr(key_cache, "_ageing", set())
+    assert use(api) == 200
+    assert use(api) == 200
+    assert asked == [], "it is fresh"
+    ends = key_cache.KEYS.cache[key.row.key_hash][0]
+    moment = ends - key_cache.PROCESS_SECONDS + key_cache.REFRESHED_AFTER_SECONDS + 0.1
+    monkeypatch.setattr(time, "monotonic", lambda: moment)
+    assert use(api) == 200
+    assert asked == [{key.row.key_hash}]
+
+
 def test_without_the_database_what_is_remembered_runs_out(
     key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
