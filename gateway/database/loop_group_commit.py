@@ -5,6 +5,7 @@ is written at once when little arrives; under load many items share a statement,
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -19,10 +20,15 @@ Result = TypeVar("Result")
 
 WRITE_SECONDS = 10.0
 """How long one statement may take, the connection included, before its items fail."""
+LEAST_SHARED = 8
+"""So few items are not shared among idle connections: a statement of its own would cost more than it saves."""
 
 
 class LoopGroupCommit(Generic[Item, Result]):
     """Writes items in groups, a group at a time on each connection.
+
+    Idle connections share what has arrived at once. In one group, all callers would be answered together and come
+    again together: the process and the database would wait for each other in turns.
 
     `write` makes the statements of a group and returns a result for each item, in their order. A database that cannot
     be reached fails everyone waiting. Any other exception: each item of the group is retried alone.
@@ -40,12 +46,15 @@ class LoopGroupCommit(Generic[Item, Result]):
         self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self._idle = [LoopConnection() for _ in range(connections)]
         self._writers: set[asyncio.Task[None]] = set()
+        self._starting = 0
+        """Writers that will take their first group in this round of the loop."""
 
     async def do(self, item: Item) -> Result:
         """The result of an item, after its commit. Raises what its own writing raised."""
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if self._idle:
+            self._starting += 1
             writer = asyncio.create_task(self._write_all(self._idle.pop()))
             self._writers.add(writer)
             writer.add_done_callback(self._writers.discard)
@@ -62,16 +71,22 @@ class LoopGroupCommit(Generic[Item, Result]):
         try:
             # What the loop has received in this round joins the first group.
             await asyncio.sleep(0)
+            self._starting -= 1
             while self._waiting:
                 await self._write_group(connection, self._take())
         finally:
             self._idle.append(connection)
 
     def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
-        """The first of what waits, up to `most` by size, at least one."""
+        """The first of what waits: a share of it, up to `most` by size, at least one."""
+        share = max(LEAST_SHARED, math.ceil(len(self._waiting) / (1 + self._starting)))
         group = [self._waiting.popleft()]
         size = self._size(group[0][0])
-        while self._waiting and (size := size + self._size(self._waiting[0][0])) <= self._most:
+        while (
+            self._waiting
+            and len(group) < share
+            and (size := size + self._size(self._waiting[0][0])) <= self._most
+        ):
             group.append(self._waiting.popleft())
         return group
 
