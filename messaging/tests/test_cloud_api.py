@@ -447,6 +447,25 @@ class TestCallbacks:
         error_of(api.post(path, body), 400, 2200)
         assert Endpoint.objects.filter(format="meta").get().url == former
 
+    def test_another_tenants_endpoint_of_the_same_uid_and_one_in_another_form_stay(
+        self, api: Api, tenant: Tenant, other_tenant: Tenant, receiver: Receiver, callback: Any
+    ) -> None:
+        """The number was another tenant's before; and anybody may give an endpoint any uid."""
+        path, body, filter_ = callback
+        ((node,),) = filter_.values()
+        uid, url = f"cloud-api:{node}", "https://former.example"
+        theirs = Endpoint.objects.create(
+            tenant=other_tenant, environment="live", format="meta", uid=uid, url=url, event_types=["*"]
+        )
+        made = api.post(path, body)
+        assert made.json()["webhook"]["id"] != str(theirs.id)
+        assert Endpoint.objects.filter(pk=made.json()["webhook"]["id"]).update(format="envelope") == 1
+        holder = body.get("webhook_configuration", body)
+        former = holder["override_callback_uri"]
+        holder["override_callback_uri"] += "/second"
+        assert api.post(path, body).status_code == 400
+        assert set(Endpoint.objects.filter(uid=uid).values_list("url", flat=True)) == {url, former}
+
     def test_what_is_missing_or_no_url_is_named(self, api: Api, callback: Any) -> None:
         path, body, _ = callback
         holder = body.get("webhook_configuration", body)

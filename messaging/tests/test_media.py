@@ -10,6 +10,7 @@ from typing import IO, Any
 import orjson
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import OperationalError
 from django.http import StreamingHttpResponse
 
 from gateway.clock import now
@@ -17,11 +18,11 @@ from gateway.upstream.calls import UpstreamUnreachable
 from gateway.upstream.file_bodies import MultipartFile
 from gateway.upstream.media import MediaGraph
 from messaging import uploads
-from messaging.media import known
+from messaging.media import known, transfer
 from messaging.models import KnownMedia
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import events_of, notification, post, text_change
-from phone_numbers.models import PhoneNumber
+from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
@@ -193,7 +194,29 @@ def test_what_the_upstream_does_not_show_is_not_deleted(
 def test_a_test_key_asks_no_live_number(tenant: Tenant, number: PhoneNumber, graph: ScriptedGraph) -> None:
     key = api_keys.create(name="Tests", environment="test", tenant=tenant)
     assert_error(Api(key.key).get(f"{PATH}/77"), 404, "not_found")
+    assert_error(upload(Api(key.key), png(), **{"from": number.phone_number_id}), 400, "invalid_request")
     assert graph.received == []
+
+
+def test_a_token_that_is_refused_for_media_is_asked_about(
+    api: Api, account: SimulatedAccount, media_id: str, simulator: RunningSimulator
+) -> None:
+    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
+    assert api.get(f"{PATH}/{media_id}").status_code == 401
+    assert BusinessAccount.objects.get().token_invalid_at is not None
+
+
+def test_what_the_upstream_did_is_answered_although_it_cannot_be_noted(
+    api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OperationalError
+
+    monkeypatch.setattr(transfer, "run", refuse)
+    answer = upload(api, png(), **{"from": number.phone_number_id})
+    assert answer.status_code == 200
+    deleted = api.delete(f"{PATH}/{answer.json()['id']}?from={number.phone_number_id}")
+    assert deleted.json() == {"success": True}
 
 
 @pytest.mark.parametrize(
@@ -238,9 +261,12 @@ def test_without_any_number_there_is_no_media(other_api: Api, media_id: str) -> 
 
 
 @pytest.mark.parametrize("media_id", ["me", "..", "1x", "1" * 65, "%2e%2e%2f1", "²"])
-def test_what_is_no_media_id_is_404(api: Api, number: PhoneNumber, media_id: str) -> None:
+def test_what_is_no_media_id_is_404(
+    api: Api, number: PhoneNumber, graph: ScriptedGraph, media_id: str
+) -> None:
     assert_error(api.get(f"{PATH}/{media_id}"), 404, "not_found")
     assert_error(api.delete(f"{PATH}/{media_id}"), 404, "not_found")
+    assert graph.received == []
 
 
 @pytest.mark.parametrize(

@@ -160,11 +160,12 @@ def test_a_batch_goes_on_at_its_pace_when_valkey_dies(
         with run_batches.app.connection_for_write(embedded_addresses.celery_broker_url(valkey.url)) as broker:
             wait_until_run(lambda: bool(received(simulator, number)), "the worker starts", connection=broker)
         valkey.kill()
-        wait_until(
-            lambda: Batch.objects.filter(pk=batch.pk, completed_at__isnull=False).exists(),
-            "the batch ended without Valkey",
-        )
-        service.assert_well()
+
+        def has_ended() -> bool:
+            service.assert_well()
+            return Batch.objects.filter(pk=batch.pk, completed_at__isnull=False).exists()
+
+        wait_until(has_ended, "the batch ended without Valkey")
     finally:
         valkey.close()
     batch.refresh_from_db()

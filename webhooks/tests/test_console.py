@@ -291,6 +291,22 @@ def test_a_delivery_shows_its_attempts_and_is_sent_again(
     assert Delivery.objects.get(replay_of=row.id).status == "delivered"
 
 
+def test_a_delivery_that_fails_again_says_so_and_a_suspended_business_sends_none(
+    browser: Client, receiver: Receiver, tenant: Tenant
+) -> None:
+    create(browser, receiver, "*")
+    receiver.answer = lambda request: web.Response(status=500)
+    publish_one(tenant)
+    dispatcher.run()
+    path = f"/console/deliveries/{Delivery.objects.get().public_id}/again"
+    page = browser.post(path, follow=True).content.decode()
+    assert "did not take it" in page
+    assert "Delivered: HTTP" not in page
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    assert browser.post(path).status_code == 403
+    assert Delivery.objects.count() == len(receiver.received) == 2
+
+
 def test_an_event_shows_its_body_and_its_deliveries(
     browser: Client, receiver: Receiver, tenant: Tenant
 ) -> None:
