@@ -3,9 +3,10 @@
 All threads wait at one epoll, and the kernel wakes one of them for a request: the one that rested last. gunicorn's own
 worker waits on a loop, hands each request to a thread and takes the connection back, so three threads wake and wait for
 the interpreter: a fifth of a small read. A thread begins only when the headers are complete: the main loop looks at
-those that have begun, with a deadline. On the thread the body must arrive at a minimum rate. gunicorn's worker reads
-headers on a thread without a deadline, and closes connections on the main loop, waiting up to two seconds for the
-client's end of each.
+those that have begun, with a deadline. On the thread the body must arrive at a minimum rate. What a client does not
+take at once of its answer is sent by the main loop. gunicorn's worker reads headers on a thread without a deadline,
+waits on the thread for slow readers, and closes connections on the main loop, waiting up to two seconds for the
+client's end of each. Where all connections are taken, it takes no new one; here an idle one gives way.
 """
 
 import contextlib
@@ -14,30 +15,28 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
+from itertools import chain, islice
 from typing import Any
 
 from gunicorn.http.body import ChunkedReader
 from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseException
-from gunicorn.workers.gthread import TConn, ThreadWorker
+from gunicorn.workers.gthread import ThreadWorker
 
 from gateway import web_start
-from gateway.paced_socket import PacedSocket
+from gateway.web_server import connection
+from gateway.web_server.connection import MOST_HEADER_BYTES, Connection, of_fair_size
+from gateway.web_server.paced_socket import PacedSocket, time_to_take
 
-HEADER_SECONDS = 10.0
-"""How long a connection may take to send the headers of a request."""
-MOST_HEADER_BYTES = 32 * 1024
 HEADERS_END = b"\r\n\r\n"
 DRAIN_SECONDS = 0.05
 """How long an unread body is awaited to keep a connection. What takes longer is closed."""
 MOST_DRAINED_BYTES = 64 * 1024
 READ_BYTES = 64 * 1024
 """Received of a body at once. gunicorn takes up to 1 MiB, and each read of 64 KiB then copies all that is left."""
-FREE_CHUNKS = 1000
-SMALLEST_CHUNK = 64
-"""Chunks beyond the free ones must have this many bytes in the mean: each costs the interpreter 2 µs."""
+MOST_UNTAKEN = 64
+"""Connections whose clients take their answers slowly, each of up to `MOST_KEPT_BYTES`. The oldest gives way."""
 LINGER_SECONDS = 2.0
 MOST_LINGERING = 200
 KEEP_ALIVE_SECONDS = 75
@@ -45,57 +44,10 @@ KEEP_ALIVE_SECONDS = 75
 connections on which nginx is just sending a request, and nginx answers a POST that was cut off so with 502."""
 LOOK_SECONDS = 0.05
 """How often connections with unfinished headers are looked at."""
+MOST_LOOKED_AT = 50
+"""Connections that are looked at to find an idle one which gives way to a new one."""
 SWEEP_SECONDS = 1.0
 """How often connections that are kept too long are looked for."""
-
-
-def _of_fair_size(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The chunks of a body. Raises ConnectionAbortedError for a body that is cut into dust."""
-    size = 0
-    for count, chunk in enumerate(chunks):
-        size += len(chunk)
-        if count > FREE_CHUNKS + size / SMALLEST_CHUNK:
-            raise ConnectionAbortedError("The chunks of the body are too small.")
-        yield chunk
-
-
-class Connection(TConn):  # type: ignore[misc]
-    """A connection that belongs to one thread at a time, or to nobody while it waits for its next request.
-
-    The worker's loop closes it without waiting.
-    """
-
-    def __init__(self, *args: Any, linger: Callable[[PacedSocket], None]) -> None:
-        super().__init__(*args)
-        self.data_ready = True
-        self.headers_due = time.monotonic() + HEADER_SECONDS
-        """When the headers of a request must have arrived that is expected or has begun; 0 between requests."""
-        self._linger = linger
-
-    @property
-    def due(self) -> float:
-        """Until when it may wait for its next request."""
-        return self.headers_due or float(self.timeout)
-
-    def peek(self) -> bytes | None:
-        """What has arrived of the next request; None while nothing has, empty when the client is gone."""
-        try:
-            return bytes(self.sock.recv(MOST_HEADER_BYTES, socket.MSG_PEEK))
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""
-
-    @property
-    def has_read_ahead(self) -> bool:
-        """Whether a part of the next request was read with the last one."""
-        return self.parser is not None and bool(self.parser.unreader.buf.getvalue())
-
-    def close(self, graceful: bool = False) -> None:
-        if graceful:
-            self._linger(self.sock)
-        else:
-            super().close()
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]
@@ -108,6 +60,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         """By file descriptor: whoever removes a connection from here owns it."""
         self._unfinished: list[Connection] = []
         self._lingering: dict[PacedSocket, float] = {}
+        self._untaken: dict[Connection, float] = {}
+        """Until when each client may take the rest of its answer."""
         self._next_sweep = 0.0
         self._stops_at = float("inf")
         # Still in the parent: with --preload the fork shares what is loaded, and the collector must not write to it.
@@ -137,8 +91,25 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self._requests.register(paced.fileno(), 0)
         self._wait(conn)
 
+    def _make_room(self) -> None:
+        """Close the connection that has idled longest, so that those of strangers do not keep others out.
+
+        First those with unfinished headers, then those that never sent a request, then those that are kept. When all of
+        them have sent something, nobody gives way, and new ones wait until they are accepted.
+        """
+        if self._unfinished:
+            self._drop(self._unfinished.pop(0))
+            return
+        waiting = list(self._waiting.values())
+        fresh = (conn for conn in waiting if conn.headers_due)
+        kept = (conn for conn in waiting if not conn.headers_due)
+        for conn in islice(chain(fresh, kept), MOST_LOOKED_AT):
+            if conn.peek() is None and self._waiting.pop(conn.sock.fileno(), None) is conn:
+                self._drop(conn)
+                return
+
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
-        looks = self._unfinished or self._lingering or not self.alive
+        looks = self._unfinished or self._lingering or self._untaken or not self.alive
         super().wait_for_and_dispatch_events(min(timeout, LOOK_SECONDS) if looks else timeout)
         unfinished, self._unfinished = self._unfinished, []
         now = time.monotonic()
@@ -146,6 +117,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self._look_again(conn, now)
         for sock in [sock for sock, ends in self._lingering.items() if ends < now]:
             self._close_lingering(sock)
+        for conn in [conn for conn, ends in self._untaken.items() if ends < now]:
+            self._give_back(conn, is_kept=False)
+        if self.alive and self.nr_conns >= self.worker_connections:
+            self._make_room()
 
     def murder_keepalived(self, force: bool = False) -> None:
         """Close the connections that have waited too long for a request, or all of them."""
@@ -166,7 +141,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         conn.parser.unreader.max_body_chunk = READ_BYTES
         reader = req.body.reader
         if isinstance(reader, ChunkedReader):
-            reader.parser = _of_fair_size(reader.parser)
+            reader.parser = of_fair_size(reader.parser)
         if len(self._waiting) >= self.max_keepalived:
             req.force_close()
         conn.sock.hold()
@@ -211,7 +186,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 conn = self._waiting.pop(descriptor, None)
                 # None: the main loop was giving it up at this moment.
                 if conn is not None:
-                    self._look(conn)
+                    try:
+                        self._look(conn)
+                    except Exception as error:
+                        # A thread that ends would be missing for good.
+                        self.log.error("Error handling connection", exc_info=error)
+                        self.method_queue.defer(self._drop, conn)
 
     def _wait(self, conn: Connection) -> None:
         """Have the next request of a connection wake a thread."""
@@ -244,21 +224,56 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         except BaseException as error:  # whatever ends a request, its thread goes on
             self.log.error("Error handling connection", exc_info=error)
             is_kept = False
-        if is_kept:
-            conn.headers_due = 0.0
-            conn.set_timeout()
-            self._wait(conn)
+        if conn.sock.kept:
+            self.method_queue.defer(partial(self._send_rest, conn, is_kept=is_kept))
+        elif is_kept:
+            self._keep(conn)
         else:
             self.method_queue.defer(partial(self._drop, conn, graceful=True))
 
+    def _keep(self, conn: Connection) -> None:
+        conn.headers_due = 0.0
+        conn.set_timeout()
+        self._wait(conn)
+
+    def _send_rest(self, conn: Connection, *, is_kept: bool) -> None:
+        """On the main loop: send the rest of an answer as its client takes it."""
+        if len(self._untaken) >= MOST_UNTAKEN:
+            self._give_back(next(iter(self._untaken)), is_kept=False)
+        try:
+            self.poller.register(conn.sock, selectors.EVENT_WRITE, partial(self._send_more, conn, is_kept))
+        except ValueError:
+            # gunicorn has closed it: the answer broke off.
+            self._drop(conn)
+        else:
+            self._untaken[conn] = time_to_take(conn.sock.kept)
+
+    def _send_more(self, conn: Connection, is_kept: bool, _: Any) -> None:
+        try:
+            conn.sock.send_more()
+        except OSError:
+            self._give_back(conn, is_kept=False)
+        else:
+            if not conn.sock.kept:
+                self._give_back(conn, is_kept=is_kept)
+
+    def _give_back(self, conn: Connection, *, is_kept: bool) -> None:
+        """A client has taken its answer, or never will."""
+        del self._untaken[conn]
+        self.poller.unregister(conn.sock)
+        if is_kept:
+            self._keep(conn)
+        else:
+            self._drop(conn, graceful=not conn.sock.kept)
+
     def _look_again(self, conn: Connection, now: float) -> None:
         """On the main loop: give headers that are complete, or never will be, to a thread; refuse what is overdue."""
-        conn.headers_due = conn.headers_due or now + HEADER_SECONDS
+        conn.headers_due = conn.headers_due or now + connection.HEADER_SECONDS
         begun = conn.peek()
         is_unfinished = begun is None or (0 < len(begun) < MOST_HEADER_BYTES and HEADERS_END not in begun)
         if not is_unfinished:
             self._wait(conn)
-        elif now > conn.headers_due:
+        elif now > min(conn.headers_due, self._stops_at):
             self._give_up(conn, now)
         else:
             self._look_later(conn)

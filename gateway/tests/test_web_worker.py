@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 ROOT = Path(__file__).resolve().parents[2]
 THREADS = 4
 SHORT = """
-from gateway import paced_socket, web_worker
-web_worker.HEADER_SECONDS = paced_socket.BODY_GRACE_SECONDS = 1.0
+from gateway.web_server import connection, paced_socket
+connection.HEADER_SECONDS = paced_socket.BODY_GRACE_SECONDS = 1.0
 """
 
 

@@ -1,9 +1,13 @@
 """Client's socket of a web process: bounds how slowly a request arrives and an answer leaves.
 
+What a client does not take at once of an answer is kept, up to `MOST_KEPT_BYTES`: the thread that answers goes on, and
+the worker's loop sends the rest (`send_more`).
+
 It never blocks in the kernel unless there is nothing to do: what has arrived is read, and what fits is written, by one
 system call each. A time-out set by the server would cost two more around each of them, so it is ignored.
 """
 
+import contextlib
 import select
 import socket
 import time
@@ -12,6 +16,13 @@ from typing import Any
 BODY_GRACE_SECONDS = 10.0
 SLOWEST_BYTES_PER_SECOND = 16 * 1024
 """A body must arrive within the grace plus its size at this rate; so must an answer be taken."""
+MOST_KEPT_BYTES = 1024 * 1024
+"""Of an answer that its client takes slowly. For what is longer, a stream, the thread waits."""
+
+
+def time_to_take(size: int) -> float:
+    """By when a client must have taken an answer of that size which begins now."""
+    return time.monotonic() + BODY_GRACE_SECONDS + size / SLOWEST_BYTES_PER_SECOND
 
 
 class PacedSocket(socket.socket):
@@ -22,6 +33,7 @@ class PacedSocket(socket.socket):
     _latest = float("inf")
     _is_held = False
     _head = b""
+    _kept = b""
 
     def begin(self) -> None:
         """A request begins."""
@@ -61,17 +73,34 @@ class PacedSocket(socket.socket):
             return
         if self._head:
             data, self._head = self._head + data, b""
+        if self._kept:
+            data, self._kept = self._kept + data, b""
         left = memoryview(data)
-        ends = 0.0
+        ends = time_to_take(len(data))
         while left:
             try:
                 left = left[self.send(left, flags) :]
             except BlockingIOError:
-                ends = ends or time.monotonic() + BODY_GRACE_SECONDS + len(data) / SLOWEST_BYTES_PER_SECOND
+                if len(left) <= MOST_KEPT_BYTES:
+                    self._kept = bytes(left)
+                    return
                 self._await(select.POLLOUT, ends)
+
+    @property
+    def kept(self) -> int:
+        """How many bytes of an answer are still to be sent."""
+        return len(self._kept)
+
+    def send_more(self) -> None:
+        """Send what the client takes now of what is kept. Raises OSError when it is gone."""
+        with contextlib.suppress(BlockingIOError):
+            self._kept = self._kept[self.send(self._kept) :]
 
     def sendfile(self, *args: Any, **options: Any) -> int:
         self.release()
+        while self._kept:
+            self._await(select.POLLOUT, time_to_take(self.kept))
+            self.send_more()
         return super().sendfile(*args, **options)
 
     def setblocking(self, flag: bool) -> None:

@@ -1,0 +1,169 @@
+"""The web processes at their end and at their limits: a stop, a restart, and strangers that hold connections."""
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.local_run import local_ports, processes
+from gateway.local_run.process_group import ProcessGroup
+
+THREADS = 4
+CONNECTIONS = 40
+GRACEFUL_SECONDS = 20
+LARGE = 900_000
+APPLICATION = f"""
+import os, pathlib
+
+def application(environ, start_response):
+    if environ["PATH_INFO"] == "/waits":
+        (pathlib.Path(__file__).parent / "gate").read_bytes()
+    large = environ["PATH_INFO"] == "/large"
+    body = b"x" * {LARGE} if large else str(os.getpid()).encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+"""
+LAST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+# Loopback would take the whole answer.
+CONFIGURATION = """
+import socket
+
+def when_ready(server):
+    for listener in server.LISTENERS:
+        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32_768)
+"""
+REQUEST = b"GET /%b HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Server:
+    """A gunicorn with one worker of ours; `/waits` is answered when the gate was opened and closed."""
+
+    def __init__(self, directory: Path, group: ProcessGroup, *options: str) -> None:
+        (directory / "tiny.py").write_text(APPLICATION)
+        (directory / "configuration.py").write_text(CONFIGURATION)
+        self.gate = directory / "gate"
+        os.mkfifo(self.gate)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.address: tuple[str, int] = probe.getsockname()
+        self.process = processes.start(
+            "tiny",
+            [
+                *(sys.executable, "-m", "gunicorn", "tiny", f"--bind=127.0.0.1:{self.address[1]}"),
+                *("--worker-class=gateway.web_worker.Worker", f"--threads={THREADS}", "--no-control-socket"),
+                *(f"--worker-connections={CONNECTIONS}", f"--graceful-timeout={GRACEFUL_SECONDS}"),
+                *(f"--pythonpath={directory}", f"--config={directory / 'configuration.py'}", *options),
+            ],
+            data_dir=directory,
+            process_group=group.id,
+            directory=Path(__file__).resolve().parents[2],
+        )
+        local_ports.wait_for_answer(self.address[1], "/", seconds=60, check_alive=lambda: None)
+
+    def connect(self, sent: bytes = b"") -> socket.socket:
+        connection = socket.create_connection(self.address, timeout=20)
+        connection.sendall(sent)
+        return connection
+
+    def get(self, path: str = "/") -> bytes:
+        connection = http.client.HTTPConnection(*self.address, timeout=20)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            return connection.getresponse().read()
+
+
+@contextlib.contextmanager
+def served(directory: Path, *options: str) -> Iterator[Server]:
+    group = ProcessGroup()
+    try:
+        server = Server(directory, group, *options)
+        yield server
+        processes.stop(server.process, seconds=GRACEFUL_SECONDS)
+    finally:
+        group.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with served(tmp_path_factory.mktemp("tiny")) as running:
+        yield running
+
+
+def read(connection: socket.socket) -> bytes:
+    """What comes until the connection is closed."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(65_536):
+            received += part
+    return received
+
+
+def test_a_stop_answers_what_runs_and_waits_for_nobody_else(tmp_path: Path) -> None:
+    """A request ends with its answer, one on a kept connection is still taken, idle ones and a slow head are closed."""
+    with served(tmp_path) as server, contextlib.ExitStack() as stack:
+        idle, late = (stack.enter_context(server.connect(REQUEST % b"")) for _ in range(2))
+        for kept in (idle, late):
+            assert kept.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        slow = stack.enter_context(server.connect(b"GET / HTTP/1.1\r\nX-Slow: "))
+        running = stack.enter_context(server.connect(REQUEST % b"waits"))
+        with server.gate.open("w"):
+            began = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            while b"Connection: close" not in (answer := asked_again(late)):
+                assert time.monotonic() - began < GRACEFUL_SECONDS, "the process does not stop"
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            assert read(idle) == b""
+            assert read(slow) == b""
+        assert read(running).startswith(b"HTTP/1.1 200 ")
+        assert server.process.wait(timeout=10) == 0
+        assert time.monotonic() - began < GRACEFUL_SECONDS, "it waited for an idle connection or a slow head"
+
+
+def asked_again(connection: socket.socket) -> bytes:
+    """The answer on a connection that is kept."""
+    connection.sendall(REQUEST % b"")
+    return connection.recv(65_536)
+
+
+def test_a_restart_after_many_requests_loses_none(tmp_path: Path) -> None:
+    with served(tmp_path, "--max-requests=5") as server:
+        assert len({server.get() for _ in range(20)}) > 1
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nX-Slow: "])
+def test_a_stranger_who_holds_every_connection_keeps_nobody_out(server: Server, begun: bytes) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(3 * CONNECTIONS):
+            stack.enter_context(server.connect(begun))
+        began = time.monotonic()
+        for _ in range(5):
+            assert server.get()
+        assert time.monotonic() - began < 5, "somebody waited until a stranger's connection was overdue"
+
+
+def test_clients_that_do_not_take_their_answers_hold_no_thread(server: Server) -> None:
+    with contextlib.ExitStack() as stack:
+        hanging = []
+        for _ in range(2 * THREADS):
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(20)
+            client.connect(server.address)
+            client.sendall(REQUEST % b"large" + LAST)
+            hanging.append(client)
+        for client in hanging:
+            assert client.recv(13) == b"HTTP/1.1 200 "
+        began = time.monotonic()
+        for _ in range(2 * THREADS):
+            assert server.get()
+        assert time.monotonic() - began < 5, "somebody waited for a client that reads nothing"
+        received = read(hanging[0])
+        assert len(received) > LARGE
+        assert received.count(b"HTTP/1.1 200 ") == 1, "the next answer on the same connection"
