@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from django.core.management import call_command
 
 from gateway import ids
 from gateway.api.limits import in_flight
@@ -394,6 +395,21 @@ def test_the_event_of_a_batchs_end_belongs_to_the_batchs_environment(
     test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
     assert test_api.post(f"{PATH}/{made(test_api, number)}/cancel").status_code == 200
     assert Event.objects.get(type="batch.completed").environment == "test"
+
+
+def test_after_a_restore_the_open_batches_of_all_are_cancelled(
+    api: Api, number: PhoneNumber, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended, of_test, of_live = (made(api, number) for _ in range(3))
+    for batch in Batch.objects.all():
+        batch.status = "completed" if batch.public_id == ended else "queued"
+        batch.environment = "test" if batch.public_id == of_test else "live"
+        batch.save()
+    call_command("cancel_open_batches")
+    assert capsys.readouterr().out == "2 batches cancelled.\n"
+    found = {batch.public_id: batch.status for batch in Batch.objects.all()}
+    assert found == {ended: "completed", of_test: "cancelled", of_live: "cancelled"}
+    assert not BatchItem.objects.filter(batch__status="cancelled", status="pending").exists()
 
 
 def test_a_completed_batch_cannot_be_cancelled(api: Api, number: PhoneNumber) -> None:
