@@ -160,7 +160,7 @@ def test_the_table_of_processes_is_what_make_run_and_compose_start() -> None:
 @pytest.mark.django_db
 def test_every_figure_to_watch_exists() -> None:
     figures = re.findall(
-        r"`(\w+)`", " ".join(row[0] for row in rows("docs/operations.md", "Health and what to watch"))
+        r"`(\w+)`", " ".join(row[0] for row in rows("docs/operations.md", "Figures to watch"))
     )
     assert set(figures) - set(metrics.names()) - set(health.report()) - LOG_WORDS == set()
     for name in PAGES:
