@@ -107,8 +107,20 @@ class UpstreamIdField(serializers.RegexField):
         super().__init__(r"^[0-9]{1,64}\Z", error_messages={"invalid": "Must be an id of digits."}, **kwargs)
 
 
+class CredentialField(serializers.RegexField):
+    """A code or token of the upstream. It becomes a query parameter, and servers refuse lines over 8 KiB."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            r"^[!-~]+\Z",
+            max_length=2048,
+            error_messages={"invalid": "Must consist of letters, digits and signs of ASCII, without spaces."},
+            **kwargs,
+        )
+
+
 class EmbeddedSignupIn(serializers.Serializer[dict[str, Any]]):
-    code = serializers.CharField(max_length=4096)
+    code = CredentialField()
     waba_id = UpstreamIdField()
     phone_number_id = UpstreamIdField()
     pin = PinField(required=False, allow_null=True, default=None)
@@ -116,8 +128,8 @@ class EmbeddedSignupIn(serializers.Serializer[dict[str, Any]]):
 
 class ConnectIn(serializers.Serializer[dict[str, Any]]):
     waba_id = UpstreamIdField()
-    access_token = serializers.CharField(required=False, max_length=4096)
-    code = serializers.CharField(required=False, max_length=4096)
+    access_token = CredentialField(required=False)
+    code = CredentialField(required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if ("access_token" in attrs) == ("code" in attrs):

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.return_urls import problem_of
 from phone_numbers.models import ConnectSession
-from phone_numbers.serializers import UpstreamIdField
+from phone_numbers.serializers import CredentialField, UpstreamIdField
 
 
 class ConnectSessionIn(serializers.Serializer[dict[str, Any]]):
@@ -49,7 +49,7 @@ class ConnectAnswerIn(serializers.Serializer[dict[str, Any]]):
     """What the hosted page sends: the sign-up's code with its ids, or none when the customer left."""
 
     state = serializers.CharField(max_length=200)
-    code = serializers.CharField(required=False, allow_null=True, default=None, max_length=4096)
+    code = CredentialField(required=False, allow_null=True, default=None)
     waba_id = UpstreamIdField(required=False, allow_null=True, default=None)
     phone_number_id = UpstreamIdField(required=False, allow_null=True, default=None)
     reason = serializers.CharField(

@@ -164,6 +164,11 @@ def test_a_bad_code_gives_the_upstreams_error(api: Api, simulator: RunningSimula
     assert not BusinessAccount.objects.exists()
 
 
+def test_the_longest_code_reaches_the_upstream(api: Api, simulator: RunningSimulator) -> None:
+    answer = api.post(PATH, {"code": "*" * 2048, "waba_id": "1", "phone_number_id": "2"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, 100), "the upstream's own refusal"
+
+
 @pytest.mark.parametrize(("spent", "says"), [("used", "was used before"), ("late", "has expired")])
 def test_a_spent_code_says_that_codes_work_once_for_seconds(
     api: Api, other_api: Api, simulator: RunningSimulator, spent: str, says: str
@@ -225,6 +230,9 @@ def test_another_tenants_account_is_a_conflict(api: Api, other_api: Api, simulat
     ("change", "field"),
     [
         ({"code": None}, "code"),
+        ({"code": "a" * 2049}, "code"),
+        ({"code": "a b"}, "code"),
+        ({"code": "ä"}, "code"),
         ({"waba_id": ""}, "waba_id"),
         ({"waba_id": "../me"}, "waba_id"),
         ({"phone_number_id": 12.5}, "phone_number_id"),
