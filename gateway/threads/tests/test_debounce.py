@@ -1,6 +1,9 @@
 """Debounced work runs seldom, never too early, and is never left undone."""
 
+import os
 import threading
+
+import pytest
 
 from gateway.threads.debounce import Debounced
 
@@ -64,3 +67,38 @@ def test_whoever_asks_does_not_wait_for_the_work() -> None:
     assert not done.is_set()
     go_on.set()
     assert done.wait(DEADLINE)
+
+
+def test_work_that_failed_is_done_when_asked_again() -> None:
+    failed, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        if not failed.is_set():
+            failed.set()
+            raise ValueError
+        done.set()
+
+    debounced = Debounced(work, seconds=0.0)
+    debounced.ask()
+    assert failed.wait(DEADLINE)
+    debounced.ask()
+    assert done.wait(DEADLINE)
+
+
+def test_a_forked_process_works_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    working, go_on, again = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        if working.is_set():
+            again.set()
+        else:
+            working.set()
+            go_on.wait(DEADLINE)
+
+    debounced = Debounced(work, seconds=0.0)
+    debounced.ask()
+    assert working.wait(DEADLINE)
+    monkeypatch.setattr(os, "getpid", lambda: 0)
+    debounced.ask()
+    assert again.wait(DEADLINE), "the parent's thread is not there"
+    go_on.set()
