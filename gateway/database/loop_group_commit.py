@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 WRITE_SECONDS = 10.0
 """How long one statement may take, the connection included, before its items fail."""
-LEAST_SHARED = 8
+LEAST_SHARED = 16
 """So few items are not shared among idle connections: a statement of its own would cost more than it saves."""
 
 

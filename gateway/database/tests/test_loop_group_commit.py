@@ -57,6 +57,31 @@ async def test_what_arrives_together_is_one_group_and_each_gets_its_own(
     assert [len(group) for group in writer.groups] == [50, 50, 20]
 
 
+@pytest.mark.parametrize(
+    ("connections", "items", "groups"),
+    [
+        (2, 32, [16, 16]),
+        (2, 41, [21, 20]),
+        (2, 20, [16, 4]),
+        (2, 16, [16]),
+        (3, 90, [30, 30, 30]),
+        (1, 32, [32]),
+    ],
+)
+async def test_idle_connections_share_what_arrives_together(
+    commit: Callable[..., tuple[Doubler, Writer]], connections: int, items: int, groups: list[int]
+) -> None:
+    """Else all callers of a busy process are answered together, and it rests while the database works."""
+    doubler, writer = commit(connections=connections)
+    for _ in range(2):
+        assert await asyncio.gather(*(doubler.do(str(n)) for n in range(items))) == [
+            2 * n for n in range(items)
+        ]
+        # In which order the connections open is their own affair.
+        assert sorted((len(group) for group in writer.groups), reverse=True) == groups
+        writer.groups.clear()
+
+
 async def test_a_bad_item_fails_alone(commit: Callable[..., tuple[Doubler, Writer]]) -> None:
     doubler, _ = commit()
     results = await asyncio.gather(*(doubler.do(each) for each in ("1", "x", "3")), return_exceptions=True)
