@@ -47,7 +47,9 @@ class TemplateForm(forms.Form):
             if not numbers.filter(
                 phone_number_id=cleaned["from_"], account_id=self.chosen_template().account_id
             ).exists():
-                raise ValidationError("This template belongs to another business account than the number.")
+                raise ValidationError(
+                    "This template belongs to another business account than the number. Choose another number."
+                )
         return cleaned
 
     def chosen_template(self) -> MessageTemplate:

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from messaging.console.choices import approved_templates, sending_numbers, template_choices
 from messaging.message_templates import parameters
 from messaging.message_templates.models import MessageTemplate
-from messaging.recipient import typed_number
+from messaging.recipient import lacks_country_code, typed_number
 from phone_numbers.models import PhoneNumber
 from tenants.console.frame import Visit
 
@@ -52,7 +52,7 @@ class SendForm(forms.Form):
 
     def clean_to(self) -> str:
         to = typed_number(self.cleaned_data["to"])
-        if to is None:
+        if to is None or lacks_country_code(self.cleaned_data["to"]):
             raise ValidationError("Give the number with its country code, e.g. +91 98000 00001.")
         return to
 
@@ -107,4 +107,6 @@ class SendForm(forms.Form):
         numbers = PhoneNumber.objects.for_tenant(self._visit.tenant.id)
         number = numbers.filter(phone_number_id=cleaned.get("from_")).first()
         if number is not None and self._template and number.account_id != self._template.account_id:
-            raise ValidationError("This template belongs to another business account than the number.")
+            raise ValidationError(
+                "This template belongs to another business account than the number. Choose another number."
+            )

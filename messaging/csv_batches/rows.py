@@ -9,7 +9,7 @@ from messaging.batches.body import MAX_MESSAGES
 from messaging.csv_batches.file import Row, Table
 from messaging.message_templates import parameters
 from messaging.message_templates.parameters import Parameter
-from messaging.recipient import typed_number
+from messaging.recipient import lacks_country_code, typed_number
 
 TO = "to"
 """The key of the recipient's column, beside the keys of the template's parameters."""
@@ -108,9 +108,11 @@ def _problem(
         return (
             f"It has {len(row.cells)} cells, but there are {len(table.columns)} columns: is a quote missing?"
         )
+    place = mapped[TO]
+    typed = row.cells[place].strip() if place < len(row.cells) else ""
+    if lacks_country_code(typed):
+        return f"“{typed}” lacks its country code: write it with + and the code, e.g. +91 {typed}."
     if to is None:
-        place = mapped[TO]
-        typed = row.cells[place].strip() if place < len(row.cells) else ""
         if not typed:
             return "The recipient's number is empty."
         if _SCIENTIFIC.fullmatch(typed):

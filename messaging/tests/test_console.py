@@ -216,7 +216,12 @@ def test_a_template_of_another_account_tenant_or_environment_is_not_sent(
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
-    [({"to": "98123"}, "country code"), ({"text": ""}, "Type a text"), ({"from_": "1"}, "valid")],
+    [
+        ({"to": "98123"}, "country code"),
+        ({"to": "98123 45678"}, "country code"),
+        ({"text": ""}, "Type a text"),
+        ({"from_": "1"}, "valid"),
+    ],
 )
 def test_a_wrong_form_is_explained_and_nothing_is_sent(
     browser: Client, number: PhoneNumber, simulator: RunningSimulator, wrong: dict[str, str], words: str
