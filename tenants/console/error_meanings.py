@@ -27,6 +27,13 @@ class Meaning(NamedTuple):
         return f"error-{self.code}"
 
 
+_PAGES = {
+    "number_not_connected": ("See the numbers", "console_numbers"),
+    "webhook_verify_failed": ("See the endpoints", "console_endpoints"),
+    "unauthorized": ("See the API keys", "console_api_keys"),
+}
+"""The pages on which errors of the service are repaired: the button's text and the route."""
+
 Explains = Callable[[str], Meaning | None]
 
 _explains: list[Explains] = []
@@ -54,4 +61,5 @@ def _of_the_service(code: str) -> Meaning | None:
     own: type[ServiceError] | None = next((kind for kind in error_kinds() if kind.code == code), None)
     if own is None:
         return None
-    return Meaning(code, own.message, own.hint, guide=f"{reverse('error_page')}#{code}")
+    button, url_name = _PAGES.get(code, (None, None))
+    return Meaning(code, own.message, own.hint, button, url_name, guide=f"{reverse('error_page')}#{code}")

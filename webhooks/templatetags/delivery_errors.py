@@ -1,4 +1,4 @@
-"""Template filter: the error of a ping, an example event or a delivery in words."""
+"""Template filters: the error of a ping, an example event or a delivery in words, and what repairs it."""
 
 from django import template
 
@@ -24,6 +24,30 @@ WORDS = {
     "secret_unreadable": "the signing secret cannot be read: make a new one",
     "egress_proxy_away": "a fault on our side; it is tried again",
 }
+
+REPAIRS = {
+    "http_3xx": "Give the endpoint the address that it redirects to.",
+    "http_4xx": "Your server's answer is below. Often its path is wrong, or it refuses the signature.",
+    "http_5xx": "Look into your server's log at the time of the attempt.",
+    "timeout": "Let your server answer 2xx at once, and work on the event afterwards.",
+    "dns_error": "Check the name in the endpoint's URL.",
+    "connection_error": "Check that your server runs and can be reached from the internet.",
+    "tls_error": "Renew your server's certificate, with its whole chain.",
+    "blocked_address": "Give the endpoint a URL that can be reached from the internet.",
+    "response_too_large": "Let your server answer with fewer headers.",
+    "payload_expired": "It cannot be sent any more. A longer retention under Settings keeps the next events longer.",
+    "endpoint_deleted": "Another endpoint can get the event: its page sends the events of a period again.",
+    "endpoint_disabled": "Repair your server, then verify the endpoint.",
+    "endpoint_paused": "What waits goes out when the endpoint is resumed.",
+    "circuit_open": "Repair your server, then resume the endpoint: what waits goes out at once.",
+    "secret_unreadable": "Make a new secret on the endpoint's page.",
+}
+
+
+@register.filter
+def repair(error: str | None) -> str:
+    """What repairs an error, as a sentence; empty when nothing on the customer's side does."""
+    return REPAIRS.get(error or "", "")
 
 
 @register.filter

@@ -307,6 +307,29 @@ def test_a_delivery_that_fails_again_says_so_and_a_suspended_business_sends_none
     assert Delivery.objects.count() == len(receiver.received) == 2
 
 
+@pytest.mark.parametrize(
+    ("error", "words", "again"),
+    [
+        ("timeout", "answer 2xx at once", True),
+        ("endpoint_disabled", "Repair your server, then verify the endpoint.", True),
+        ("payload_expired", "It cannot be sent any more.", False),
+        ("endpoint_deleted", "Another endpoint can get the event", False),
+    ],
+)
+def test_a_delivery_that_failed_says_what_repairs_it_and_offers_no_vain_button(
+    browser: Client, receiver: Receiver, tenant: Tenant, error: str, words: str, again: bool
+) -> None:
+    create(browser, receiver)
+    publish_one(tenant)
+    row = Delivery.objects.latest("id")
+    Delivery.objects.filter(pk=row.pk).update(status="dead", last_error=error, next_attempt_at=None)
+    if error == "endpoint_deleted":
+        browser.post(f"/console/webhooks/{row.endpoint_id}/delete")
+    page = text(browser, f"/console/deliveries/{row.public_id}")
+    assert words in page
+    assert ("Send it again now" in page) is again
+
+
 def test_an_event_shows_its_body_and_its_deliveries(
     browser: Client, receiver: Receiver, tenant: Tenant
 ) -> None:
