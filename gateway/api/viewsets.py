@@ -47,8 +47,8 @@ class DeclaredQuery:
             response.render()
             # The view, its request and its answer refer to themselves and to each other. To find them as garbage took a
             # fifteenth of a small read.
-            for circle in (self.request.parser_context, response.renderer_context, vars(self)):  # type: ignore[attr-defined]
-                circle.clear()
+            for holder in (self.request.parser_context, response.renderer_context, vars(self)):  # type: ignore[attr-defined]
+                holder.clear()
         return response
 
 

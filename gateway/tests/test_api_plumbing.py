@@ -283,7 +283,7 @@ def test_what_agents_call_is_imported_before_a_web_process_listens(monkeypatch: 
     assert "messaging.agents.protocol" in sys.modules
 
 
-def test_a_call_leaves_no_circles_to_the_garbage_collector(api: Api) -> None:
+def test_a_call_leaves_no_reference_cycles_to_the_garbage_collector(api: Api) -> None:
     """A view and its request go as soon as they have answered, so a busy process hardly ever collects."""
 
     def alive() -> int:
