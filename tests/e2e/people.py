@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Locator, Page
 
 from tests.e2e.conftest import Stack, until
 
@@ -94,6 +94,10 @@ def new_business() -> tuple[str, str]:
     return f"owner@company-{unique}.in", f"Company {unique} Limited"
 
 
+def action(page: Page, name: str) -> Locator:
+    """One of the buttons at the top of a page of staff; it opens a dialog."""
+    return page.locator("a:visible, button:visible").filter(has_text=re.compile(rf"{name}\s*$")).first
+
+
 def press_action(page: Page, name: str) -> None:
-    """Open the dialog of one of the buttons at the top of a tenant's page."""
-    page.locator("a:visible, button:visible").filter(has_text=re.compile(rf"{name}\s*$")).first.click()
+    action(page, name).click()

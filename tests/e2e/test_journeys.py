@@ -1,6 +1,6 @@
 """The console's three persons at a browser, against the running service: customer, developer, staff.
 
-The customer and the developer have no mouse: Tab, Enter, Space and letters. Nobody types a call of the API, and nobody
+None of them has a mouse: Tab, Enter, Space and letters. Nobody types a call of the API, and nobody
 needs a password but their own: from the sign-up to a delivered message, to a delivery that staff sent again.
 """
 
@@ -16,7 +16,7 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from tests.e2e.conftest import Stack, until
 from tests.e2e.keyboard import Keyboard
-from tests.e2e.people import PASSWORD, Visitor, new_business, press_action, sign_up_fields
+from tests.e2e.people import PASSWORD, Visitor, action, new_business, sign_up_fields
 
 pytestmark = pytest.mark.e2e
 
@@ -72,22 +72,28 @@ def approved(business: Business, stack: Stack) -> Business:
 
 
 def let_in(staff: Visitor, stack: Stack, email: str, company: str) -> None:
-    page = staff.page
+    page, hands = staff.page, Keyboard(staff.page)
     page.goto("/admin/")
-    page.get_by_label("Email").fill(stack.ready["staff_email"])
-    page.get_by_label("Password", exact=True).fill(stack.ready["staff_password"])
-    page.get_by_role("button", name="Log in", exact=True).click()
-    search_as_staff(page, email)
-    page.get_by_role("link", name=company).first.click()
-    press_action(page, "Approve")
-    page.locator("#dialog").get_by_role("button", name="Approve").click()
+    hands.field("Email", stack.ready["staff_email"])
+    hands.field("Password", stack.ready["staff_password"])
+    hands.button("Log in")
+    expect(page).to_have_url(f"{stack.ready['base_url']}/admin/")
+    search_as_staff(hands, email)
+    hands.link(company)
+    press_and_confirm(hands, "Approve")
     expect(page.get_by_text(f"{company} is approved.")).to_be_visible()
 
 
-def search_as_staff(page: Page, text: str) -> None:
-    page.goto("/admin/find/")
-    page.get_by_role("searchbox").last.fill(text)
-    page.keyboard.press("Enter")
+def search_as_staff(hands: Keyboard, text: str) -> None:
+    hands.page.goto("/admin/find/")
+    hands.fill(hands.page.get_by_role("searchbox").last, text)
+    hands.page.keyboard.press("Enter")
+
+
+def press_and_confirm(hands: Keyboard, name: str) -> None:
+    """Press one of the buttons at the top of a page of staff, and the button of the same name in its dialog."""
+    hands.press(action(hands.page, name))
+    hands.press(hands.page.locator("#dialog").get_by_role("button", name=name))
 
 
 def in_test_world(hands: Keyboard) -> None:
@@ -229,16 +235,14 @@ def receives(hands: Keyboard, inbox: str) -> str:
 
 def repaired(business: Business, delivery_id: str) -> None:
     """Staff find the delivery, read what the receiver said, send it again, and verify the endpoint."""
-    page = business.staff.page
-    search_as_staff(page, delivery_id)
+    page, hands = business.staff.page, Keyboard(business.staff.page)
+    search_as_staff(hands, delivery_id)
     expect(page.get_by_text("/inbox/").first).to_be_visible()
     expect(page.get_by_text(business.company).first).to_be_visible()
-    press_action(page, "Send again")
-    page.locator("#dialog").get_by_role("button", name="Send again").click()
+    press_and_confirm(hands, "Send again")
     expect(page.get_by_text("The new delivery is delivered.")).to_be_visible()
-    page.get_by_role("link").filter(has_text="/inbox/").first.click()
-    press_action(page, "Verify")
-    page.locator("#dialog").get_by_role("button", name="Verify").click()
+    hands.press(page.get_by_role("link").filter(has_text="/inbox/").first)
+    press_and_confirm(hands, "Verify")
     expect(page.get_by_text("It answered in")).to_be_visible()
     owner = business.person.page
     owner.goto("/console/settings/audit")
