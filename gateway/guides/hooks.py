@@ -22,6 +22,11 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#|/)([\w./-]+?\.md)(#[\w-]+)?\)")
 _INLINE_SCRIPT = re.compile(
     rb"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>(.*?)</script>", re.DOTALL
 )
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_HEAD = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
+FEWEST_COLUMNS = 3
+"""Tables of fewer columns fit a phone."""
 _pages: dict[str, tuple[str, str]] = {}
 
 
@@ -54,6 +59,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     text = _LINK.sub(kept, markdown)
     _pages[page.file.src_uri] = (str(page.title), text)
     return text
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put each table of several columns into a part that a phone scrolls sideways, by the keyboard too."""
+    return _TABLE.sub(_scrolling, html)
+
+
+def _scrolling(table: re.Match[str]) -> str:
+    heads = [_TAG.sub("", head).strip() for head in _HEAD.findall(table[0])]
+    if len(heads) < FEWEST_COLUMNS:
+        return table[0]
+    name = ", ".join(filter(None, heads)).replace('"', "&quot;")
+    return f'<div class="columns" tabindex="0" role="region" aria-label="Table: {name}">{table[0]}</div>'
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
