@@ -31,8 +31,8 @@ PARTS = ("notifications", "sends")
 PROCESSES = (1, 2, 4, 8)
 RATE, SECONDS = 200, 6
 FULL_COUNT = 4_000
-WARM_UP = 20
-"""For each process, before each measurement."""
+WARM_UP = 64
+"""For each process, before each measurement: about one of each business, whose key a process then remembers."""
 IN_FLIGHT = 64
 SECONDS_AT_REST = 4
 BUSINESSES = 64

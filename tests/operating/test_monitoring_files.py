@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+import gateway.urls  # noqa: F401 - what a web process imports registers the metrics
 from gateway.monitoring import metrics
 from tests.pages import ROOT, headings
 
