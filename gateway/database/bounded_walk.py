@@ -7,8 +7,9 @@ The rows of the last `RECENT` fill most pages, so those are looked at first: two
 partitions, and to plan for all of them takes many times as long as to read the page. Where they do not, partitions
 older than the tenant's oldest row are left out: a new tenant of an old installation has rows in few of them.
 
-The walks are planned for their parameters, not prepared: one plan for all values could take the index by tenant
-for a filter that many rows meet on average, and with a value that none meets it would read them all.
+A walk through all recent rows of a tenant is prepared and planned once. The others are planned for their parameters:
+one plan for all values could take the index by tenant for a filter that many rows meet on average, and with a value
+that none meets it would read them all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,8 +40,13 @@ CLOCKS_DIFFER = timedelta(days=1)
 
 _ALL = """
     SELECT {columns} FROM {table} WHERE {scope} {equal} AND id >= %(first)s AND id < %(before)s
-    ORDER BY id DESC LIMIT %(walked)s
+    ORDER BY {order} LIMIT %(walked)s
 """
+_OF_TENANT = "tenant_id = %(tenant_id)s"
+# One plan for all tenants must not take the primary key, past the rows of all others, because most rows are of one
+# tenant. In the order by tenant only the index by tenant serves; with a plain comparison that order would be dropped.
+_OF_ANY_TENANT = "tenant_id = ANY(ARRAY[%(tenant_id)s::uuid])"
+_BY_TENANT = "tenant_id, id DESC"
 # Of each value a walk of its own: one walk through all of them could pass millions on the way to a rare one.
 _EACH = """
     SELECT walk.* FROM unnest(%(values)s::text[]) AS each (value) CROSS JOIN LATERAL (
@@ -113,6 +119,8 @@ class BoundedList(Generic[Instance]):
     stored: StoredRows[Instance]
     by_month: bool = False
     """Whether the table is partitioned by a column `month`, the month of the id, and not by the id itself."""
+    plans_once: bool = True
+    """Whether one plan for the recent rows of all tenants takes the index by tenant, also in a small table."""
     finds_oldest: bool = False
     """Whether an index (tenant_id, -id) over all rows finds a tenant's oldest one."""
 
@@ -195,11 +203,19 @@ class BoundedList(Generic[Instance]):
 
     def _read(self, form: str, walk: Walk, most: int, wanted: _Wanted) -> list[tuple[Any, ...]]:
         is_of_several = len(walk.values) > 1
+        is_prepared = (
+            form is _RECENT
+            and walk.column is None
+            and self.plans_once
+            and settings.DATABASE_PREPARED_STATEMENTS
+        )
+        scope = walk.scope.replace(_OF_TENANT, _OF_ANY_TENANT) if is_prepared else walk.scope
         statement = form.format(
             rows=(_EACH if is_of_several else _ALL).format(
                 columns=self.stored,
                 table=self.stored.table,
-                scope=f"{walk.scope} AND {_MONTHS}" if self.by_month else walk.scope,
+                scope=f"{scope} AND {_MONTHS}" if self.by_month else scope,
+                order=_BY_TENANT if is_prepared else "id DESC",
                 column=walk.column,
                 equal=f"AND {walk.column} = %(value)s" if walk.column else "",
             ),
@@ -217,7 +233,7 @@ class BoundedList(Generic[Instance]):
             "walked": most,
             "limit": wanted.limit + 1,
         }
-        with bulk_cursor(literal=True, using=wanted.using) as cursor:
+        with bulk_cursor(prepared=is_prepared, literal=not is_prepared, using=wanted.using) as cursor:
             cursor.execute(statement, values)
             rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows

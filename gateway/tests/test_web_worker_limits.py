@@ -84,8 +84,10 @@ def served(directory: Path, *options: str) -> Iterator[Server]:
     group = ProcessGroup()
     try:
         server = Server(directory, group, *options)
-        yield server
-        processes.stop(server.process, seconds=GRACEFUL_SECONDS)
+        try:
+            yield server
+        finally:
+            processes.stop(server.process, seconds=GRACEFUL_SECONDS)
     finally:
         group.close()
 
