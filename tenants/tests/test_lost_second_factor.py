@@ -10,6 +10,7 @@ from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from django.db import connection
 from django.test import Client
 from django.urls import reverse
+from pytest_django import Settings
 
 from gateway.api.errors import Conflict
 from tenants.credentials import console_sessions, lost_second_factor
@@ -110,3 +111,19 @@ def test_two_of_the_staff_remove_it_once(person: User, staff: User) -> None:
     with ThreadPoolExecutor(2) as pool:
         assert sorted(pool.map(remove, range(2))) == ["conflict", "removed"]
     assert OutboundMail.objects.filter(to=person.email).count() == 1
+
+
+def test_the_last_second_factor_of_staff_stays_and_the_page_says_what_comes_first(
+    staff: User, settings: Settings
+) -> None:
+    settings.STAFF_SECOND_FACTOR = True
+    TOTP.activate(staff, generate_totp_secret())
+    client = Client()
+    client.force_login(staff)
+    client.post("/reauthenticate", {"password": PASSWORD})
+    page = client.get("/second-factor/totp/deactivate/", follow=True).content.decode()
+    assert "this is your last one" in page
+    assert "Add a passkey" in page
+    assert "From then on the password alone" not in page
+    client.post("/second-factor/totp/deactivate/")
+    assert Authenticator.objects.filter(user=staff, type=Authenticator.Type.TOTP).exists()
