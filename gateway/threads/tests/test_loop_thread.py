@@ -64,14 +64,17 @@ def test_it_pauses_after_a_failure_and_a_stop_does_not_wait_for_that(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(loop_thread, "PAUSE_SECONDS", 3600.0)
-    failed = threading.Event()
+    pausing = threading.Event()
 
-    def fail_and_say() -> bool:
-        failed.set()
-        return fail()
+    class Ending(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pausing.set()
+            return super().wait(timeout)
 
-    loop = _Loop(fail_and_say)
-    with LoopThread(loop):
-        assert failed.wait(SECONDS)
+    loop = _Loop(fail)
+    thread = LoopThread(loop)
+    thread._ending = Ending()
+    with thread:
+        assert pausing.wait(SECONDS)
     assert loop.stopped.is_set()
     assert not loop.lasts.is_set(), "nothing runs again after the stop, nor before the pause is over"
