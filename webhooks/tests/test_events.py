@@ -297,7 +297,6 @@ class TestCost:
     @pytest.mark.parametrize(
         ("query", "index"),
         [
-            ("", "tenant_id_id"),
             ("type=template.status", "tenant_id_type"),
             ("waba_id=1", "tenant_id_waba"),
             ("phone_number_id=1", "tenant_id_phone"),
