@@ -172,7 +172,7 @@ def send_with(stack: Stack, key: str) -> None:
     sent = stack.api(
         "POST",
         "/v1/messages",
-        {"from": number, "to": "+919800000009", "type": "text", "text": {"body": "Hello"}},
+        {"from": number, "to": "+919812345009", "type": "text", "text": {"body": "Hello"}},
         key=key,
     )
     assert sent.status_code == 200, sent.text
