@@ -31,8 +31,9 @@ PARTS = ("notifications", "sends")
 PROCESSES = (1, 2, 4, 8)
 RATE, SECONDS = 200, 6
 FULL_COUNT = 4_000
-WARM_UP = 64
-"""For each process, before each measurement: about one of each business, whose key a process then remembers."""
+WARM_UP = 512
+"""For each process, before each measurement, with many in flight: a process that has just begun opens its connections,
+and Postgres plans a statement anew for its first five executions on each. Sizes are for the time after that."""
 IN_FLIGHT = 64
 SECONDS_AT_REST = 4
 BUSINESSES = 64
@@ -163,7 +164,7 @@ def _measure(harness: Harness, sink: Sink, unit: _Unit, load: _Load) -> Result:
     """Send to all processes in equal parts; wait for the deliveries."""
     urls = [url + unit.path for url in unit.urls]
     warmed = sink.count + WARM_UP * len(urls)
-    _drive(urls, [unit.request(n) for n in range(WARM_UP * len(urls))], load)
+    _drive(urls, [unit.request(n) for n in range(WARM_UP * len(urls))], AT_EACH)
     harness.wait_until(lambda: sink.count >= warmed and not _open(), "the warm-up's deliveries", seconds=90)
     count = RATE * SECONDS if load.rate else FULL_COUNT
     requests, before = [unit.request(n) for n in range(count)], sink.count
