@@ -14,6 +14,7 @@ import pytest
 
 from gateway.local_run import local_ports, processes
 from gateway.local_run.process_group import ProcessGroup
+from gateway.tests.test_web_worker import read
 
 THREADS = 4
 CONNECTIONS = 40
@@ -96,15 +97,6 @@ def served(directory: Path, *options: str) -> Iterator[Server]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with served(tmp_path_factory.mktemp("tiny")) as running:
         yield running
-
-
-def read(connection: socket.socket) -> bytes:
-    """What comes until the connection is closed."""
-    received = b""
-    with contextlib.suppress(ConnectionError):
-        while part := connection.recv(65_536):
-            received += part
-    return received
 
 
 def test_a_stop_answers_what_runs_and_waits_for_nobody_else(tmp_path: Path) -> None:
