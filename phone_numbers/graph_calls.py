@@ -5,7 +5,7 @@ Used by the onboarding, the number operations, the templates and the syncs.
 
 from gateway.api.errors import MetaUnreachable
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
-from gateway.upstream.errors import Verdict, judge
+from gateway.upstream.judging import Verdict, judge
 from gateway.upstream.numbers import Graph
 from phone_numbers.models import BusinessAccount
 

@@ -18,7 +18,7 @@ from gateway.database.outage import concerns_all
 from gateway.monitoring import health
 from gateway.upstream import oauth
 from gateway.upstream.calls import GraphAnswer, platform
-from gateway.upstream.errors import judge
+from gateway.upstream.judging import judge
 from phone_numbers.connection import state
 from phone_numbers.graph_calls import FAILURES, Refused, accepted, graph_of
 from phone_numbers.models import BusinessAccount

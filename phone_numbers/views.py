@@ -20,7 +20,7 @@ from gateway.api.rendering import rendered
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
-from gateway.upstream.errors import passed_through, unreachable
+from gateway.upstream.judging import passed_through, unreachable
 from phone_numbers import health, listing, onboarding, operations
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions

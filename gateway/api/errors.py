@@ -1,7 +1,7 @@
 """Errors that the service itself raises, and the one place that turns any exception into an answer.
 
 Every error names its source in the body and in `X-Service-Error-Source` (specification 7). Errors
-of the upstream are not built here: their bytes pass through (`gateway/upstream/errors.py`).
+of the upstream are not built here: their bytes pass through (`gateway/upstream/judging.py`).
 """
 
 from collections.abc import Callable, Mapping

@@ -22,7 +22,7 @@ from gateway.clock import now
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.upstream.async_pool import AsyncPool
 from gateway.upstream.calls import UpstreamUnreachable
-from gateway.upstream.errors import THROUGHPUT, judge
+from gateway.upstream.judging import THROUGHPUT, judge
 from messaging.batches import lease
 from messaging.batches.claim_ahead import claimed_ahead, items_ahead
 from messaging.batches.lease import BatchLeaseLost, ClaimedItem, Held, ItemResult

@@ -26,7 +26,7 @@ from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.validation import checked
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, platform
 from gateway.upstream.client import request as graph_request
-from gateway.upstream.errors import judge, passed_through, unreachable
+from gateway.upstream.judging import judge, passed_through, unreachable
 from gateway.upstream.media_address import media_url
 from messaging import uploads
 from messaging.cloud_api import flows

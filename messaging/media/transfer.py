@@ -17,7 +17,7 @@ from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import run
 from gateway.upstream.blocking_pool import Stream
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
-from gateway.upstream.errors import Verdict, judge, passed_through
+from gateway.upstream.judging import Verdict, judge, passed_through
 from gateway.upstream.media import MediaGraph, UnexpectedAddress
 from messaging.media import known
 from messaging.uploads import Upload

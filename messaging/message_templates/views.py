@@ -18,7 +18,7 @@ from gateway.api.json import object_of
 from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, limited_by
 from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.pagination import NewestFirst
-from gateway.upstream.errors import passed_through
+from gateway.upstream.judging import passed_through
 from messaging import uploads
 from messaging.message_templates import operations
 from messaging.message_templates.mirror import language_of

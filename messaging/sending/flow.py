@@ -22,7 +22,7 @@ from gateway.database.statements import Statements
 from gateway.monitoring import tracing
 from gateway.upstream import calls
 from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
-from gateway.upstream.errors import judge, reply_of, unreachable
+from gateway.upstream.judging import judge, reply_of, unreachable
 from messaging import idempotency, pacing
 from messaging.idempotency import KeyUse
 from messaging.sending import journal, upstream_body

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from gateway.upstream.calls import GraphAnswer
-from gateway.upstream.errors import Verdict, judge
+from gateway.upstream.judging import Verdict, judge
 
 SOON = 1
 """Seconds of Retry-After where the upstream says nothing of when: never 0, which would make clients hammer."""
