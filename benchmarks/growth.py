@@ -114,8 +114,8 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
 
     from gateway.monitoring import health
     from webhooks import replay
-    from webhooks.delivery.claim import claim
-    from webhooks.delivery.room import Room
+    from webhooks.delivery.caps.fair_shares import Room
+    from webhooks.delivery.claiming.claim_statements import claim
     from webhooks.events import message_search
     from webhooks.events.members import NewEvent
     from webhooks.events.publish import publish

@@ -1,7 +1,7 @@
 """Rows of the event log and its delivery: endpoints, events with their bodies, deliveries.
 
 Events, bodies and deliveries are time-partitioned and carry no foreign keys. `events/publish.py` writes them with their
-deliveries, `replay.py` adds deliveries, `delivery/claim.py` leases them, `delivery/record.py` stores their outcomes.
+deliveries, `replay.py` adds deliveries, `delivery/claiming/` leases them, `delivery/outcomes/` stores their outcomes.
 They leave by whole partitions (docs/architecture.md). Endpoints, events and deliveries belong to one of the tenant's
 two environments, `live` and `test`: a key reaches those of its own environment only.
 """
@@ -48,7 +48,7 @@ def _environment() -> "models.CharField[str, str]":
 
 
 class Endpoint(models.Model):
-    """A customer's webhook endpoint. Written by `endpoints/lifecycle.py`; its figures by `delivery/record.py`."""
+    """A customer's webhook endpoint. Written by `endpoints/lifecycle.py`; its counters by `delivery/outcomes/`."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -304,7 +304,7 @@ class Delivery(models.Model):
     last_response_ms = models.PositiveIntegerField(null=True)
     attempt_log = models.JSONField(default=list)
     answers = models.JSONField(null=True)
-    """What the receiver said to the newest failed attempts (`delivery/failed_answers.py`); null past retention."""
+    """Answers to the newest failed attempts (`delivery/outcomes/failed_answers.py`); null past retention."""
     customer_key = models.BigIntegerField(null=True)
     """Hash of the customer while the delivery to an ordered endpoint is open."""
     is_replay = models.BooleanField(default=False)

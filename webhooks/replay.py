@@ -27,10 +27,10 @@ from gateway.task_queue import enqueue
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
 from webhooks import wake_up
-from webhooks.delivery.attempt_log import log_entry
-from webhooks.delivery.failed_answers import kept
-from webhooks.delivery.record import Outcome, record
-from webhooks.delivery.retry import Decision, decide
+from webhooks.delivery.outcomes.attempt_log import log_entry
+from webhooks.delivery.outcomes.failed_answers import kept
+from webhooks.delivery.outcomes.outcome_statements import Outcome, record
+from webhooks.delivery.outcomes.retry import Decision, decide
 from webhooks.endpoints import lifecycle
 from webhooks.events import envelope
 from webhooks.events.customer_key import CUSTOMER_KEY

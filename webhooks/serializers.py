@@ -9,7 +9,7 @@ from rest_framework import serializers
 from gateway import ids
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
-from webhooks.delivery import failed_answers
+from webhooks.delivery.outcomes import attempt_log
 from webhooks.endpoints import health
 from webhooks.events.types import ALL, EVENT_TYPES, STATUSES
 from webhooks.models import Delivery, Endpoint
@@ -361,4 +361,4 @@ class DeliveryWithLogOut(DeliveryOut):
 
     @extend_schema_field(DeliveryAttemptOut(many=True))
     def get_attempt_log(self, delivery: Delivery) -> list[dict[str, Any]]:
-        return failed_answers.attempts(delivery)
+        return attempt_log.attempts(delivery)

@@ -6,7 +6,8 @@ from celery import shared_task
 from celery.signals import worker_init, worker_shutting_down
 
 from webhooks import replay
-from webhooks.delivery import dispatcher, failed_answers, process_limits
+from webhooks.delivery import dispatcher, process_limits
+from webhooks.delivery.outcomes import failed_answers
 from webhooks.endpoints import notices
 from webhooks.events import retention
 from webhooks.figures import rollup

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from edge import protocol, request
-from gateway.api.limits.body_size import BodyMemory
+from gateway.api.limits.body_size import LargeBodyMemory
 from tests.fixtures import assert_error_body
 
 
@@ -92,7 +92,7 @@ def test_a_body_that_is_cut_into_dust_is_refused_early(edge_address: tuple[str, 
 def test_large_bodies_share_a_bound_and_small_ones_pass(
     edge_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = BodyMemory(500_000)
+    memory = LargeBodyMemory(500_000)
     monkeypatch.setattr(request, "large_bodies", memory)
     head = b"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
     with socket.create_connection(edge_address) as first:

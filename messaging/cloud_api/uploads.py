@@ -17,8 +17,8 @@ from gateway.api.limits.body_size import CHUNKED
 from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.validation import checked
 from gateway.upstream.calls import GraphAnswer
-from gateway.upstream.judging import judge, passed_through
 from gateway.upstream.file_bodies import FileBody
+from gateway.upstream.judging import judge, passed_through
 from gateway.upstream.templates import TemplateGraph
 from messaging.cloud_api.nodes import GraphView
 from messaging.message_templates.operations import AccountChoice

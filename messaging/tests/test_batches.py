@@ -11,7 +11,7 @@ from django.core.management import call_command
 
 from gateway import ids
 from gateway.api.limits import in_flight
-from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, BodyMemory
+from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, LargeBodyMemory
 from gateway.api.limits.in_flight import Bulkhead
 from messaging.batches import views
 from messaging.models import Batch, BatchItem
@@ -240,7 +240,7 @@ def test_one_business_may_store_a_few_large_batches_at_once(
     assert_error(api.post(PATH, b" " * (UPSTREAM_BODY_BYTES + 1)), 429, "too_many_in_flight")
     assert_error(api.post(PATH, b" " * UPSTREAM_BODY_BYTES), 400, "invalid_request")
     monkeypatch.undo()
-    monkeypatch.setattr(views, "large_bodies", BodyMemory(0))
+    monkeypatch.setattr(views, "large_bodies", LargeBodyMemory(0))
     assert_error(api.post(PATH, b" " * 70_000), 503, "service_unavailable")
 
 

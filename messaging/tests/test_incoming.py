@@ -10,7 +10,7 @@ from django.db import OperationalError, connection, connections
 from django.test import Client
 from pytest_django import Settings
 
-from gateway.api.limits.body_size import BodyMemory
+from gateway.api.limits.body_size import LargeBodyMemory
 from gateway.upstream.tests.notifications import BODIES, at_path
 from messaging.models import KeptNotification
 from messaging.notifications import views
@@ -345,7 +345,7 @@ class TestMalformed:
     def test_large_unsigned_bodies_share_a_bound_and_small_ones_pass(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        memory = BodyMemory(100_000)
+        memory = LargeBodyMemory(100_000)
         monkeypatch.setattr(views, "large_bodies", memory)
         unread: Any = {"wsgi.input": UnreadableBody(), "CONTENT_LENGTH": "200000"}
         answer = Client().post("/upstream/webhook", b"", content_type="application/json", **unread)

@@ -1,7 +1,7 @@
 """Suspension of a tenant: staff stop a business and let it go on (specification 3).
 
 A suspended tenant's keys get 403 `tenant_suspended` (`gateway/api/authentication.py`), its batches wait
-(`messaging/batches/waiting.py`), its events are recorded, and their deliveries wait (`webhooks/delivery/claim.py`) and
+(`messaging/batches/waiting.py`), its events are recorded, and their deliveries wait (`webhooks/delivery/claiming/`) and
 go out after it is reinstated. Its numbers keep their state.
 """
 

@@ -20,7 +20,7 @@ from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, s
 from tenants.wording.labels import label, words
 from tenants.wording.values import milliseconds
 from webhooks import replay
-from webhooks.delivery import failed_answers
+from webhooks.delivery.outcomes import attempt_log
 from webhooks.events.types import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
 
@@ -166,7 +166,7 @@ class DeliveryAdmin(HistoryAdmin):
                     words(attempt["error"] or "accepted"),
                     _answer(attempt),
                 )
-                for attempt in failed_answers.attempts(delivery)
+                for attempt in attempt_log.attempts(delivery)
             ),
         )
 

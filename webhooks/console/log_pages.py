@@ -18,7 +18,7 @@ from tenants.wording.values import milliseconds
 from webhooks import replay
 from webhooks.console.calls import endpoint_called
 from webhooks.console.forms import DeliveryFilter, EventFilter
-from webhooks.delivery import failed_answers
+from webhooks.delivery.outcomes import attempt_log
 from webhooks.endpoints.holds import with_holds
 from webhooks.events import delivery_search, envelope, search
 from webhooks.models import Delivery, Endpoint
@@ -56,7 +56,7 @@ def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpRespon
     return render(
         request,
         "console/webhooks/delivery.html",
-        {"shown": shown, "attempts": failed_answers.attempts(found)[::-1]},
+        {"shown": shown, "attempts": attempt_log.attempts(found)[::-1]},
     )
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from gateway import ids
 from gateway.clock import isoformat_of
 from gateway.outbound.client import Answer, Outbound
-from webhooks.delivery.attempt_log import log_entry
-from webhooks.delivery.body_memory import BodyMemory
-from webhooks.delivery.claim import Claimed
-from webhooks.delivery.failed_answers import AnswerAllowance
-from webhooks.delivery.record import Outcome
-from webhooks.delivery.retry import Decision, decide, put_off, schedule
+from webhooks.delivery.caps.body_memory import BodyMemory
+from webhooks.delivery.claiming.claim_statements import Claimed
+from webhooks.delivery.outcomes.attempt_log import log_entry
+from webhooks.delivery.outcomes.failed_answers import AnswerAllowance
+from webhooks.delivery.outcomes.outcome_statements import Outcome
+from webhooks.delivery.outcomes.retry import Decision, decide, put_off, schedule
 from webhooks.requests.delivery_span import delivery_span, note_answer
 from webhooks.requests.signed_request import body_of, delivery_headers
 

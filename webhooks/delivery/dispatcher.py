@@ -20,15 +20,15 @@ from gateway.monitoring import metrics
 from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
 from webhooks.delivery import process_limits
 from webhooks.delivery.attempt import Attempts
-from webhooks.delivery.body_memory import BodyMemory
-from webhooks.delivery.claim import Claimed
-from webhooks.delivery.claims import Claims, Pace
+from webhooks.delivery.caps.body_memory import BodyMemory
+from webhooks.delivery.caps.fair_shares import RESERVE
+from webhooks.delivery.caps.in_flight_caps import InFlight, InFlightCaps
+from webhooks.delivery.claiming.claim_statements import Claimed
+from webhooks.delivery.claiming.claimer import Claimer, DeliveryRate
 from webhooks.delivery.egress_pause import EgressPause
-from webhooks.delivery.listener import WakeUpListener
-from webhooks.delivery.recorder import Recorder
-from webhooks.delivery.room import RESERVE
+from webhooks.delivery.outcomes.recorder import Recorder
 from webhooks.delivery.senders import Senders, Sending
-from webhooks.delivery.shares import Share, Shares
+from webhooks.delivery.signals.listener import WakeUpListener
 from webhooks.events.hand_over import HandedOver
 
 log = structlog.get_logger(__name__)
@@ -96,17 +96,17 @@ class _Dispatcher:
         """Deliveries that wait for their slots; they take no sender."""
         self.bodies = BodyMemory()
         """The bodies of what is claimed."""
-        self.shares = Shares(
+        self.caps = InFlightCaps(
             capacity=self.capacity, of_tenant=settings.DELIVERY_TENANT_CONCURRENCY, bodies=self.bodies
         )
-        self.claims = Claims(self.shares)
+        self.claimer = Claimer(self.caps)
         self.freed = asyncio.Event()
         """A request has ended since the last claim."""
         self.awaits_freed = False
         self.woken = asyncio.Event()
         self.loop = asyncio.get_running_loop()
         self.look_timer: asyncio.TimerHandle | None = None
-        self.pace = Pace()
+        self.delivery_rate = DeliveryRate()
         self.handed_over: list[HandedOver] = []
         """What was handed over and awaits the next claim."""
         self.is_at_rest = False
@@ -118,7 +118,7 @@ class _Dispatcher:
         self.attempts: Attempts
         self.recorder = Recorder(on_awaited=self._look_soon)
         self.senders = Senders(
-            self.shares,
+            self.caps,
             count=self.capacity,
             send=self._send,
             on_end=self._end,
@@ -155,7 +155,7 @@ class _Dispatcher:
             flushing.cancel()
             await asyncio.to_thread(metrics.flush)
             await self.listener.close()
-            await self.claims.close()
+            await self.claimer.close()
 
     async def _claim_until_idle(self) -> None:
         ends_at = time.monotonic() + LONGEST_RUN_SECONDS
@@ -188,22 +188,22 @@ class _Dispatcher:
         """
         if self.egress.is_on:
             if handed_over:
-                await self.claims.take_over(handed_over, 0)
-            self.claims.must_look = False
+                await self.claimer.take_over(handed_over, 0)
+            self.claimer.must_look = False
             return []
         room = self._room()
         may_take = room if self.bodies.has_room else 0
-        deliveries = await self.claims.take_over(handed_over, may_take) if handed_over else []
-        if not self.claims.must_look and self._until_look() > 0:
+        deliveries = await self.claimer.take_over(handed_over, may_take) if handed_over else []
+        if not self.claimer.must_look and self._until_look() > 0:
             return deliveries
         if room - len(deliveries) < self.capacity // RESERVE or not self.bodies.has_room:
-            self.claims.must_look = True
+            self.claimer.must_look = True
             return deliveries or None
         if deliveries:
             return deliveries
         self.looked_for = room
         try:
-            return await self.claims.look(room)
+            return await self.claimer.look(room)
         finally:
             self.looked_for = None
 
@@ -211,7 +211,7 @@ class _Dispatcher:
         """Note what was signalled, and wait for more."""
         handed_over, looks = self.listener.heard()
         self.handed_over += handed_over
-        self.claims.must_look |= looks
+        self.claimer.must_look |= looks
 
     def _hear(self) -> None:
         """Take over what is signalled to a dispatcher at rest, or during a look; otherwise the next claim does.
@@ -222,7 +222,7 @@ class _Dispatcher:
         takes = self.is_at_rest or self.looked_for is not None
         if takes:
             self._listen()
-        if not (takes and self._take_at_once()) or self.claims.must_look:
+        if not (takes and self._take_at_once()) or self.claimer.must_look:
             self.woken.set()
 
     def _take_at_once(self) -> bool:
@@ -230,7 +230,7 @@ class _Dispatcher:
         given = self.handed_over
         if self.egress.is_on or len(given) > self._room_beside_look() or not self.bodies.has_room:
             return False
-        taken = self.claims.take_at_once(given)
+        taken = self.claimer.take_at_once(given)
         if taken is None:
             return False
         self._begin(taken)
@@ -242,7 +242,7 @@ class _Dispatcher:
         return False
 
     def _room(self) -> int:
-        return self.capacity + self.pace.ahead() - self.senders.open
+        return self.capacity + self.delivery_rate.ahead() - self.senders.open
 
     def _room_beside_look(self) -> int:
         """Room for what is handed over: during a look a reserve beyond what it may bring."""
@@ -253,7 +253,7 @@ class _Dispatcher:
     def _begin(self, deliveries: Sequence[Claimed]) -> None:
         """Have deliveries sent, each now or when its slot begins."""
         for delivery in deliveries:
-            endpoint, tenant = self._shares_of(delivery)
+            endpoint, tenant = self._caps_of(delivery)
             endpoint.taken += 1
             tenant.taken += 1
             self.bodies.add(delivery.tenant_id, delivery.size)
@@ -266,15 +266,15 @@ class _Dispatcher:
 
     def _begin_slot(self, delivery_id: UUID) -> None:
         if (delivery := self.paced.pop(delivery_id, None)) is not None:
-            self.senders.put(delivery, *self._shares_of(delivery))
+            self.senders.put(delivery, *self._caps_of(delivery))
 
-    def _shares_of(self, delivery: Claimed) -> tuple[Share, Share]:
-        return self.shares.of(endpoint_id=delivery.endpoint_id, tenant_id=delivery.tenant_id)
+    def _caps_of(self, delivery: Claimed) -> tuple[InFlight, InFlight]:
+        return self.caps.of(endpoint_id=delivery.endpoint_id, tenant_id=delivery.tenant_id)
 
     def _look_soon(self) -> None:
         """Customers' next events may go out, or requests of those that were at their caps have ended."""
         self.look_timer = None
-        self.claims.must_look = True
+        self.claimer.must_look = True
         self.freed.set()
         self.woken.set()
 
@@ -285,7 +285,7 @@ class _Dispatcher:
     def _has_room(self) -> bool:
         """Whether fresh deliveries may be handed over: what waits for the caps of others keeps none of them back."""
         return (
-            self.claims.clock is not None
+            self.claimer.clock is not None
             and not self.egress.is_on
             and self.senders.open * 2 < self.capacity
             and self.bodies.has_room
@@ -294,7 +294,7 @@ class _Dispatcher:
     async def _until_woken(self) -> None:
         """Until a signal comes or, when more may be due than there was room for, a request ends; otherwise until the
         next look is due, or a customer's next event may go out."""
-        is_full = self.awaits_freed = self.claims.must_look
+        is_full = self.awaits_freed = self.claimer.must_look
         self.is_at_rest = not is_full
         if not (is_full and self.freed.is_set()):
             await self._woken_within(POLL_SECONDS if is_full else self._until_look())
@@ -311,8 +311,8 @@ class _Dispatcher:
 
     def _until_look(self) -> float:
         """Seconds until the next look that no signal asks for."""
-        poll = QUIET_POLL_SECONDS if self.claims.is_quiet and self.listener.is_connected else POLL_SECONDS
-        return self.claims.looked_at + poll - time.monotonic()
+        poll = QUIET_POLL_SECONDS if self.claimer.is_quiet and self.listener.is_connected else POLL_SECONDS
+        return self.claimer.looked_at + poll - time.monotonic()
 
     async def _give_back(self) -> None:
         """End the leases of what waits for a claim or a sender; if that fails, they run out."""
@@ -321,7 +321,7 @@ class _Dispatcher:
         self.paced.clear()
         waiting += self.senders.take_back()
         if waiting:
-            await self.claims.give_back(waiting)
+            await self.claimer.give_back(waiting)
 
     async def _send(self, sending: Sending) -> None:
         delivery, endpoint = sending.delivery, sending.endpoint
@@ -329,11 +329,11 @@ class _Dispatcher:
         if time.monotonic() - delivery.claimed_monotonic < self._longest_wait(delivery):
             outcome = await self.attempts.attempt(delivery, endpoint.answers)
             if outcome.answer is not None and not sending.is_slow:
-                self.shares.adapt(endpoint, ok=outcome.answer.ok, ms=outcome.answer.ms)
+                self.caps.adapt(endpoint, ok=outcome.answer.ok, ms=outcome.answer.ms)
             self.recorder.add(outcome)
 
     def _end(self, sending: Sending) -> None:
-        self.pace.ended += 1
+        self.delivery_rate.ended += 1
         self.bodies.remove(sending.delivery.tenant_id, sending.delivery.size)
         for share in (sending.endpoint, sending.tenant):
             if share.give_back():

@@ -1,4 +1,4 @@
-"""Pause of a dispatcher while the service's egress proxy is away: what would be claimed could not be sent."""
+"""Pause of a dispatcher while the service's egress proxy is down: nothing is claimed then."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Senders of a dispatcher: tasks that each send one claimed delivery after another.
+"""Senders of a dispatcher: they send claimed deliveries; one whose receiver is slow frees its place for others.
 
 A request that waits long for its answer costs memory and little else, so it takes no sender from the others: another
 sender replaces the one that waits. Otherwise a few hundred endpoints that hang would hold every sender of a worker
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from webhooks.delivery.claim import Claimed
-from webhooks.delivery.shares import SLOW_MS, Share, Shares
+from webhooks.delivery.caps.in_flight_caps import SLOW_MS, InFlight, InFlightCaps
+from webhooks.delivery.claiming.claim_statements import Claimed
 
 log = structlog.get_logger(__name__)
 
@@ -22,11 +22,11 @@ SLOW_SECONDS = SLOW_MS / 1000
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """A claimed delivery that waits for a sender or is under way, and the shares that it counts in."""
+    """A claimed delivery that waits for a sender or is under way, and where it counts."""
 
     delivery: Claimed
-    endpoint: Share
-    tenant: Share
+    endpoint: InFlight
+    tenant: InFlight
     since: float = 0.0
     """When a sender took it, on the loop's clock."""
     is_slow: bool = False
@@ -40,14 +40,14 @@ class Senders:
 
     def __init__(
         self,
-        shares: Shares,
+        caps: InFlightCaps,
         *,
         count: int,
         send: Callable[[Sending], Awaitable[None]],
         on_end: Callable[[Sending], None],
         on_room: Callable[[], None],
     ) -> None:
-        self._shares = shares
+        self._caps = caps
         self._send, self._on_end, self._on_room = send, on_end, on_room
         self.open = 0
         """Deliveries that wait for a sender or are under way, without those that are slow."""
@@ -62,14 +62,14 @@ class Senders:
     @property
     def in_flight(self) -> int:
         """All that `put` was given and that has not ended."""
-        return self.open + self._shares.slow
+        return self.open + self._caps.slow
 
     def start(self) -> None:
         """Begin to send."""
         for _ in range(self._count):
             self._add_sender()
 
-    def put(self, delivery: Claimed, endpoint: Share, tenant: Share) -> None:
+    def put(self, delivery: Claimed, endpoint: InFlight, tenant: InFlight) -> None:
         """Have the next free sender send a delivery."""
         self.open += 1
         self._waiting.put_nowait(Sending(delivery, endpoint, tenant))
@@ -112,7 +112,7 @@ class Senders:
             finally:
                 is_replaced = sending.is_slow
                 if is_replaced:
-                    self._shares.end_slow(sending.endpoint)
+                    self._caps.end_slow(sending.endpoint)
                 else:
                     del self._quick[sending]
                     self.open -= 1
@@ -130,7 +130,7 @@ class Senders:
         moment, has_made_room = self._loop.time(), False
         for sending in list(self._quick):
             left = sending.since + SLOW_SECONDS - moment
-            if left > 0 or not self._shares.begin_slow(sending.endpoint):
+            if left > 0 or not self._caps.begin_slow(sending.endpoint):
                 self._look_for_slow_within(left if left > 0 else SLOW_SECONDS)
                 break
             del self._quick[sending]

@@ -95,8 +95,8 @@ class TestOneDelivery:
     def test_while_the_first_attempt_is_in_flight_is_a_conflict(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
-        from webhooks.delivery.claim import claim
-        from webhooks.delivery.room import Room
+        from webhooks.delivery.caps.fair_shares import Room
+        from webhooks.delivery.claiming.claim_statements import claim
 
         publish_one(tenant)
         (claimed,) = claim(Room(10, 10, {}, {}))
@@ -308,8 +308,8 @@ class TestAnEndpoint:
         assert queued == [None, replay.RELEASE_SECONDS], "no chunk is left"
 
     def test_claims_prefer_what_is_fresh(self, api: Api, tenant: Tenant, endpoint: dict[str, Any]) -> None:
-        from webhooks.delivery.claim import claim
-        from webhooks.delivery.room import Room
+        from webhooks.delivery.caps.fair_shares import Room
+        from webhooks.delivery.claiming.claim_statements import claim
 
         dead(tenant, "k1")
         ask(api, endpoint)

@@ -84,7 +84,7 @@ LARGE_BODIES_BYTES = 128 * 1024 * 1024
 """What the parts of bodies beyond `SMALL_BODY_BYTES` may take of a process at once. Small bodies never wait."""
 
 
-class BodyMemory:
+class LargeBodyMemory:
     """The memory that large bodies share, from any thread: a stranger's megabytes must not exhaust the process."""
 
     def __init__(self, most: int) -> None:
@@ -115,7 +115,7 @@ class BodyMemory:
             self.give_back(size)
 
 
-large_bodies = BodyMemory(LARGE_BODIES_BYTES)
+large_bodies = LargeBodyMemory(LARGE_BODIES_BYTES)
 
 
 WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]

@@ -8,14 +8,14 @@ import redis
 
 from tenants.models import Tenant
 from tests.receiver import Receiver
-from webhooks.delivery import body_memory
-from webhooks.delivery.body_memory import BodyMemory
-from webhooks.delivery.room import Room
-from webhooks.delivery.shares import Shares
+from webhooks.delivery.caps import body_memory
+from webhooks.delivery.caps.body_memory import BodyMemory
+from webhooks.delivery.caps.fair_shares import Room
+from webhooks.delivery.caps.in_flight_caps import InFlightCaps
 from webhooks.models import Delivery
 from webhooks.tests.delivering import copied, publish_one
 from webhooks.tests.delivery.conftest import HangingRequests
-from webhooks.tests.delivery.test_shares import handed_over
+from webhooks.tests.delivery.test_in_flight_caps import handed_over
 from webhooks.tests.delivery.test_wake_up import running, wait_until
 
 
@@ -52,7 +52,7 @@ def test_many_tenants_together_fill_the_memory() -> None:
 
 def test_nothing_more_of_a_full_tenant_is_taken() -> None:
     bodies = BodyMemory()
-    shares = Shares(capacity=400, of_tenant=100, bodies=bodies)
+    shares = InFlightCaps(capacity=400, of_tenant=100, bodies=bodies)
     of_full, of_other = handed_over(), handed_over()
     bodies.add(of_full.tenant_id, 100_000)
     assert shares.within_caps([of_full, of_other]) == [of_other]

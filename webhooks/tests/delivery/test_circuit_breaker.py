@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhooks.delivery import circuit_breaker
-from webhooks.delivery.circuit_breaker import (
+from webhooks.delivery.outcomes import circuit_breaker
+from webhooks.delivery.outcomes.circuit_breaker import (
     FAILURES_IN_A_ROW,
     FIRST_WAIT,
     LONGEST_WAIT,

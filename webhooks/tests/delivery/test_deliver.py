@@ -215,10 +215,10 @@ def test_ten_failures_in_a_row_open_the_circuit_and_a_probe_closes_it(
 def test_a_late_result_does_not_overwrite_a_newer_one(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
 ) -> None:
-    from webhooks.delivery.claim import claim
-    from webhooks.delivery.record import Outcome, record
-    from webhooks.delivery.retry import Decision
-    from webhooks.delivery.room import Room
+    from webhooks.delivery.caps.fair_shares import Room
+    from webhooks.delivery.claiming.claim_statements import claim
+    from webhooks.delivery.outcomes.outcome_statements import Outcome, record
+    from webhooks.delivery.outcomes.retry import Decision
 
     publish_one(tenant)
     (stalled,) = claim(Room(10, 10, {}, {}))

@@ -32,9 +32,10 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks import wake_up
-from webhooks.delivery import body_memory, dispatcher, process_limits, shares
-from webhooks.delivery.claim import claim
-from webhooks.delivery.room import Room
+from webhooks.delivery import dispatcher, process_limits
+from webhooks.delivery.caps import body_memory, in_flight_caps
+from webhooks.delivery.caps.fair_shares import Room
+from webhooks.delivery.claiming.claim_statements import claim
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import signed_request
 from webhooks.tests.delivering import publish_one
@@ -243,7 +244,7 @@ def test_what_waited_too_long_for_its_turn_is_left_to_its_lease(
     settings.DELIVERY_CONCURRENCY = 1
     settings.DELIVERY_LEASE_SECONDS = 3
     # No other sender takes the place of the one that waits.
-    monkeypatch.setattr(shares, "SLOW_FACTOR", 0)
+    monkeypatch.setattr(in_flight_caps, "SLOW_FACTOR", 0)
 
     async def slow(request: Received) -> web.Response:
         await asyncio.sleep(2 if len(receiver.received) == 1 else 0)
@@ -269,7 +270,7 @@ def test_without_valkey_beat_and_the_database_are_enough(
 
     monkeypatch.setattr(django_settings, "REDIS_URL", "redis://127.0.0.1:1/0")
     for module in (
-        "webhooks.delivery.listener",
+        "webhooks.delivery.signals.listener",
         "webhooks.dispatcher_register",
         "webhooks.delivery.monitoring",
         "gateway.monitoring.metrics",

@@ -11,7 +11,8 @@ from gateway.clock import now
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks.delivery import dispatcher, failed_answers
+from webhooks.delivery import dispatcher
+from webhooks.delivery.outcomes import failed_answers
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 from webhooks.tests.publishing import uuid_at

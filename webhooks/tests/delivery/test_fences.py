@@ -14,10 +14,10 @@ from gateway.clock import now
 from gateway.database.statements import run
 from gateway.outbound.answer import Answer
 from tenants.models import Tenant
-from webhooks.delivery.claim import Claimed, claim, claiming, finding_ready
-from webhooks.delivery.record import Outcome, record
-from webhooks.delivery.retry import Decision
-from webhooks.delivery.room import Room
+from webhooks.delivery.caps.fair_shares import Room
+from webhooks.delivery.claiming.claim_statements import Claimed, claim, claiming, finding_ready
+from webhooks.delivery.outcomes.outcome_statements import Outcome, record
+from webhooks.delivery.outcomes.retry import Decision
 from webhooks.lease import giving_back
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import signed_request

@@ -17,9 +17,10 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks import replay, wake_up
-from webhooks.delivery import dispatcher, ordering
-from webhooks.delivery.claim import Claimed, claim, claiming, finding_ready
-from webhooks.delivery.room import Room
+from webhooks.delivery import dispatcher
+from webhooks.delivery.caps.fair_shares import Room
+from webhooks.delivery.claiming import ordering
+from webhooks.delivery.claiming.claim_statements import Claimed, claim, claiming, finding_ready
 from webhooks.events.members import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint

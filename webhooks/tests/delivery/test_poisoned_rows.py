@@ -13,9 +13,9 @@ from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks import replay, wake_up
 from webhooks.delivery import attempt, dispatcher
-from webhooks.delivery.attempt_log import log_entry
-from webhooks.delivery.claim import Claim, Ready, claiming
-from webhooks.delivery.room import Room
+from webhooks.delivery.caps.fair_shares import Room
+from webhooks.delivery.claiming.claim_statements import Claim, Ready, claiming
+from webhooks.delivery.outcomes.attempt_log import log_entry
 from webhooks.events import retention
 from webhooks.models import Delivery, Endpoint, ReplayChunk, RetentionMove
 from webhooks.requests.signing import new_secret
@@ -167,7 +167,7 @@ def test_a_claim_that_fails_does_not_end_the_dispatcher(
             raise ValueError("bad row")
         return (yield from claiming(found, room))
 
-    monkeypatch.setattr("webhooks.delivery.claims.claiming", failing)
+    monkeypatch.setattr("webhooks.delivery.claiming.claimer.claiming", failing)
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 60.0)
     monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
     # A signal of the endpoint's making may wait and hide one failure. After it the dispatcher looks by itself.

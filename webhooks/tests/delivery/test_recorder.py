@@ -9,12 +9,12 @@ from django.db import connection
 
 from gateway.outbound.answer import Answer
 from tenants.models import Tenant
-from webhooks.delivery import recorder as recorders
-from webhooks.delivery.claim import Claimed, claim
-from webhooks.delivery.record import Outcome
-from webhooks.delivery.recorder import Recorder
-from webhooks.delivery.retry import Decision
-from webhooks.delivery.room import Room
+from webhooks.delivery.caps.fair_shares import Room
+from webhooks.delivery.claiming.claim_statements import Claimed, claim
+from webhooks.delivery.outcomes import recorder as recorders
+from webhooks.delivery.outcomes.outcome_statements import Outcome
+from webhooks.delivery.outcomes.recorder import Recorder
+from webhooks.delivery.outcomes.retry import Decision
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 

@@ -9,15 +9,16 @@ import redis
 
 from tenants.models import Tenant
 from tests.receiver import Receiver
-from webhooks.delivery import senders, shares
-from webhooks.delivery.body_memory import BodyMemory
-from webhooks.delivery.room import Room
+from webhooks.delivery import senders
+from webhooks.delivery.caps import in_flight_caps
+from webhooks.delivery.caps.body_memory import BodyMemory
+from webhooks.delivery.caps.fair_shares import Room
+from webhooks.delivery.caps.in_flight_caps import InFlight, InFlightCaps
 from webhooks.delivery.senders import Senders, Sending
-from webhooks.delivery.shares import Share, Shares
 from webhooks.models import Delivery
 from webhooks.tests.delivering import copied, publish_one
 from webhooks.tests.delivery.conftest import HangingRequests
-from webhooks.tests.delivery.test_shares import handed_over
+from webhooks.tests.delivery.test_in_flight_caps import handed_over
 from webhooks.tests.delivery.test_wake_up import running, wait_until
 
 SECONDS = 10.0
@@ -28,13 +29,13 @@ class Requests:
 
     def __init__(self, *, count: int, most_slow: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(senders, "SLOW_SECONDS", 0.01)
-        monkeypatch.setattr(shares, "SLOW_FACTOR", most_slow // count)
-        self.shares = Shares(capacity=count, of_tenant=1_000, bodies=BodyMemory())
+        monkeypatch.setattr(in_flight_caps, "SLOW_FACTOR", most_slow // count)
+        self.caps = InFlightCaps(capacity=count, of_tenant=1_000, bodies=BodyMemory())
         self.under_way: list[Sending] = []
         self.may_end = asyncio.Event()
         self.made_room = 0
         self.senders = Senders(
-            self.shares, count=count, send=self._send, on_end=self.under_way.remove, on_room=self._note_room
+            self.caps, count=count, send=self._send, on_end=self.under_way.remove, on_room=self._note_room
         )
         self.senders.start()
 
@@ -45,10 +46,10 @@ class Requests:
     def _note_room(self) -> None:
         self.made_room += 1
 
-    def put(self, endpoint: Share | None = None) -> Share:
-        endpoint = endpoint or Share(16)
+    def put(self, endpoint: InFlight | None = None) -> InFlight:
+        endpoint = endpoint or InFlight(16)
         # What is sent does not matter here.
-        self.senders.put(None, endpoint, Share(16))  # type: ignore[arg-type]
+        self.senders.put(None, endpoint, InFlight(16))  # type: ignore[arg-type]
         return endpoint
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -72,7 +73,7 @@ def with_requests(
         requests = Requests(count=count, most_slow=most_slow, monkeypatch=monkeypatch)
         await check(requests)
         await requests.finish()
-        assert (requests.senders.open, requests.senders.in_flight, requests.shares.slow) == (0, 0, 0)
+        assert (requests.senders.open, requests.senders.in_flight, requests.caps.slow) == (0, 0, 0)
 
     asyncio.run(run())
 
@@ -80,7 +81,7 @@ def with_requests(
 def test_slow_requests_leave_their_senders_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check(requests: Requests) -> None:
         hanging = [requests.put() for _ in range(2)]
-        await requests.until(lambda: requests.shares.slow == 2)
+        await requests.until(lambda: requests.caps.slow == 2)
         assert (requests.senders.open, requests.senders.in_flight) == (0, 2)
         assert requests.made_room > 0
         assert [share.cap for share in hanging] == [8, 8], "halved before the time-out"
@@ -94,9 +95,9 @@ def test_the_senders_stay_as_many_as_they_were(monkeypatch: pytest.MonkeyPatch) 
     async def check(requests: Requests) -> None:
         for _ in range(6):
             requests.put()
-        await requests.until(lambda: requests.shares.slow == 6)
+        await requests.until(lambda: requests.caps.slow == 6)
         requests.may_end.set()
-        await requests.until(lambda: requests.shares.slow == 0)
+        await requests.until(lambda: requests.caps.slow == 0)
         await requests.until(lambda: len(requests.senders._tasks) == 2)
 
     with_requests(monkeypatch, 2, 8, check)
@@ -108,7 +109,7 @@ def test_slow_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             requests.put()
         await requests.until(lambda: len(requests.under_way) == 6)
         await asyncio.sleep(5 * senders.SLOW_SECONDS)
-        assert requests.shares.slow == 4
+        assert requests.caps.slow == 4
         assert requests.senders.open == 3, "two are under way, and one waits for a sender"
         assert len(requests.under_way) == 6
 
@@ -118,8 +119,8 @@ def test_slow_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_while_too_many_are_slow_an_endpoint_that_has_one_gets_nothing_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shares, "SLOW_FACTOR", 1)
-    each = Shares(capacity=2, of_tenant=100, bodies=BodyMemory())
+    monkeypatch.setattr(in_flight_caps, "SLOW_FACTOR", 1)
+    each = InFlightCaps(capacity=2, of_tenant=100, bodies=BodyMemory())
     hanging, other = handed_over(), handed_over()
     share, _ = each.of(endpoint_id=hanging.endpoint_id, tenant_id=hanging.tenant_id)
 

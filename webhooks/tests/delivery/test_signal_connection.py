@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from webhooks.delivery.signal_connection import SignalConnection
+from webhooks.delivery.signals.signal_connection import SignalConnection
 
 SECONDS = 10.0
 

@@ -23,12 +23,14 @@ from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
 from tests.receiver import Receiver
 from webhooks import dispatcher_register, wake_up
-from webhooks.delivery import claim as claims
-from webhooks.delivery import dispatcher, listener, shares
-from webhooks.delivery.claim import Claimed, DatabaseClock, claim, taking_over
-from webhooks.delivery.claims import Claims
-from webhooks.delivery.listener import WakeUpListener
-from webhooks.delivery.room import Room
+from webhooks.delivery import dispatcher
+from webhooks.delivery.caps import in_flight_caps
+from webhooks.delivery.caps.fair_shares import Room
+from webhooks.delivery.claiming import claim_statements as claims
+from webhooks.delivery.claiming.claim_statements import Claimed, DatabaseClock, claim, taking_over
+from webhooks.delivery.claiming.claimer import Claimer
+from webhooks.delivery.signals import listener
+from webhooks.delivery.signals.listener import WakeUpListener
 from webhooks.dispatcher_register import (
     BUSY,
     FULL,
@@ -242,7 +244,7 @@ def test_a_dispatcher_that_ends_gives_back_what_awaits_a_claim(
         ending = dispatcher._Dispatcher()
         ending.handed_over = [given]
         await ending._give_back()
-        await ending.claims.close()
+        await ending.claimer.close()
 
     asyncio.run(end())
     row = Delivery.objects.get()
@@ -265,7 +267,7 @@ def test_a_dispatcher_at_rest_takes_at_once_only_what_needs_no_choice(
     async def take() -> None:
         for several, expected in (([given], []), ([no_body], [no_body]), ([unsigned, given], [unsigned])):
             at_rest = dispatcher._Dispatcher()
-            at_rest.claims.clock, at_rest.claims.must_look = DatabaseClock.at(now()), False
+            at_rest.claimer.clock, at_rest.claimer.must_look = DatabaseClock.at(now()), False
             at_rest.handed_over = several
             assert at_rest._take_at_once() == (expected == [])
             assert at_rest.handed_over == expected, "what is left is for the next claim"
@@ -579,7 +581,7 @@ def test_beyond_an_endpoints_room_each_goes_out_once(
     empty_valkey: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shares, "FIRST_CAP", 1)
+    monkeypatch.setattr(in_flight_caps, "FIRST_CAP", 1)
     count = 40
     with running(monkeypatch, empty_valkey):
         wait_until(wake_up.may_hand_over, "the process knows of the room")
@@ -600,7 +602,7 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
     empty_valkey: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cap, waiting = shares.FIRST_CAP, 4
+    cap, waiting = in_flight_caps.FIRST_CAP, 4
     copied(endpoint["id"], other_tenant, f"{receiver.url}/healthy")
     # Longer than the test takes: what is sent was handed over, or found because a request had ended.
     monkeypatch.setattr(dispatcher, "POLL_SECONDS", 5.0)
@@ -634,16 +636,16 @@ def test_what_is_handed_over_does_not_wait_for_a_look(
 ) -> None:
     """A look walks through all endpoints with open deliveries: many broken ones make it long."""
     looks, ends = threading.Event(), threading.Event()
-    look = Claims.look
+    look = Claimer.look
 
-    async def long_look(self: Claims, room: int) -> list[Claimed]:
+    async def long_look(self: Claimer, room: int) -> list[Claimed]:
         looks.set()
         await asyncio.to_thread(ends.wait, 6 * SECONDS)
         return await look(self, room)
 
     with running(monkeypatch, empty_valkey):
         wait_until(wake_up.may_hand_over, "the process knows of the room")
-        monkeypatch.setattr(Claims, "look", long_look)
+        monkeypatch.setattr(Claimer, "look", long_look)
         try:
             assert looks.wait(SECONDS)
             publish_one(tenant)

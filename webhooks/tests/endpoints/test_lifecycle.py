@@ -20,7 +20,8 @@ from gateway.database import bounded_walk
 from tenants.models import ApiKey, AuditEntry, Tenant, User
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
-from webhooks.delivery import dispatcher, record
+from webhooks.delivery import dispatcher
+from webhooks.delivery.outcomes import outcome_statements
 from webhooks.endpoints import lifecycle
 from webhooks.endpoints.lifecycle import MOST_ENDPOINTS
 from webhooks.models import Delivery, Endpoint
@@ -407,7 +408,7 @@ class TestDuringAPing:
     def test_a_410_stays(self, api: Api, endpoint: dict[str, Any], receiver: Receiver) -> None:
         path = f"/v1/webhooks/{endpoint['id']}"
         gone = UUID(endpoint["id"])
-        self.meanwhile(receiver, lambda: record.disable({gone: "gone"}))
+        self.meanwhile(receiver, lambda: outcome_statements.disable({gone: "gone"}))
         assert api.post(f"{path}/verify").json()["status"] == "disabled"
         assert api.get(path).json()["status"] == "disabled"
 
@@ -415,11 +416,11 @@ class TestDuringAPing:
         self, api: Api, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
         gone = UUID(endpoint["id"])
-        record.disable({gone: "gone"})
+        outcome_statements.disable({gone: "gone"})
 
         def back_and_gone_again() -> None:
             Endpoint.objects.update(status="active")
-            record.disable({gone: "gone"})
+            outcome_statements.disable({gone: "gone"})
 
         self.meanwhile(receiver, back_and_gone_again)
         assert api.post(f"/v1/webhooks/{gone}/verify").json()["status"] == "disabled"
@@ -445,7 +446,7 @@ class TestDuringAPing:
 
     def test_a_new_url_leaves_a_410(self, api: Api, endpoint: dict[str, Any], receiver: Receiver) -> None:
         gone = UUID(endpoint["id"])
-        self.meanwhile(receiver, lambda: record.disable({gone: "gone"}))
+        self.meanwhile(receiver, lambda: outcome_statements.disable({gone: "gone"}))
         changed = api.patch(f"/v1/webhooks/{gone}", {"url": receiver.url + "/new"}).json()
         assert (changed["status"], changed["url"]) == ("disabled", receiver.url + "/new")
 

@@ -1,4 +1,4 @@
-"""Claims of one dispatcher: takes what was handed over, looks for what is due, gives back what is not sent."""
+"""The claimer of a dispatcher: takes what was handed over, looks for what is due, gives back what is not sent."""
 
 import asyncio
 import time
@@ -9,7 +9,8 @@ import structlog
 
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import LoopConnection, Statements
-from webhooks.delivery.claim import (
+from webhooks.delivery.caps.in_flight_caps import InFlightCaps
+from webhooks.delivery.claiming.claim_statements import (
     Claimed,
     DatabaseClock,
     claiming,
@@ -17,7 +18,6 @@ from webhooks.delivery.claim import (
     taken_over,
     taking_over,
 )
-from webhooks.delivery.shares import Shares
 from webhooks.events.hand_over import HandedOver
 from webhooks.lease import giving_back
 
@@ -33,7 +33,7 @@ AHEAD_SECONDS = 0.25
 in the dispatcher while the next claim is under way; when receivers are slow, few do."""
 
 
-class Pace:
+class DeliveryRate:
     """Deliveries that end in a second, smoothed. Whoever ends one counts it in `ended`."""
 
     def __init__(self) -> None:
@@ -51,14 +51,14 @@ class Pace:
         return int(self._rate * AHEAD_SECONDS)
 
 
-class Claims:
-    """Claims for one caller at a time, on a database connection of its own.
+class Claimer:
+    """Serves one caller at a time, on a database connection of its own.
 
     A claim that fails takes nothing: what it may have claimed is claimed again when its lease runs out.
     """
 
-    def __init__(self, shares: Shares) -> None:
-        self._shares = shares
+    def __init__(self, caps: InFlightCaps) -> None:
+        self._caps = caps
         # A lease that a crash of Postgres forgets is claimed again: at least once.
         self._connection = LoopConnection(durable=False)
         self.clock: DatabaseClock | None = None
@@ -74,14 +74,14 @@ class Claims:
         if (
             self.clock is None
             or any(each.envelope is None for each in handed_over)
-            or len(self._shares.within_caps(handed_over)) < len(handed_over)
+            or len(self._caps.within_caps(handed_over)) < len(handed_over)
         ):
             return None
         return taken_over(handed_over, self.clock, {})
 
     async def take_over(self, handed_over: list[HandedOver], room: int) -> list[Claimed]:
         """The deliveries that can be sent now; the leases of the others end, so that a look finds them."""
-        within_caps = self._shares.within_caps(handed_over)
+        within_caps = self._caps.within_caps(handed_over)
         fitting = within_caps[: max(0, room)]
         taken: list[Claimed] = []
         if fitting and self.clock is not None:
@@ -104,12 +104,12 @@ class Claims:
         self.is_quiet = ready.is_quiet
         if not ready.endpoints:
             return []
-        asked = self._shares.room(room)
+        asked = self._caps.room(room)
         found = await self._run(self._connection.run, claiming(ready, asked))
         if found is None:
             return []
-        self._shares.close(found.closed)
-        self.must_look |= self._shares.note_unserved(found.unserved, asked)
+        self._caps.close(found.closed)
+        self.must_look |= self._caps.note_unserved(found.unserved, asked)
         return found.deliveries
 
     async def give_back(self, waiting: Sequence[Claimed | HandedOver]) -> None:

@@ -1,4 +1,7 @@
-"""Retry schedule: what follows an attempt. Without database or clock (decision "Webhooks to customers")."""
+"""Retry schedule: what follows an attempt. Its steps are the setting WEBHOOK_RETRY_SCHEDULE, one attempt more in all.
+
+Without database or clock (decision "Webhooks to customers").
+"""
 
 import random
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ from gateway.valkey import address
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from webhooks import dispatcher_register, wake_up
 from webhooks.delivery import monitoring
-from webhooks.delivery.signal_connection import SignalConnection
+from webhooks.delivery.signals.signal_connection import SignalConnection
 from webhooks.events import hand_over
 from webhooks.events.hand_over import HandedOver
 

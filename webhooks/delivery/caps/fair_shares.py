@@ -1,4 +1,4 @@
-"""Room of a dispatcher: how many deliveries of each endpoint and tenant it may claim. Pure: no database, no clock."""
+"""Fair shares: how many deliveries of each endpoint and tenant a claim takes. Pure: no database, no clock."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Shares of endpoints and tenants in what a dispatcher has in flight."""
+"""What each endpoint and tenant has in flight in a dispatcher, and the most that it may have: its cap."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from time import monotonic
 from uuid import UUID
 
-from webhooks.delivery.body_memory import BodyMemory
-from webhooks.delivery.failed_answers import AnswerAllowance
-from webhooks.delivery.room import RESERVE, Room, Unserved
+from webhooks.delivery.caps.body_memory import BodyMemory
+from webhooks.delivery.caps.fair_shares import RESERVE, Room, Unserved
+from webhooks.delivery.outcomes.failed_answers import AnswerAllowance
 from webhooks.events.hand_over import HandedOver
 
 FIRST_CAP = 16
@@ -19,8 +19,8 @@ SLOW_FACTOR = 16
 
 
 @dataclass(slots=True, eq=False)
-class Share:
-    """What an endpoint, or a tenant, has in flight here, and the most that it may have."""
+class InFlight:
+    """What one endpoint, or one tenant, has in flight here, and its cap."""
 
     cap: int
     taken: int = 0
@@ -41,8 +41,8 @@ class Share:
         return False
 
 
-class Shares:
-    """All shares of one dispatcher, which sends `capacity` requests at once and `of_tenant` of one tenant.
+class InFlightCaps:
+    """All caps of one dispatcher, which sends `capacity` requests at once and `of_tenant` of one tenant.
 
     A tenant that fills its part of the memory for `bodies` gets nothing more.
     The cap of an endpoint grows with each quick success and halves with each failure or slow request.
@@ -55,21 +55,21 @@ class Shares:
         """Slow requests under way. They are not counted in the capacity."""
         self._of_tenant = of_tenant
         self._bodies = bodies
-        self._endpoints: defaultdict[UUID, Share] = defaultdict(lambda: Share(FIRST_CAP))
-        self._tenants: defaultdict[UUID, Share] = defaultdict(lambda: Share(of_tenant))
+        self._endpoints: defaultdict[UUID, InFlight] = defaultdict(lambda: InFlight(FIRST_CAP))
+        self._tenants: defaultdict[UUID, InFlight] = defaultdict(lambda: InFlight(of_tenant))
 
-    def of(self, *, endpoint_id: UUID, tenant_id: UUID) -> tuple[Share, Share]:
-        """The shares that a delivery counts in: its endpoint's and its tenant's."""
+    def of(self, *, endpoint_id: UUID, tenant_id: UUID) -> tuple[InFlight, InFlight]:
+        """Where a delivery counts: what its endpoint and what its tenant has in flight."""
         return self._endpoints[endpoint_id], self._tenants[tenant_id]
 
-    def adapt(self, endpoint: Share, *, ok: bool, ms: float) -> None:
+    def adapt(self, endpoint: InFlight, *, ok: bool, ms: float) -> None:
         """Change an endpoint's cap after an answer that took so many milliseconds."""
         if ok and ms < SLOW_MS:
             endpoint.cap = min(endpoint.cap + 1, self._most)
         else:
             endpoint.cap = max(endpoint.cap // 2, 1)
 
-    def begin_slow(self, endpoint: Share) -> bool:
+    def begin_slow(self, endpoint: InFlight) -> bool:
         """A request of an endpoint is slow: its cap halves now, not only at the time-out.
 
         False when too many are slow already: then this one is counted in the capacity on.
@@ -81,12 +81,12 @@ class Shares:
         self.adapt(endpoint, ok=False, ms=SLOW_MS)
         return True
 
-    def end_slow(self, endpoint: Share) -> None:
+    def end_slow(self, endpoint: InFlight) -> None:
         """A slow request of an endpoint has ended."""
         self.slow -= 1
         endpoint.slow -= 1
 
-    def _cap(self, endpoint: Share) -> int:
+    def _cap(self, endpoint: InFlight) -> int:
         """The cap of an endpoint now: while too many requests are slow, those that have one get nothing more."""
         return 0 if endpoint.slow and self.slow >= self._most_slow else endpoint.cap
 
@@ -101,33 +101,33 @@ class Shares:
         return Room(
             total,
             FIRST_CAP,
-            {endpoint_id: share.taken for endpoint_id, share in self._endpoints.items()},
+            {endpoint_id: each.taken for endpoint_id, each in self._endpoints.items()},
             {
-                endpoint_id: 0 if share.closed_until > moment else self._cap(share)
-                for endpoint_id, share in self._endpoints.items()
+                endpoint_id: 0 if each.closed_until > moment else self._cap(each)
+                for endpoint_id, each in self._endpoints.items()
             },
             self._of_tenant,
-            {tenant_id: share.taken for tenant_id, share in self._tenants.items()},
+            {tenant_id: each.taken for tenant_id, each in self._tenants.items()},
             frozenset(self._bodies.full_tenants),
         )
 
     def note_unserved(self, unserved: Unserved, asked: Room) -> bool:
         """Remember whose caps a claim met; returns whether to look again at once."""
         looks = unserved.lacks_room
-        for shares, at_cap, taken in (
+        for in_flight, at_cap, taken in (
             (self._endpoints, unserved.endpoints, asked.taken),
             (self._tenants, unserved.tenants, asked.taken_by_tenant),
         ):
             for id_ in at_cap:
                 # One of its requests may have ended during the claim.
-                looks |= shares[id_].taken < taken.get(id_, 0)
-                shares[id_].has_more = True
+                looks |= in_flight[id_].taken < taken.get(id_, 0)
+                in_flight[id_].has_more = True
         return looks
 
     def within_caps(self, handed_over: list[HandedOver]) -> list[HandedOver]:
         """Those deliveries for which their endpoints' and tenants' caps leave room."""
         fitting: list[HandedOver] = []
-        asked: dict[Share, int] = {}
+        asked: dict[InFlight, int] = {}
         for each in handed_over:
             endpoint, tenant = self.of(endpoint_id=each.endpoint_id, tenant_id=each.tenant_id)
             asked[endpoint] = asked.get(endpoint, 0) + 1

@@ -1,4 +1,4 @@
-"""Claiming due deliveries: in bulk, fair to every endpoint, leased to the worker that claims.
+"""The statements that claim due deliveries: in bulk, fair to every endpoint, leased to the worker that claims.
 
 The lease is `next_attempt_at` itself: a claimed delivery is not due until the lease runs out, and after a crash
 it is due again (at least once). Database time alone counts, so a worker's clock does not matter.
@@ -22,10 +22,11 @@ from django.db import transaction
 
 from gateway.database.statements import Statements, id_range, run, uuids
 from tenants.standing.service import SERVED
-from webhooks.delivery import monitoring, ordering
+from webhooks.delivery import monitoring
 from webhooks.delivery.busy_endpoints import BUSY
-from webhooks.delivery.pacing import taking_slots
-from webhooks.delivery.room import Room, Unserved
+from webhooks.delivery.caps.fair_shares import Room, Unserved
+from webhooks.delivery.claiming import ordering
+from webhooks.delivery.claiming.endpoint_rate import taking_slots
 from webhooks.events import envelope
 from webhooks.events.envelope import Envelope
 from webhooks.events.hand_over import HandedOver

@@ -1,4 +1,4 @@
-"""Recording outcomes: in bulk, fenced by the attempt that was claimed, with the endpoints' figures and circuits.
+"""The statements that record outcomes: in bulk, fenced by the attempt, with the endpoints' counters and circuits.
 
 A result counts only if the delivery is still at the attempt that was claimed, so a late worker never overwrites
 a newer one (docs/architecture.md).
@@ -17,11 +17,11 @@ from django.db import transaction
 from gateway.database.outage import concerns_all
 from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.outbound.client import Answer
-from webhooks.delivery import circuit_breaker
-from webhooks.delivery.attempt_log import KEPT_ATTEMPTS
-from webhooks.delivery.circuit_breaker import AttemptResult, EndpointCounters
-from webhooks.delivery.failed_answers import KEPT_ANSWERS
-from webhooks.delivery.retry import Decision
+from webhooks.delivery.outcomes import circuit_breaker
+from webhooks.delivery.outcomes.attempt_log import KEPT_ATTEMPTS
+from webhooks.delivery.outcomes.circuit_breaker import AttemptResult, EndpointCounters
+from webhooks.delivery.outcomes.failed_answers import KEPT_ANSWERS
+from webhooks.delivery.outcomes.retry import Decision
 from webhooks.endpoints import lifecycle
 
 log = structlog.get_logger(__name__)

@@ -17,7 +17,6 @@ from gateway import ids
 from gateway.clock import now
 from gateway.outbound.client import Answer
 from tenants.models import Tenant
-from webhooks.models import Delivery, within_retention
 
 MOST_BODY_BYTES = 4096
 MOST_HEADER_BYTES = 2048
@@ -25,7 +24,6 @@ KEPT_ANSWERS = 3
 """Of a delivery: those to its newest failed attempts."""
 AT_ONCE, SECONDS_EACH = 20, 10.0
 """Of an endpoint, in each dispatcher: so many at once, and then one in so many seconds."""
-EXCERPT_CHARACTERS = 500
 FORGET_ROWS = 1000
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -82,23 +80,6 @@ class AnswerAllowance:
             return False
         self.left -= 1
         return True
-
-
-def attempts(delivery: Delivery) -> list[dict[str, Any]]:
-    """A delivery's attempts, oldest first, with what the receiver said to those of which it is kept."""
-    days = Tenant.objects.values_list("retention_days", flat=True).get(pk=delivery.tenant_id)
-    is_kept = within_retention(delivery.event_id, days, now())
-    answers = {each["at"]: each for each in (delivery.answers or {}).values()} if is_kept else {}
-    return [_attempt(entry, answers.get(entry["at"])) for entry in delivery.attempt_log]
-
-
-def _attempt(entry: dict[str, Any], answer: dict[str, Any] | None) -> dict[str, Any]:
-    return {
-        **{name: entry.get(name) for name in ("at", "http_status", "ms", "error")},
-        "response_excerpt": answer["body"][:EXCERPT_CHARACTERS] if answer else "",
-        "response_headers": answer["headers"] if answer else None,
-        "response_body": answer["body"] if answer else None,
-    }
 
 
 # By the partial index `delivery_with_answers`, a tenant at a time.

@@ -1,10 +1,10 @@
-"""Shares: of what is handed over a dispatcher takes what its endpoint's and its tenant's caps leave room for."""
+"""Caps: of what is handed over a dispatcher takes what its endpoint's and its tenant's caps leave room for."""
 
 from uuid import UUID, uuid4
 
 from gateway.clock import now
-from webhooks.delivery.body_memory import BodyMemory
-from webhooks.delivery.shares import FIRST_CAP, Shares
+from webhooks.delivery.caps.body_memory import BodyMemory
+from webhooks.delivery.caps.in_flight_caps import FIRST_CAP, InFlightCaps
 from webhooks.events.hand_over import HandedOver
 from webhooks.stored_target import StoredTarget
 
@@ -25,24 +25,24 @@ def handed_over(*, endpoint_id: UUID | None = None, tenant_id: UUID | None = Non
 
 
 def test_one_endpoint_gets_its_cap_and_the_others_go_on() -> None:
-    shares = Shares(capacity=400, of_tenant=200, bodies=BodyMemory())
+    caps = InFlightCaps(capacity=400, of_tenant=200, bodies=BodyMemory())
     endpoint_id, tenant_id = uuid4(), uuid4()
     of_one = [handed_over(endpoint_id=endpoint_id, tenant_id=tenant_id) for _ in range(FIRST_CAP + 4)]
     other = handed_over()
-    assert shares.within_caps([*of_one, other]) == [*of_one[:FIRST_CAP], other]
-    endpoint, tenant = shares.of(endpoint_id=endpoint_id, tenant_id=tenant_id)
+    assert caps.within_caps([*of_one, other]) == [*of_one[:FIRST_CAP], other]
+    endpoint, tenant = caps.of(endpoint_id=endpoint_id, tenant_id=tenant_id)
     assert (endpoint.has_more, tenant.has_more) == (True, False)
     endpoint.taken = FIRST_CAP - 1
-    assert shares.within_caps(of_one) == of_one[:1], "what is under way counts"
+    assert caps.within_caps(of_one) == of_one[:1], "what is under way counts"
 
 
 def test_one_tenant_gets_its_cap_over_all_its_endpoints_and_the_others_go_on() -> None:
-    shares = Shares(capacity=400, of_tenant=3, bodies=BodyMemory())
+    caps = InFlightCaps(capacity=400, of_tenant=3, bodies=BodyMemory())
     tenant_id = uuid4()
     of_one = [handed_over(tenant_id=tenant_id) for _ in range(5)]
     other = handed_over()
-    assert shares.within_caps([*of_one, other]) == [*of_one[:3], other]
-    _, tenant = shares.of(endpoint_id=of_one[0].endpoint_id, tenant_id=tenant_id)
+    assert caps.within_caps([*of_one, other]) == [*of_one[:3], other]
+    _, tenant = caps.of(endpoint_id=of_one[0].endpoint_id, tenant_id=tenant_id)
     assert tenant.has_more
     tenant.taken = 2
-    assert shares.within_caps(of_one) == of_one[:1], "what is under way counts"
+    assert caps.within_caps(of_one) == of_one[:1], "what is under way counts"

@@ -12,7 +12,7 @@ from django.db import connection
 from gateway.database.outage import DATABASE_UNAVAILABLE, concerns_all
 from gateway.database.statements import LoopConnection
 from webhooks.delivery import monitoring
-from webhooks.delivery.record import Outcome, disable, judging, recording
+from webhooks.delivery.outcomes.outcome_statements import Outcome, disable, judging, recording
 
 log = structlog.get_logger(__name__)
 

@@ -1,0 +1,1 @@
+"""Signals: how a dispatcher hears from Valkey that deliveries are due."""
