@@ -199,13 +199,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self._waiting[descriptor] = conn
         # The kernel does not see what was read ahead. A socket that can be written to comes up at once, after all that
         # came up before.
-        awaited = select.EPOLLIN | (select.EPOLLOUT if conn.has_read_ahead else 0)
+        awaited = select.EPOLLIN | (select.EPOLLOUT if conn.read_ahead else 0)
         self._requests.modify(descriptor, awaited | select.EPOLLONESHOT)
 
     def _look(self, conn: Connection) -> None:
         """On a thread: answer the request when its headers are complete; else the main loop looks after it."""
-        begun = b"" if conn.has_read_ahead else conn.peek()
-        if conn.has_read_ahead or (begun and HEADERS_END in begun):
+        begun = conn.peek()
+        if begun and HEADERS_END in begun:
             self._answer(conn)
         elif begun == b"":
             self.method_queue.defer(self._drop, conn)

@@ -126,8 +126,10 @@ def test_others_are_served_while_connections_drip(address: tuple[str, int], key:
     url = f"http://{address[0]}:{address[1]}"
     media = b"POST /v1/media HTTP/1.1\r\nHost: localhost\r\n"
     bearer = b"Authorization: Bearer %s\r\n" % key.key.encode()
+    whole = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     dripping = {
         "nothing": b"",
+        "headers behind a request": whole + b"GET /v1/health HTTP/1.1\r\nX-Slow: ",
         "headers": b"GET /v1/health HTTP/1.1\r\nX-Slow: ",
         "a stranger's chunks": media + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n",
         "a stranger's body": media + b"Content-Length: 5000\r\n\r\nx",

@@ -47,17 +47,18 @@ class Connection(TConn):  # type: ignore[misc]
 
     def peek(self) -> bytes | None:
         """What has arrived of the next request; None while nothing has, empty when the client is gone."""
+        ahead = self.read_ahead
         try:
-            return bytes(self.sock.recv(MOST_HEADER_BYTES, socket.MSG_PEEK))
+            return ahead + bytes(self.sock.recv(MOST_HEADER_BYTES, socket.MSG_PEEK))
         except BlockingIOError:
-            return None
+            return ahead or None
         except OSError:
             return b""
 
     @property
-    def has_read_ahead(self) -> bool:
-        """Whether a part of the next request was read with the last one."""
-        return self.parser is not None and bool(self.parser.unreader.buf.getvalue())
+    def read_ahead(self) -> bytes:
+        """The part of the next request that was read with the last one."""
+        return b"" if self.parser is None else self.parser.unreader.buf.getvalue()
 
     def close(self, graceful: bool = False) -> None:
         if graceful:
