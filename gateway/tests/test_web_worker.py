@@ -203,6 +203,19 @@ def test_a_body_that_is_cut_into_dust_is_refused_early(address: tuple[str, int])
         assert connection.recv(64).startswith(b"HTTP/1.1 401 ")
 
 
+@pytest.mark.parametrize(
+    "chunks", [b"a message\r\n", b"1;\nx\r\n0\r\n\r\n", b"1\r\nx\r\n0\r\nContent-Length: 9\r\n\r\n"]
+)
+def test_a_body_whose_chunks_are_broken_is_400(address: tuple[str, int], chunks: bytes) -> None:
+    """A failure of ours would be 500, and what the client sent would stand in the log."""
+    head = b"POST /upstream/webhook HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(address, timeout=20) as connection:
+        connection.sendall(head + chunks + b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = read(connection)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1, "what follows a broken body is no request"
+
+
 def test_a_body_in_chunks_arrives(address: tuple[str, int], key: api_keys.NewKey) -> None:
     url = f"http://{address[0]}:{address[1]}/v1/api-keys"
     headers = {"Authorization": f"Bearer {key.key}", "Content-Type": "application/json"}

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from gunicorn.http.errors import ParseException
 from gunicorn.workers.gthread import TConn
 
 from gateway.web_server.paced_socket import PacedSocket
@@ -18,13 +19,17 @@ SMALLEST_CHUNK = 64
 
 
 def of_fair_size(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The chunks of a body. Raises ConnectionAbortedError for a body that is cut into dust."""
+    """The chunks of a body. Raises ConnectionAbortedError for a body that is cut into dust, or is not in chunks."""
     size = 0
-    for count, chunk in enumerate(chunks):
-        size += len(chunk)
-        if count > FREE_CHUNKS + size / SMALLEST_CHUNK:
-            raise ConnectionAbortedError("The chunks of the body are too small.")
-        yield chunk
+    try:
+        for count, chunk in enumerate(chunks):
+            size += len(chunk)
+            if count > FREE_CHUNKS + size / SMALLEST_CHUNK:
+                raise ConnectionAbortedError("The chunks of the body are too small.")
+            yield chunk
+    except ParseException:
+        # Its text would show what the client sent.
+        raise ConnectionAbortedError("The body is not framed in chunks.") from None
 
 
 class Connection(TConn):  # type: ignore[misc]
