@@ -254,6 +254,15 @@ def test_it_goes_on_from_an_events_own_id(listen: Open, tenant: Tenant, other_te
         assert stream.response.status == 400
 
 
+def test_a_place_of_no_moment_is_refused_and_stops_no_other_stream(listen: Open, tenant: Tenant) -> None:
+    """The places of all streams are looked for in one statement."""
+    stream = listen()
+    latest = ids.encode(ids.EVENT, UUID(int=2**128 - 1))
+    assert listen(Last_Event_ID=f"0.{latest}").response.status == 400
+    published = publish_one(tenant)
+    assert stream.event()["id"] == published
+
+
 def test_after_a_restore_it_goes_on_with_what_came_since(listen: Open, tenant: Tenant) -> None:
     publish_one(tenant)
     positions.forget()
