@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from gateway.api.finished import FinishedCall
-from gateway.database.outage import DATABASE_UNAVAILABLE, concerns_all
+from gateway.database.outage import concerns_all, is_outage
 from gateway.database.statements import bulk_cursor
 from gateway.monitoring import metrics
 from gateway.threads.debounce import Debounced
@@ -88,8 +88,11 @@ def write() -> None:
     try:
         for start in range(0, len(calls), GROUP):
             written += _insert_group(calls[start : start + GROUP])
-    except DATABASE_UNAVAILABLE as error:
-        log.warning("request_log_unavailable", error=type(error).__name__, dropped=len(calls) - written)
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        cause = type(error.__cause__ or error).__name__
+        log.warning("request_log_unavailable", error=cause, dropped=len(calls) - written)
     finally:
         if written < len(calls):
             unlogged.add(len(calls) - written)

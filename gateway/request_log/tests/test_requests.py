@@ -1,11 +1,12 @@
 """`/v1/requests*` over HTTP: what the log holds of a call, who may read it, how it is searched."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+import structlog
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
@@ -299,6 +300,30 @@ def test_a_call_that_the_database_refuses_costs_its_own_line_alone(tenant: Tenan
     good = [call_of(tenant) for _ in range(4)]
     store(*good[:2], call_of(tenant, error_code="a\0b"), *good[2:])
     assert {row.id for row in ApiRequest.objects.all()} == {call.request_id for call in good}
+
+
+@pytest.fixture
+def read_only_server(db: None) -> Iterator[None]:
+    """A Postgres that refuses rows of the request log as one that takes no writes does."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'read-only'"
+            " USING ERRCODE = '25006'; END $$;"
+            "CREATE TRIGGER refuse BEFORE INSERT ON api_requests FOR EACH STATEMENT EXECUTE FUNCTION refuse()"
+        )
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION refuse CASCADE")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_service_tells_why_lines_are_missing(
+    tenant: Tenant, write: Write, read_only_server: None
+) -> None:
+    with structlog.testing.capture_logs() as logged:
+        store(call_of(tenant), call_of(tenant))
+    told = {"event": "request_log_unavailable", "error": "ReadOnlySqlTransaction", "dropped": 2}
+    assert [line for line in logged if told.items() <= line.items()]
 
 
 @pytest.mark.django_db(transaction=True)
