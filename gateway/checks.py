@@ -69,8 +69,8 @@ def check_production(**_: Any) -> list[CheckMessage]:
             "ENCRYPTION_KEYS holds the development key.",
         ),
         "gateway.E013": (
-            settings.META_APP_SECRET == settings.SIMULATOR_APP_SECRET,
-            "META_APP_SECRET is the simulator's: anyone could forge notifications.",
+            settings.SIMULATOR_APP_SECRET in {settings.META_APP_SECRET, *settings.META_APP_SECRET_FALLBACKS},
+            "META_APP_SECRET or a fallback is the simulator's: anyone could forge notifications.",
         ),
         "gateway.E014": (
             sandboxed and settings.SANDBOX_APP_SECRET == settings.SIMULATOR_APP_SECRET,

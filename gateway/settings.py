@@ -54,6 +54,8 @@ SIMULATOR_APP_ID = "900100200300400"
 SIMULATOR_APP_SECRET = "sim_app_secret_0123456789abcdef"
 META_APP_ID: str = env.str("META_APP_ID", SIMULATOR_APP_ID)
 META_APP_SECRET: str = env.str("META_APP_SECRET", SIMULATOR_APP_SECRET)
+META_APP_SECRET_FALLBACKS: list[str] = env.list("META_APP_SECRET_FALLBACKS", default=[])
+"""Former app secrets: notifications signed with one are taken too. Nothing is signed with them."""
 META_WEBHOOK_VERIFY_TOKEN: str = env.str("META_WEBHOOK_VERIFY_TOKEN", "sim-verify-token")
 META_GRAPH_URL: str = env.str("META_GRAPH_URL", "https://graph.facebook.com").rstrip("/")
 META_GRAPH_VERSION: str = env.str("META_GRAPH_VERSION", "v25.0")

@@ -152,6 +152,7 @@ def test_good_settings_have_no_findings(settings: Any) -> None:
         ({"SECRET_KEY": django_settings.DEVELOPMENT_SECRET_KEY}, "gateway.E011"),
         ({"ENCRYPTION_KEYS": [django_settings.DEVELOPMENT_ENCRYPTION_KEY]}, "gateway.E012"),
         ({"META_APP_SECRET": django_settings.SIMULATOR_APP_SECRET}, "gateway.E013"),
+        ({"META_APP_SECRET_FALLBACKS": [django_settings.SIMULATOR_APP_SECRET]}, "gateway.E013"),
         ({"SANDBOX_CONTROL_TOKEN": ""}, "gateway.E023"),
         ({"SANDBOX_APP_SECRET": django_settings.SIMULATOR_APP_SECRET}, "gateway.E014"),
         ({"META_WEBHOOK_VERIFY_TOKEN": "sim-verify-token"}, "gateway.E015"),

@@ -101,6 +101,16 @@ class TestNotifications:
         assert events_of(tenant) == []
         assert not KeptNotification.objects.exists()
 
+    def test_a_former_app_secret_counts_while_it_is_set(
+        self, door: Door, number: PhoneNumber, tenant: Tenant, settings: Any
+    ) -> None:
+        body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
+        by_the_former = {"X_Hub_Signature_256": signature_of(body, "former secret")}
+        assert_error(post(door, body, **by_the_former), 401, "unauthorized")
+        settings.META_APP_SECRET_FALLBACKS = ["older secret", "former secret"]
+        assert post(door, body, **by_the_former).status_code == 200
+        assert [(event.wamid, event.environment) for event in events_of(tenant)] == [("wamid.1", "live")]
+
     def test_what_is_malformed_is_kept_and_answered_200(self, door: Door) -> None:
         assert post(door, b"not JSON").status_code == 200
         assert KeptNotification.objects.get().reason == "malformed"

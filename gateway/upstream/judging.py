@@ -1,7 +1,8 @@
 """Answers of the upstream as answers of the gateway (upstream fact 2.5; specification 7).
 
 Success passes verbatim. An error keeps its bytes, with `"source": "meta"` added as the first member, and its
-status, except: throttling codes become 429 whatever status they came with, code 190 and its kin become 401.
+status, except: throttling codes become 429 whatever status they came with, code 190 and its kin become 401. A refusal
+of the service's own app secret is no caller's error: `AppSecretRefused`.
 """
 
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+import structlog
 from django.conf import settings
 from django.http import HttpResponse
 
@@ -16,12 +18,24 @@ from gateway.api.errors import MetaUnreachable
 from gateway.api.reply import Reply
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 
+log = structlog.get_logger(__name__)
+
 SHORT_THROTTLES = frozenset({4, 17, 32, 613, 80007, 130429, 131056})
 LONG_THROTTLES = frozenset({131048, 131064, 133016})
 """Meta calls these throttling as well, but seconds do not help."""
 TOKEN_PROBLEMS = frozenset({0, 102, 190})
 PAIR_RATE = 131056
 THROUGHPUT = 130429
+INVALID_PARAMETER = 100
+_PROOF_REFUSED = "Invalid appsecret_proof"
+"""What code 100 says of a proof that another secret made (upstream fact 1.8)."""
+
+
+class AppSecretRefused(MetaUnreachable):
+    """The upstream did nothing, because of the service's app secret: it was changed there and not here."""
+
+    message = "The upstream platform refuses this service at the moment. Nothing was sent or changed."
+    hint = "The service's operator is told. Repeat in a minute."
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +61,7 @@ class Verdict:
 
 
 def judge(answer: GraphAnswer) -> Verdict:
-    """The gateway's view of an answer. One that is not JSON has none: `MetaUnreachable` is raised (502)."""
+    """The gateway's view of an answer. Raises MetaUnreachable (502) for one that is not JSON, and AppSecretRefused."""
     body = answer.json()
     if not body or 300 <= answer.status < 400:
         raise MetaUnreachable(
@@ -55,8 +69,14 @@ def judge(answer: GraphAnswer) -> Verdict:
         )
     if answer.ok:
         return Verdict(answer.status, None)
-    error = body.get("error")
-    code = error.get("code") if isinstance(error, dict) else None
+    found = body.get("error")
+    error = found if isinstance(found, dict) else {}
+    code = error.get("code")
+    if code == INVALID_PARAMETER and _PROOF_REFUSED in str(error.get("message")):
+        log.error("app_secret_refused")
+        raise AppSecretRefused(
+            details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": "app_secret_refused"}
+        )
     if code in SHORT_THROTTLES or answer.status == 429:
         return Verdict(429, code, 6 if code == PAIR_RATE else _regain_seconds(answer.headers) or 1)
     if code in LONG_THROTTLES:

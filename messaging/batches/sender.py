@@ -22,7 +22,7 @@ from gateway.clock import now
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.upstream.async_pool import AsyncPool
 from gateway.upstream.calls import UpstreamUnreachable
-from gateway.upstream.judging import THROUGHPUT, judge
+from gateway.upstream.judging import THROUGHPUT, AppSecretRefused, judge
 from messaging.batches import lease
 from messaging.batches.claim_ahead import claimed_ahead, items_ahead
 from messaging.batches.lease import BatchLeaseLost, ClaimedItem, Held, ItemResult
@@ -194,6 +194,13 @@ class BatchRun:
             verdict = judge(answer)
         except UpstreamUnreachable as error:
             self._add(_unknown(item, {"reason": error.reason}, sent_at=sent_at))
+            return
+        except AppSecretRefused:
+            self._add(
+                ItemResult(
+                    item, False, answer.status, answer.body, sent_at, retryable=True, upstream_ms=answer.ms
+                )
+            )
             return
         except MetaUnreachable as error:
             details = dict(error.details or {}) | {"reason": "unusable_answer"}

@@ -10,9 +10,15 @@ from gateway.upstream.notifications import signature
 
 
 def signing_environments(body: bytes, header: str | None) -> list[str]:
-    """The environments whose app secret signed a notification. Raises Unauthorized when none did."""
+    """The environments whose app secret, or a former one, signed a notification. Raises Unauthorized when none did."""
+    secrets = {
+        "live": [settings.META_APP_SECRET, *settings.META_APP_SECRET_FALLBACKS],
+        "test": [settings.SANDBOX_APP_SECRET],
+    }
     environments = [
-        environment for environment, secret in _secrets().items() if signature.verify(body, header, secret)
+        environment
+        for environment, accepted in secrets.items()
+        if any(signature.verify(body, header, secret) for secret in accepted)
     ]
     if not environments:
         raise Unauthorized("The signature does not match the body.")
@@ -21,11 +27,8 @@ def signing_environments(body: bytes, header: str | None) -> list[str]:
 
 def signed_by(environment: str, body: bytes) -> str:
     """The signature of a body by the app of an environment, for a part of a notification that it had signed."""
-    return signature.sign(body, _secrets()[environment])
-
-
-def _secrets() -> dict[str, str]:
-    return {"live": settings.META_APP_SECRET, "test": settings.SANDBOX_APP_SECRET}
+    secret = settings.META_APP_SECRET if environment == "live" else settings.SANDBOX_APP_SECRET
+    return signature.sign(body, secret)
 
 
 def challenge(parameters: Mapping[str, str]) -> str:

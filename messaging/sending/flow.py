@@ -22,7 +22,7 @@ from gateway.database.statements import Statements
 from gateway.monitoring import tracing
 from gateway.upstream import calls
 from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
-from gateway.upstream.judging import judge, reply_of, unreachable
+from gateway.upstream.judging import AppSecretRefused, judge, reply_of, unreachable
 from messaging import idempotency, pacing
 from messaging.idempotency import KeyUse
 from messaging.sending import journal, upstream_body
@@ -237,6 +237,8 @@ async def _call(
         text, hint = (NOT_SENT, REPEAT) if error.is_unsent else (OUTCOME_UNKNOWN, WATCH)
         reply = error_reply(unreachable(error, text, hint=hint), request_id)
         return _Outcome(reply, is_stored=not error.is_unsent)
+    except AppSecretRefused as error:
+        return _Outcome(error_reply(error, request_id), is_stored=False)
     except MetaUnreachable as error:
         unknown = MetaUnreachable(OUTCOME_UNKNOWN, hint=WATCH, details=error.details)
         return _Outcome(error_reply(unknown, request_id))

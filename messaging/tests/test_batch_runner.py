@@ -713,6 +713,19 @@ def test_throttled_items_are_retryable_and_others_are_not(
     assert {times_sent[f"+91980000100{place}"] for place in (0, 2, 3, 4)} == {1}
 
 
+def test_items_that_met_a_refused_app_secret_can_be_sent_again(
+    api: Api, fast: PhoneNumber, settings: Any
+) -> None:
+    known, settings.META_APP_SECRET = settings.META_APP_SECRET, "changed there, not here"
+    batch_id = create(api, fast, 5)
+    runner.run()
+    assert (row(batch_id).accepted, row(batch_id).failed) == (0, 5)
+    settings.META_APP_SECRET = known
+    assert api.post(f"{PATH}/{batch_id}/retry").status_code == 202
+    runner.run()
+    assert (row(batch_id).accepted, row(batch_id).failed) == (5, 0)
+
+
 def test_nothing_is_sent_once_the_lease_is_uncertain_and_another_holds_it(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -270,6 +270,18 @@ def test_what_found_no_upstream_to_send_it_to_may_be_repeated_with_its_key(
     assert api.post("/v1/messages", text(number), Idempotency_Key="k").status_code == 200
 
 
+def test_an_app_secret_that_the_upstream_refuses_is_no_callers_error(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, settings: Any
+) -> None:
+    known, settings.META_APP_SECRET = settings.META_APP_SECRET, "changed there, not here"
+    refused = api.post("/v1/messages", text(number), Idempotency_Key="k")
+    error = assert_error(refused, 502, "meta_unreachable")
+    assert "Nothing was sent" in error["message"]
+    assert error["details"]["reason"] == "app_secret_refused"
+    settings.META_APP_SECRET = known
+    assert api.post("/v1/messages", text(number), Idempotency_Key="k").status_code == 200
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
