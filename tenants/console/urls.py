@@ -2,6 +2,7 @@
 
 from allauth.account import views as account
 from django.urls import include, path, re_path
+from django.views.generic import RedirectView
 
 from tenants.console import (
     device_pages,
@@ -25,6 +26,12 @@ urlpatterns = [
     path("inactive", account.account_inactive, name="account_inactive"),
     path("reauthenticate", account.reauthenticate, name="account_reauthenticate"),
     path("password/change", account.password_change, name="account_change_password"),
+    # Somebody without a password, who logs in by passkey, gets the first by mail, as a forgotten one.
+    path(
+        "password/set",
+        RedirectView.as_view(pattern_name="account_reset_password"),
+        name="account_set_password",
+    ),
     path("password/reset", account.password_reset, name="account_reset_password"),
     path("password/reset/sent", account.password_reset_done, name="account_reset_password_done"),
     path(

@@ -193,6 +193,19 @@ def test_a_password_is_reset_by_a_single_use_link(person: User) -> None:
     assert OutboundMail.objects.latest("id").subject.endswith("password was reset")
 
 
+def test_a_person_without_a_password_gets_the_first_by_mail(person: User) -> None:
+    person.set_unusable_password()
+    person.save()
+    client = Client()
+    client.force_login(person)
+    asked = client.get("/password/change", follow=True)
+    assert asked.redirect_chain[-1][0] == "/password/reset"
+    client.post("/password/reset", {"email": person.email})
+    link = mail.links_in(OutboundMail.objects.get().text)[0]
+    where = Client().get("/" + link.split("/", 3)[3], follow=True)
+    assert "Set the password" in where.content.decode()
+
+
 def test_staff_without_a_tenant_are_led_to_the_admin(staff: User) -> None:
     client = Client()
     client.force_login(staff)

@@ -30,6 +30,7 @@ ANYBODYS = {
     "account_login",
     "account_inactive",
     "account_reset_password",
+    "account_set_password",
     "account_reset_password_done",
     "account_reset_password_from_key_done",
     "mfa_login_webauthn",
