@@ -24,6 +24,7 @@ from gateway.upstream import numbers as upstream
 from gateway.upstream import oauth, reading
 from gateway.upstream.calls import GraphAnswer, platform
 from gateway.upstream.numbers import Graph
+from phone_numbers.billing_bounds import numbers_allowed
 from phone_numbers.connection import state
 from phone_numbers.connection.upstream_snapshot import store_view
 from phone_numbers.graph_calls import Refused, accepted, graph_of
@@ -31,6 +32,7 @@ from phone_numbers.leaving import releasing
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
 from phone_numbers.tokens import accepted_for
 from tenants.actors import Actor
+from tenants.standing.billing_restriction import NewNumbersClosed
 
 CODE_MEMORY = timedelta(days=1)
 
@@ -61,8 +63,12 @@ def embedded_signup(
 ) -> PhoneNumber:
     """Connect one number with the code of an embedded sign-up (specification 4).
 
-    Raises InvalidRequest (connect rule), Conflict (another tenant's account), Refused and UpstreamUnreachable.
+    Raises InvalidRequest (connect rule), Conflict (another tenant's account), NewNumbersClosed (`billing_bounds`),
+    Refused and UpstreamUnreachable.
     """
+    allowed = numbers_allowed(tenant_id=tenant_id, environment=environment, waba_id=waba_id)
+    if allowed is not None and phone_number_id not in allowed:
+        raise NewNumbersClosed
     token = exchange(tenant_id=tenant_id, environment=environment, code=code)
     grant = check(environment=environment, token=token, waba_id=waba_id)
     view = prove_number(grant, phone_number_id)
@@ -88,12 +94,14 @@ def connect(
     """Connect an account with all its numbers, by a token or by a code. Numbers are not registered here.
 
     Returns the account's numbers, and the ids of those that another tenant holds: they stay there, the rest is
-    connected. Raises as `embedded_signup` does.
+    connected. Numbers that `billing_bounds` does not allow are passed over. Raises as `embedded_signup` does.
     """
+    allowed = numbers_allowed(tenant_id=tenant_id, environment=environment, waba_id=waba_id)
     token = access_token or exchange(tenant_id=tenant_id, environment=environment, code=code or "")
     grant = check(environment=environment, token=token, waba_id=waba_id)
     read_at = now()
-    views = {str(view["id"]): view for view in list_numbers(grant.graph, waba_id)}
+    listed = {str(view["id"]): view for view in list_numbers(grant.graph, waba_id)}
+    views = {key: view for key, view in listed.items() if allowed is None or key in allowed}
     account, numbers = adopt(tenant_id=tenant_id, grant=grant, views=views, actor=actor)
     subscribe(account)
     for number in numbers:

@@ -105,7 +105,7 @@ def check(account: BusinessAccount, *, doubted: bool = False) -> None:
         state.token_failed(waba_id=account.waba_id, token=token)
 
 
-def _ending_within(days: int) -> Q:
+def ending_within(days: int) -> Q:
     bound = now() + timedelta(days=days)
     return Q(token_invalid_at__isnull=True) & (
         Q(token_expires_at__lte=bound) | Q(data_access_expires_at__lte=bound)
@@ -120,7 +120,7 @@ def warn_of_ends() -> int:
     told = 0
     for days in WARNING_DAYS:
         not_told = Q(token_warned_days__isnull=True) | Q(token_warned_days__gt=days)
-        accounts = BusinessAccount.objects.filter(_ending_within(days) & not_told).defer("access_token")
+        accounts = BusinessAccount.objects.filter(ending_within(days) & not_told).defer("access_token")
         for account_id in accounts.values_list("pk", flat=True):
             try:
                 with transaction.atomic():
@@ -147,7 +147,7 @@ def token_report() -> dict[str, Any]:
     """The `tokens` section of `/v1/admin/health`: accounts whose token ends within 7 days, or does not work."""
     return {
         "tokens": {
-            "expiring": BusinessAccount.objects.filter(_ending_within(max(WARNING_DAYS))).count(),
+            "expiring": BusinessAccount.objects.filter(ending_within(max(WARNING_DAYS))).count(),
             "invalid": BusinessAccount.objects.filter(token_invalid_at__isnull=False).count(),
         }
     }

@@ -22,6 +22,7 @@ from gateway.api.viewsets import ResourceViewSet
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.judging import passed_through, unreachable
 from phone_numbers import health, listing, onboarding, operations
+from phone_numbers.billing_bounds import require_new_number_allowed, require_session_allowed
 from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.serializers import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
@@ -45,7 +46,6 @@ from phone_numbers.serializers import (
     VerifyCodeIn,
 )
 from tenants.actors import Actor
-from tenants.standing.billing_restriction import require_new_numbers_allowed
 
 VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="The upstream's answer, verbatim.")
 
@@ -131,7 +131,6 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def embedded_signup(self, request: Request) -> Response:
-        require_new_numbers_allowed(tenant_of(request).id)
         body = checked(EmbeddedSignupIn(data=request.data))
         number = onboarding.embedded_signup(**_owner(request), actor=Actor.of(request), **body)
         return Response(NumberOut(number).data)
@@ -146,7 +145,6 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def connect(self, request: Request) -> Response:
-        require_new_numbers_allowed(tenant_of(request).id)
         body = checked(ConnectIn(data=request.data))
         numbers, held_elsewhere = onboarding.connect(**_owner(request), actor=Actor.of(request), **body)
         return Response(
@@ -165,7 +163,7 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def migrate(self, request: Request) -> HttpResponseBase:
-        require_new_numbers_allowed(tenant_of(request).id)
+        require_new_number_allowed(**_owner(request))
         body = checked(MigrateIn(data=request.data))
         return _verbatim(operations.migrate(**_owner(request), actor=Actor.of(request), **body))
 
@@ -313,7 +311,7 @@ class ConnectSessionsView(ResourceViewSet):
         responses={201: NewConnectSessionOut},
     )
     def create(self, request: Request) -> Response:
-        require_new_numbers_allowed(tenant_of(request).id)
+        require_session_allowed(**_owner(request))
         body = checked(ConnectSessionIn(data=request.data))
         session = sessions.create(**_owner(request), **body)
         return Response(NewConnectSessionOut(session).data, status=201)

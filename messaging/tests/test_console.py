@@ -251,10 +251,14 @@ def test_a_refused_call_of_the_log_says_what_repairs_it(browser: Client, tenant:
     assert 'Connect the number again. <a href="/console/numbers">See the numbers</a>' in page_of("190")
     assert "list of test recipients" in page_of("131030")
     assert '<a href="/errors#rate_limited">' in page_of("rate_limited")
+    forbidden = page_of("forbidden")
+    assert "may not use this operation" in forbidden
+    assert "Or: <strong>No further number can be connected until what is overdue is paid." in forbidden
     for code in ("99999999", "²", ""):
         assert "Repair" not in page_of(code)
     drawers = text(browser, "/console/requests")
-    for code in ("190", "131030", "rate_limited"):
+    assert "until what is overdue is paid" in drawers
+    for code in ("190", "131030", "rate_limited", "forbidden"):
         assert f'data-opens="#error-{code}"' in drawers
         assert f'<dialog class="drawer" id="error-{code}"' in drawers
     assert "error-99999999" not in drawers

@@ -15,6 +15,7 @@ from gateway.api.limits import in_flight
 from gateway.roles import Area
 from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import health, operations
+from phone_numbers.billing_bounds import require_session_allowed, session_allowed
 from phone_numbers.connection.details import explained
 from phone_numbers.connection.sign_up_failures import explained_failure
 from phone_numbers.console.forms import ProfileForm, RegisterForm, ReleaseForm
@@ -24,7 +25,6 @@ from phone_numbers.leaving import releasing
 from phone_numbers.models import ConnectSession, PhoneNumber
 from tenants.actors import Actor
 from tenants.console.frame import Visit, console_page, or_404, require_active, require_open, told
-from tenants.standing.billing_restriction import require_new_numbers_allowed
 
 NUMBERS_PER_PAGE = 50
 
@@ -42,6 +42,7 @@ def number_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         "console/numbers/list.html",
         {
             "tenant": visit.tenant,
+            "may_connect": session_allowed(tenant_id=visit.tenant.id, environment=visit.environment),
             "page": page,
             "rows": [(number, explained(number.connection_detail)) for number in page],
             "session": session,
@@ -56,7 +57,7 @@ def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Open a connect session that returns to the list, and go to its page."""
     require_active(visit)
     with told(request):
-        require_new_numbers_allowed(visit.tenant.id)
+        require_session_allowed(tenant_id=visit.tenant.id, environment=visit.environment)
         session = sessions.create(
             tenant_id=visit.tenant.id,
             environment=visit.environment,
@@ -215,6 +216,7 @@ def _number_page(
         "console/numbers/number.html",
         {
             "tenant": visit.tenant,
+            "may_connect": session_allowed(tenant_id=visit.tenant.id, environment=visit.environment),
             "number": found,
             "explained": explained(found.connection_detail),
             "register_form": register_form or RegisterForm(),

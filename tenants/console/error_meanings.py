@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.urls import reverse
 
-from gateway.api.errors import ServiceError, error_kinds
+from gateway.api.errors import error_kinds
 
 
 class Meaning(NamedTuple):
@@ -20,6 +20,8 @@ class Meaning(NamedTuple):
     button: str | None = None
     url_name: str | None = None
     guide: str = "/docs/errors/"
+    others: tuple[tuple[str, str], ...] = ()
+    """Further causes that answer with the same code, each with its fix."""
 
     @property
     def element_id(self) -> str:
@@ -58,8 +60,10 @@ def meanings_of(codes: Iterable[object]) -> dict[str, Meaning]:
 
 @explains
 def _of_the_service(code: str) -> Meaning | None:
-    own: type[ServiceError] | None = next((kind for kind in error_kinds() if kind.code == code), None)
-    if own is None:
+    own = [(kind.message, kind.hint) for kind in error_kinds() if kind.code == code]
+    if not own:
         return None
+    (cause, fix), *others = dict.fromkeys(own)
     button, url_name = _PAGES.get(code, (None, None))
-    return Meaning(code, own.message, own.hint, button, url_name, guide=f"{reverse('error_page')}#{code}")
+    guide = f"{reverse('error_page')}#{code}"
+    return Meaning(code, cause, fix, button, url_name, guide, tuple(others))

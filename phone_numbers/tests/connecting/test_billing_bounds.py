@@ -1,0 +1,97 @@
+"""A business whose bills are long overdue connects its own numbers again, and no further one."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from gateway.clock import now
+from messaging.tests.conftest import connected_number
+from phone_numbers.hosted_connect import sessions
+from phone_numbers.models import BusinessAccount, ConnectSession, PhoneNumber
+from phone_numbers.tests.connecting.test_connect import PATH
+from tenants.credentials import api_keys
+from tenants.models import Tenant
+from tests.browsers import text
+from tests.fixtures import Api, assert_error
+from tests.simulated import RunningSimulator, SimulatedAccount
+
+pytestmark = pytest.mark.django_db
+
+SESSIONS = "/v1/connect-sessions"
+RETURN = {"return_url": "https://shop.example/done"}
+
+
+@pytest.fixture
+def account(tenant: Tenant, simulator: RunningSimulator) -> SimulatedAccount:
+    """An account of two numbers: the business has the first, its token is refused, its bills are long overdue."""
+    made = simulator.account(2)
+    connected_number(tenant, made)
+    BusinessAccount.objects.update(token_invalid_at=now())
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="token_invalid")
+    Tenant.objects.filter(pk=tenant.pk).update(billing_restricted=True)
+    return made
+
+
+def closed(answer: Any) -> None:
+    error = assert_error(answer, 403, "forbidden")
+    assert error["details"] == {"reason": "billing_past_due"}
+
+
+def test_a_new_token_brings_back_what_it_had_and_nothing_more(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    fresh = simulator.control("POST", "tokens", {"waba_id": account.waba_id})["access_token"]
+    answer = api.post(PATH, {"waba_id": account.waba_id, "access_token": fresh})
+    assert answer.status_code == 200, answer.content
+    assert [row["phone_number_id"] for row in answer.json()["numbers"]] == [account.phone_number_id]
+    assert answer.json()["held_elsewhere"] == []
+    again = BusinessAccount.objects.get()
+    assert (again.access_token, again.token_invalid_at) == (fresh, None)
+
+
+def test_an_embedded_sign_up_repairs_its_own_number_alone(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    own, further = account.phone_number_ids
+    path, body = "/v1/numbers/embedded-signup", {"waba_id": account.waba_id}
+    closed(api.post(path, {**body, "code": account.code, "phone_number_id": further}))
+    answer = api.post(path, {**body, "code": account.code, "phone_number_id": own})
+    assert answer.status_code == 200, "the refusal spent no code"
+    assert BusinessAccount.objects.get().token_invalid_at is None
+    assert PhoneNumber.objects.count() == 1
+
+
+def test_a_session_opens_for_a_repair_and_brings_no_further_number(
+    api: Api, account: SimulatedAccount, tenant: Tenant
+) -> None:
+    assert api.post(SESSIONS, RETURN).status_code == 201
+    session = sessions.finish(
+        ConnectSession.objects.get(),
+        code=account.code,
+        waba_id=account.waba_id,
+        phone_number_id=account.phone_number_ids[1],
+    )
+    assert session.status == "failed"
+    assert session.error["code"] == "forbidden"
+
+
+def test_no_session_opens_while_every_token_works(
+    api: Api, browser: Client, account: SimulatedAccount
+) -> None:
+    BusinessAccount.objects.update(token_invalid_at=None)
+    closed(api.post(SESSIONS, RETURN))
+    assert "Pay now" in text(browser, "/console/numbers")
+
+
+def test_the_console_offers_the_repair(browser: Client, account: SimulatedAccount) -> None:
+    page = text(browser, f"/console/numbers/{account.phone_number_id}")
+    assert "Connect the account again" in page
+    assert "No further number" not in page
+    assert "/connect/" in browser.post("/console/numbers/connect")["Location"]
+
+
+def test_the_test_world_is_not_bounded(tenant: Tenant) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(billing_restricted=True)
+    key = api_keys.create(name="test", environment="test", tenant=tenant).key
+    assert Api(key).post(SESSIONS, RETURN).status_code == 201
