@@ -70,13 +70,13 @@ class DraftForm(forms.Form):
         max_length=1024,
         required=False,
         help_text="Variables are {{1}}, {{2}} … or {{name}}. None may be at the beginning or the end.",
-        widget=forms.Textarea(attrs={"rows": 4}),
+        widget=forms.Textarea(attrs={"rows": 4, "dir": "auto"}),
     )
     body_examples = forms.CharField(
         label="Examples for the body's variables",
         required=False,
         help_text="One in each line, in the order of the variables. The platform's reviewers read them.",
-        widget=forms.Textarea(attrs={"rows": 2}),
+        widget=forms.Textarea(attrs={"rows": 2, "dir": "auto"}),
     )
     footer = forms.CharField(label="Footer", max_length=60, required=False)
     code_minutes = forms.IntegerField(

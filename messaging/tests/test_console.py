@@ -291,6 +291,9 @@ def batch(tenant: Tenant, number: PhoneNumber) -> Batch:
 def test_a_batch_is_listed_shown_and_cancelled(browser: Client, batch: Batch) -> None:
     assert "november" in text(browser, "/console/batches")
     assert "0 of 1 done" in text(browser, f"/console/batches/{batch.public_id}")
+    Batch.objects.update(total=10_000, rate_per_sec=1_000)
+    assert "0 of 10,000 done" in text(browser, f"/console/batches/{batch.public_id}")
+    assert "1,000 messages a second" in text(browser, f"/console/batches/{batch.public_id}")
     browser.post(f"/console/batches/{batch.public_id}/cancel")
     batch.refresh_from_db()
     assert batch.status == "cancelled"

@@ -54,7 +54,10 @@ class ProfileForm(forms.Form):
 
     about = forms.CharField(label="About", max_length=139, required=False, help_text="A line under the name.")
     description = forms.CharField(
-        label="Description", max_length=512, required=False, widget=forms.Textarea(attrs={"rows": 3})
+        label="Description",
+        max_length=512,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3, "dir": "auto"}),
     )
     address = forms.CharField(label="Address", max_length=256, required=False)
     email = forms.EmailField(label="Email", max_length=128, required=False)

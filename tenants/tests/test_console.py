@@ -146,6 +146,13 @@ def test_home_says_what_the_status_means(browser: Client, tenant: Tenant, status
     assert ApiKey.objects.exists() == (status == "active")
 
 
+def test_the_first_steps_step_back_once_all_are_done(browser: Client, tenant: Tenant) -> None:
+    folded = "<details><summary>First steps"
+    assert folded not in browser.get("/console").content.decode()
+    Tenant.objects.filter(pk=tenant.pk).update(**dict.fromkeys(tenant.checklist, True))
+    assert folded in browser.get("/console").content.decode()
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -181,7 +181,9 @@ def _days(messages: list[Sums], webhooks: list[Sums], end: datetime, count: int)
                 delivered=told.counts.get("delivered", 0),
                 read=told.counts.get("read", 0),
                 failed=told.counts.get("failed", 0),
-                failed_codes=", ".join(f"{code}: {number}" for code, number in codes[:3] if code),
+                failed_codes=", ".join(
+                    f"{code}:\N{NO-BREAK SPACE}{number:,}" for code, number in codes[:3] if code
+                ),
                 webhooks_delivered=hooked.counts.get("delivered", 0),
                 webhooks_failed=hooked.counts.get("failed", 0),
                 p95_ms=hooked.percentile("delivered_ms", 0.95),
