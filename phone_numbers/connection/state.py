@@ -182,9 +182,13 @@ def _recompute(
 
 
 def mark_number_connected(tenant_id: UUID) -> None:
-    """Keep the first step up to date. The test world's numbers come by themselves and do not count."""
-    own = PhoneNumber.objects.for_tenant(tenant_id).exclude(account__waba_id=waba_id_of(tenant_id))
-    connected = own.filter(connection_state=CONNECTED).exists()
+    """Keep the first step up to date.
+
+    The test world's numbers come by themselves: they count for a sandbox tenant alone, which has no other world.
+    """
+    numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(connection_state=CONNECTED)
+    own = numbers.exclude(tenant__sandbox=False, account__waba_id=waba_id_of(tenant_id))
+    connected = own.exists()
     checklist.mark(tenant_id=tenant_id, step="number_connected", done=connected)
 
 

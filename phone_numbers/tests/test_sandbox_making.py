@@ -48,6 +48,13 @@ def test_a_confirmation_queues_the_making(monkeypatch: pytest.MonkeyPatch) -> No
     assert not tenant.number_connected, "its number came by itself: connecting one is still to do"
 
 
+def test_the_number_of_a_sandbox_tenant_is_its_connected_number() -> None:
+    tenant = Tenant.objects.create(name="Shop", created_via="app", status=Tenant.Status.ACTIVE, sandbox=True)
+    making.make(tenant.id)
+    tenant.refresh_from_db()
+    assert tenant.number_connected
+
+
 def test_a_confirmation_without_a_sandbox_queues_nothing(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
