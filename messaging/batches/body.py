@@ -92,12 +92,15 @@ class Problems:
         self._count = 0
         self._found: dict[int, dict[str, list[str]]] = {}
 
-    def note(self, item: Item) -> None:
-        """Count an item and note what it lacks. Raises InvalidRequest beyond the limits."""
+    def note(self, item: Item | None) -> None:
+        """Count an item, None for what is no object, and note what it lacks. Raises InvalidRequest beyond limits."""
         idx = self._count
         self._count += 1
         if self._count > MAX_MESSAGES:
             raise InvalidRequest.of(messages=f"At most {MAX_MESSAGES} messages fit into a batch.")
+        if item is None:
+            self._add(idx, {f"messages[{idx}]": ["Must be an object."]})
+            return
         missing = upstream_body.missing_of_message(
             {name: "given" if _is_text(getattr(item, name)) else None for name in ("to", "recipient", "type")}
         )
@@ -106,15 +109,12 @@ class Problems:
 
     def add(self, idx: int, fields: dict[str, str]) -> None:
         """Note what is wrong with the fields of an item."""
-        self._found[idx] = {f"messages[{idx}].{field}": [what] for field, what in fields.items()}
+        self._add(idx, {f"messages[{idx}].{field}": [what] for field, what in fields.items()})
+
+    def _add(self, idx: int, fields: dict[str, list[str]]) -> None:
+        self._found[idx] = fields
         if len(self._found) == SHOWN_PROBLEMS:
             self.refuse()
-
-    def refuse_here(self, idx: int, what: str) -> NoReturn:
-        """Refuse an item after which nothing more is read."""
-        self._found[idx] = {f"messages[{idx}]": [what]}
-        self.refuse()
-        raise AssertionError
 
     def refuse(self) -> None:
         """Raise InvalidRequest that names the items' problems, if there are any."""
@@ -128,6 +128,7 @@ class Problems:
 
 _problems: ContextVar[Problems] = ContextVar("problems of the batch that is being read")
 _decode_body = msgspec.json.Decoder(Body).decode
+_decode_item = msgspec.json.Decoder(Item).decode
 _decode_items = msgspec.json.Decoder(_Items).decode
 
 
@@ -141,18 +142,35 @@ def read(raw: bytes) -> Body:
         body = _decode_body(raw)
     except msgspec.ValidationError as error:
         if place := _PLACE.search(str(error)):
-            problems.refuse_here(int(place[1]), "Must be an object.")
+            _look_on(raw, int(place[1]), problems)
         if not _MEMBER.search(str(error)):
             raise InvalidRequest("The body must be a JSON object.") from None
         raise _no_array() from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
+        raise _no_json(error) from None
     finally:
         _problems.reset(token)
     if not body.messages:
         raise _no_array()
     problems.refuse()
     return body
+
+
+def _look_on(raw: bytes, idx: int, problems: Problems) -> NoReturn:
+    """Refuse a batch whose item `idx` is no object, and name the bad items after it where there are few values."""
+    problems.note(None)
+    if values_in(raw) <= MOST_BUILT:
+        try:
+            items = _decode_items(raw).messages
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise _no_json(error) from None
+        for written in items[idx + 1 :]:
+            if memoryview(written)[0] == ord("{"):
+                _decode_item(written)
+            else:
+                problems.note(None)
+    problems.refuse()
+    raise AssertionError
 
 
 def outgoing(raw: bytes, body: Body) -> Iterator[bytes]:
@@ -202,6 +220,10 @@ def _is_text(raw: Raw) -> bool:
     """Whether a member is a text of one character or more."""
     content = memoryview(raw)
     return len(content) > 2 and content[0] == ord('"')
+
+
+def _no_json(error: Exception) -> InvalidRequest:
+    return InvalidRequest(f"The body is not valid JSON: {error}.")
 
 
 def _no_array() -> InvalidRequest:

@@ -139,14 +139,25 @@ def test_the_first_twenty_bad_items_are_named_and_nothing_is_queued(api: Api, nu
 
 
 @pytest.mark.parametrize("item", [5, None, "text", [], [{}], True])
-def test_an_item_that_is_no_object_is_named_and_nothing_after_it_is_read(
+def test_items_that_are_no_objects_are_named_like_any_bad_item(
     api: Api, number: PhoneNumber, item: object
 ) -> None:
-    body = {"from": number.phone_number_id, "messages": [*messages(1), {"to": "1"}, item, {}]}
-    error = assert_error(api.post(PATH, body), 400, "invalid_request")
+    bad = [*messages(1), {"to": "1"}, item, *messages(1), {}, *[item] * 30]
+    error = assert_error(
+        api.post(PATH, {"from": number.phone_number_id, "messages": bad}), 400, "invalid_request"
+    )
+    assert error["details"]["indexes"] == [1, 2, *range(4, 22)]
     assert error["details"]["fields"]["messages[2]"] == ["Must be an object."]
-    assert error["details"]["indexes"] == [1, 2]
+    assert error["details"]["fields"]["messages[21]"] == ["Must be an object."]
     assert not Batch.objects.exists()
+
+
+@pytest.mark.parametrize("raw", [b'{"messages":[5,{]}', b'{"messages":[5'])
+def test_what_is_no_json_after_an_item_that_is_no_object_is_400(
+    api: Api, number: PhoneNumber, raw: bytes
+) -> None:
+    error = assert_error(api.post(PATH, raw), 400, "invalid_request")
+    assert "not valid JSON" in error["message"]
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"5", b'"text"', b"null", b"{", b"", b'{"messages":[{]}', b"\xff"])
