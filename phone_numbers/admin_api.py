@@ -5,6 +5,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api.authentication import StaffCaller
+from gateway.api.pagination import whole_list
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from phone_numbers.models import PhoneNumber
@@ -33,4 +34,4 @@ class AdminNumbersView(ResourceViewSet):
             .only(*AdminNumberOut.COLUMNS)
             .order_by("-id")
         )
-        return Response({"data": AdminNumberOut(rows, many=True).data})
+        return whole_list(AdminNumberOut(rows, many=True).data)

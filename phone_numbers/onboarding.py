@@ -173,7 +173,7 @@ def check(*, environment: str, token: str, waba_id: str) -> Grant:
     """
     facts = oauth.token_facts(accepted(oauth.debug_token(environment=environment, token=token)))
     if not facts.valid:
-        _refuse("The token is not valid.", facts)
+        _refuse("The token is not valid: it is unknown, has expired or was taken back.", facts)
     if facts.app_id != platform(environment).app_id:
         _refuse("The token belongs to another app.", facts)
     if not facts.opens(oauth.MESSAGING, waba_id):
@@ -196,7 +196,11 @@ def _may_list_numbers(graph: Graph, waba_id: str) -> bool:
 
 
 def _refuse(reason: str, facts: oauth.TokenFacts) -> NoReturn:
-    raise InvalidRequest(reason, details={"granular_scopes": list(facts.granular_scopes)})
+    raise InvalidRequest(
+        reason,
+        hint="Let the customer grant this app both scopes for the account, and connect with the new token.",
+        details={"granular_scopes": list(facts.granular_scopes)},
+    )
 
 
 def prove_number(grant: Grant, phone_number_id: str) -> Mapping[str, Any]:

@@ -87,10 +87,6 @@ class ReleasedAccountOut(serializers.Serializer[dict[str, Any]]):
     released = serializers.BooleanField()
 
 
-class RefreshIn(serializers.Serializer[dict[str, Any]]):
-    refresh = serializers.BooleanField(default=False)
-
-
 class PinField(serializers.RegexField):
     """Six digits, and nothing around them."""
 

@@ -12,10 +12,12 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from gateway.api import query
 from gateway.api.authentication import caller_of, scope_of, tenant_of
 from gateway.api.errors import NotFound
 from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, limited_by
 from gateway.api.limits.in_flight import waits_for_upstream
+from gateway.api.pagination import whole_list
 from gateway.api.rendering import rendered
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
@@ -37,7 +39,6 @@ from phone_numbers.serializers import (
     NumberHealthOut,
     NumberOut,
     RefreshedNumberOut,
-    RefreshIn,
     RegisterIn,
     ReleasedAccountOut,
     ReleasedNumberOut,
@@ -64,7 +65,7 @@ class UpstreamCallsView(ResourceViewSet):
 
 
 class NumbersView(UpstreamCallsView):
-    """A tenant's numbers. The specification gives their list as {data} without a cursor."""
+    """A tenant's numbers. Their list comes whole."""
 
     is_paged = False
 
@@ -76,7 +77,7 @@ class NumbersView(UpstreamCallsView):
         responses=NumberOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        return Response({"data": rendered(NumberOut, listing.listed(**scope_of(request)))})
+        return whole_list(rendered(NumberOut, listing.listed(**scope_of(request))))
 
     @extend_schema(
         operation_id="get_number",
@@ -92,9 +93,9 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def retrieve(self, request: Request, phone_number_id: str) -> Response:
-        query = checked(RefreshIn(data=request.query_params.dict()))
+        refreshed = query.flag(request, "refresh")
         number = _number(request, phone_number_id)
-        if not query["refresh"]:
+        if not refreshed:
             return Response(NumberOut(number).data)
         return Response(RefreshedNumberOut(operations.refresh(number)).data)
 

@@ -156,7 +156,10 @@ class ApiKeysView(ResourceViewSet):
         body = checked(ApiKeyIn(data=request.data))
         own = caller_of(request).environment
         if body.setdefault("environment", own) == "live" and own == "test":
-            raise Forbidden("A test key creates test keys only.")
+            raise Forbidden(
+                "A test key creates test keys only.",
+                hint="Make live keys with a live key, or in the console.",
+            )
         new = api_keys.create(tenant=Tenant.objects.get(pk=tenant_of(request).id), **_actor(request), **body)
         return Response(_with_key(ApiKeyOut(new.row).data, new), status=201)
 

@@ -177,7 +177,7 @@ MISTAKES = [
         "/v1/api-keys",
         403,
         "test keys only",
-        "tenant's key",
+        "with a live key",
         {"name": "x", "environment": "live"},
         caller="test",
     ),
@@ -308,7 +308,7 @@ MISTAKES = [
         "GET",
         "/v1/numbers/105000000000001?refresh=maybe",
         400,
-        "refresh: Must be a valid boolean",
+        "refresh: Must be true or false",
         "send the request again",
     ),
     # Bodies

@@ -70,8 +70,11 @@ class InvalidRequest(ServiceError):
         details: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        for name, problems in (details or {}).get("fields", {}).items():
+        fields = (details or {}).get("fields", {})
+        for name, problems in fields.items():
             message = message or f"{name}: {problems[0]}"
+        if not fields:
+            hint = hint or "Correct what the message names, then send the request again."
         super().__init__(message, hint=hint, details=details, headers=headers)
 
     @classmethod

@@ -79,6 +79,11 @@ def before_of(request: Request, model: type[Model]) -> UUID | None:
     return decode_cursor(cursor, model, "id") if cursor else None
 
 
+def whole_list(data: Any) -> Response:
+    """The answer of a list that has one page: short lists come whole."""
+    return Response({"data": data, "next_cursor": None})
+
+
 def bounded_page(data: list[dict[str, Any]], before: UUID | None) -> Response:
     """The answer to a request for a bounded list: the rows, and the cursor of what comes before this id."""
     return Response({"data": data, "next_cursor": encode_cursor(before) if before else None})

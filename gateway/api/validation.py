@@ -1,8 +1,11 @@
-"""Request bodies through their In serializers: the values, or a 400 that says what each field may be."""
+"""Request bodies and queries through their In serializers: the values, or a 400 that says what each field may be."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from django.http import QueryDict
+from rest_framework import fields
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.serializers import BaseSerializer
 
@@ -12,11 +15,37 @@ _INVALID_CHOICE = re.compile(r'"(.*)" is not a valid choice\.', re.DOTALL)
 
 
 def checked(serializer: BaseSerializer[Any]) -> dict[str, Any]:
-    """The validated values. Raises ValidationError, which becomes 400 `invalid_request`."""
-    if not serializer.is_valid():
-        raise ValidationError(_with_choices(serializer, serializer.errors))
+    """The validated values. Raises ValidationError, which becomes 400 `invalid_request`.
+
+    In JSON a member has the type that the contract says. Queries and forms hold nothing but texts.
+    """
+    given = serializer.initial_data
+    mistyped = {} if isinstance(given, QueryDict) else _mistyped(serializer, given)
+    if not serializer.is_valid() or mistyped:
+        raise ValidationError({**_with_choices(serializer, serializer.errors), **mistyped})
     values: dict[str, Any] = serializer.validated_data
     return values
+
+
+def _mistyped(serializer: Any, given: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The members of another JSON type than their field, which REST framework would convert."""
+    problems = {name: _mistype(field, given.get(name)) for name, field in serializer.fields.items()}
+    return {name: [problem] for name, problem in problems.items() if problem}
+
+
+def _mistype(field: Any, value: Any) -> str | None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    match field:
+        case fields.CharField() if number:
+            return "Must be a text: put it in quotes."
+        case fields.IntegerField() if isinstance(value, str):
+            return "Must be a whole number, without quotes."
+        case fields.BooleanField() if number or isinstance(value, str):
+            return "Must be true or false, without quotes."
+        case fields.ChoiceField() if value is not None and str(value) in map(str, field.choices):
+            if value not in field.choices:
+                return f"Must be {'a text: put it in' if number else 'a number, without'} quotes."
+    return None
 
 
 def _with_choices(field: Any, errors: Any) -> Any:

@@ -90,7 +90,34 @@ def test_missing_and_invalid_credentials_are_401(token: str | None, headers: dic
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"null", b'{"a": NaN}', b"\xff{}"])
 def test_a_body_that_is_no_json_object_is_400(api: Api, body: bytes) -> None:
-    assert_error(api.post("/v1/api-keys", body), 400, "invalid_request")
+    error = assert_error(api.post("/v1/api-keys", body), 400, "invalid_request")
+    assert error["details"] or "details" not in error["hint"], "the hint leads to what is not there"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "says"),
+    [
+        ("/v1/api-keys", {"name": 5}, "name", "in quotes"),
+        ("/v1/api-keys", {"name": 1.5}, "name", "in quotes"),
+        ("/v1/numbers/1/two-step", {"pin": 123456}, "pin", "in quotes"),
+        ("/v1/numbers/connect", {"waba_id": 5, "access_token": "x"}, "waba_id", "in quotes"),
+        ("/v1/tenant", {"retention_days": "90"}, "retention_days", "without quotes"),
+        ("/v1/webhooks", {"url": "https://shop.example", "ordered": "true"}, "ordered", "without quotes"),
+        ("/v1/webhooks", {"url": "https://shop.example", "ordered": 1}, "ordered", "without quotes"),
+        (
+            "/v1/webhooks",
+            {"url": "https://shop.example", "timeout_seconds": "5"},
+            "timeout_seconds",
+            "without quotes",
+        ),
+    ],
+)
+def test_a_member_has_the_json_type_of_the_contract(
+    api: Api, path: str, body: dict[str, Any], field: str, says: str
+) -> None:
+    call = api.patch if path == "/v1/tenant" else api.post
+    error = assert_error(call(path, body), 400, "invalid_request")
+    assert says in error["details"]["fields"][field][0]
 
 
 def test_another_content_type_is_415(api: Api) -> None:

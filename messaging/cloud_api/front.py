@@ -163,11 +163,11 @@ def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponse
         if edge == "marketing_messages":
             return _marketing_message(request, node, body)
         if edge in _OPERATIONS:
-            return _v1(request, f"/v1/numbers/{node}/{_OPERATIONS[edge]}", _less_product(body))
+            return _v1(request, f"/v1/numbers/{node}/{_OPERATIONS[edge]}", _registration(body))
         if edge == "whatsapp_business_profile":
             return _v1(request, f"/v1/numbers/{node}/business-profile", body)
         if edge is None and set(_less_product(body)) == {"pin"}:
-            return _v1(request, f"/v1/numbers/{node}/two-step", _less_product(body))
+            return _v1(request, f"/v1/numbers/{node}/two-step", _registration(body))
     elif edge == "content":
         return _v1(request, f"/v1/media/{node}")
     return _called(NodeView.as_view(), request, node=node, edge=edge)
@@ -272,3 +272,8 @@ def _set_query(request: HttpRequest, query: QueryDict) -> None:
 
 def _less_product(body: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in body.items() if name not in {"messaging_product", *names}}
+
+
+def _registration(body: dict[str, Any]) -> dict[str, Any]:
+    """The body of a registration's step. The Graph API also takes a PIN or a code that is written as a number."""
+    return {name: str(value) if type(value) is int else value for name, value in _less_product(body).items()}

@@ -39,7 +39,9 @@ class UploadSessionsView(GraphView):
 
     @waits_for_upstream
     def post(self, request: Request) -> HttpResponseBase:
-        given = checked(SessionIn(data={**request.query_params.dict(), **object_of(request)}))
+        asked = request.query_params.copy()
+        asked.update(object_of(request))
+        given = checked(SessionIn(data=asked))
         account = _account(request)
         return _answer(
             account,

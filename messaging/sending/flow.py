@@ -125,10 +125,9 @@ async def send_message(runtime: Runtime, request: SendRequest) -> Reply:
 
 async def mark_read(runtime: Runtime, *, tenant_id: UUID, environment: str, body: dict[str, Any]) -> Reply:
     """Mark a customer's message as read, with or without a typing indicator; the answer is the upstream's."""
+    if problems := upstream_body.missing_sender(body) | _missing_message_id(body):
+        raise InvalidRequest.of(**problems)
     from_ = upstream_body.check_sender(body)
-    message_id = body.get("message_id")
-    if not isinstance(message_id, str) or not message_id:
-        raise InvalidRequest.of(message_id="Required: the id of the message to mark as read.")
     number = await runtime.read(finding_sender(tenant_id=tenant_id, environment=environment, from_=from_))
     if number is None:
         raise await runtime.read(unknown_sender(tenant_id=tenant_id, environment=environment))
@@ -149,6 +148,13 @@ async def mark_read(runtime: Runtime, *, tenant_id: UUID, environment: str, body
     if verdict.token_problem:
         await runtime.aside(partial(tokens.question, waba_id=number.waba_id, token=number.token))
     return reply_of(answer, verdict)
+
+
+def _missing_message_id(body: dict[str, Any]) -> dict[str, str]:
+    given = body.get("message_id")
+    if isinstance(given, str) and given:
+        return {}
+    return {"message_id": "Required: the id of the message to mark as read."}
 
 
 def message_call(number: Sender, outgoing: bytes, *, edge: str = "messages") -> GraphCall:

@@ -26,30 +26,39 @@ _ESCAPED_SENDER = re.compile(rb"\\u00(?:66|72|6[fFdD])")
 
 def check_sender(body: dict[str, Any]) -> str:
     """The `from` of a body. Raises InvalidRequest when it is missing or no text (send rule 4)."""
-    sender = body.get("from")
-    if not isinstance(sender, str) or not sender.strip():
-        raise InvalidRequest.of(**{"from": "Required: the phone_number_id or E.164 number to send from."})
-    return sender.strip()
+    if missing := missing_sender(body):
+        raise InvalidRequest.of(**missing)
+    return str(body["from"]).strip()
 
 
 def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
     """What is wrong with a caller's message, if anything."""
-    try:
-        check_sender(body)
-    except InvalidRequest as error:
-        return error
-    problems = missing_of_message(body)
+    problems = missing_sender(body) | missing_of_message(body)
     return InvalidRequest.of(**problems) if problems else None
+
+
+def missing_sender(body: dict[str, Any]) -> dict[str, str]:
+    """What is wrong with the `from` of a body, by field; empty when nothing is."""
+    sender = body.get("from")
+    if isinstance(sender, str) and sender.strip():
+        return {}
+    return {"from": f"{_lacking(sender)}: the phone_number_id or E.164 number to send from."}
 
 
 def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
     """What a message lacks that the gateway asks for: fields with what is wrong; empty when nothing is."""
     problems = {}
     if not any(isinstance(message.get(field), str) and message[field] for field in ("to", "recipient")):
-        problems["to"] = "Required: `to` (a phone number) or `recipient` (a business-scoped user id)."
+        lacking = _lacking(message.get("to"))
+        problems["to"] = f"{lacking}: `to` (a phone number) or `recipient` (a business-scoped user id)."
     if not isinstance(message.get("type"), str) or not message["type"]:
         problems["type"] = "Required: the type of the message."
     return problems
+
+
+def _lacking(value: Any) -> str:
+    """What a member that must be a text lacks. Phone numbers are often written as JSON numbers."""
+    return "Must be a text, in quotes" if type(value) is int else "Required"
 
 
 def without(raw: bytes, *names: str) -> bytes:

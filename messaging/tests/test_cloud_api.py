@@ -336,7 +336,7 @@ class TestPassThrough:
             headers=api.headers,
         )
         assert answer.json() == {"success": True}
-        assert api.post(f"/v25.0/{number.phone_number_id}/", {"pin": "654321"}).json() == {"success": True}
+        assert api.post(f"/v25.0/{number.phone_number_id}/", {"pin": 654321}).json() == {"success": True}
         assert PhoneNumber.objects.get().pin == "654321"
 
 

@@ -10,7 +10,7 @@ from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import InvalidRequest
 from gateway.api.limits.in_flight import waits_for_upstream
-from gateway.api.pagination import limit_of
+from gateway.api.pagination import limit_of, whole_list
 from gateway.api.validation import checked
 from phone_numbers.sandbox import decisions, world
 from phone_numbers.sandbox.magic import RECIPIENTS, TEXTS
@@ -50,7 +50,7 @@ class SandboxView(UpstreamCallsView):
         responses=TestRecipientOut(many=True),
     )
     def recipients(self, request: Request) -> Response:
-        return Response({"data": [recipient._asdict() for recipient in RECIPIENTS]})
+        return whole_list([recipient._asdict() for recipient in RECIPIENTS])
 
     @extend_schema(
         operation_id="list_test_texts",
@@ -61,7 +61,7 @@ class SandboxView(UpstreamCallsView):
         responses=TestTextOut(many=True),
     )
     def texts(self, request: Request) -> Response:
-        return Response({"data": [text._asdict() for text in TEXTS]})
+        return whole_list([text._asdict() for text in TEXTS])
 
     @extend_schema(
         operation_id="create_test_number",
@@ -112,7 +112,7 @@ class SandboxView(UpstreamCallsView):
             customer=query.text(request, "customer", longest=64),
             limit=limit_of(request),
         )
-        return Response({"data": TestMessageOut(found, many=True).data})
+        return whole_list(TestMessageOut(found, many=True).data)
 
     @extend_schema(
         operation_id="set_test_status",

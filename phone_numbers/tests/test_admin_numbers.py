@@ -34,7 +34,10 @@ def test_one_state(staff_api: Api, tenant: Tenant) -> None:
     for state, number in (("pending", pending), ("connected", connected)):
         rows = staff_api.get(f"/v1/admin/numbers?connection_state={state}").json()["data"]
         assert [row["phone_number_id"] for row in rows] == [number.phone_number_id]
-    assert staff_api.get("/v1/admin/numbers?connection_state=disconnected").json() == {"data": []}
+    assert staff_api.get("/v1/admin/numbers?connection_state=disconnected").json() == {
+        "data": [],
+        "next_cursor": None,
+    }
     answer = staff_api.get("/v1/admin/numbers?connection_state=lost")
     assert_error(answer, 400, "invalid_request")
 

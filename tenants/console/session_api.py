@@ -84,15 +84,20 @@ def _identify(request: Request, *, email: str, password: str, otp: str) -> User:
     except ValidationError:
         raise _too_many() from None
     if user is None or not user.is_active:
-        raise Unauthorized("Email address or password is wrong.")
+        raise Unauthorized(
+            "Email address or password is wrong.", hint="A new password is set from the log-in page."
+        )
     if has_second_factor(user):
         if not otp:
-            raise Unauthorized("This account has a second factor: send its code as `otp`.")
+            raise Unauthorized(
+                "This account has a second factor: send its code as `otp`.",
+                hint="Send the same body with `otp`.",
+            )
         limit = {"action": "login_failed", "key": f"mfa-auth-user-{user.pk}"}
         if not ratelimit.consume(request._request, **limit):
             raise _too_many()
         if not check_second_factor(user, otp):
-            raise Unauthorized("The code is wrong or was used already.")
+            raise Unauthorized("The code is wrong or was used already.", hint="Send the app's next code.")
         ratelimit.clear(request._request, **limit)
     elif user.is_staff and settings.STAFF_SECOND_FACTOR:
         raise Forbidden("Staff need a second factor: log in to the console once and add one.")

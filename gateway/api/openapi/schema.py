@@ -173,10 +173,8 @@ class ServiceSchema(AutoSchema):
         return responses
 
     def _list_of(self, items: dict[str, Any]) -> dict[str, Any]:
-        """Lists are objects: {data}, and `next_cursor` where they are paged (specification 4)."""
-        if self.is_page():
-            return NewestFirst().get_paginated_response_schema(items)
-        return {"type": "object", "required": ["data"], "properties": {"data": items}}
+        """Lists are objects: {data, next_cursor} (specification 4)."""
+        return NewestFirst().get_paginated_response_schema(items)
 
     def _component(self, name: str, schema: dict[str, Any]) -> ResolvedComponent:
         component = ResolvedComponent(  # type: ignore[no-untyped-call]

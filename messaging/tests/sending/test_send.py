@@ -112,6 +112,25 @@ def test_what_the_gateway_needs_is_named(
     assert sent_bodies(simulator, number) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [("/v1/messages", ["from", "to", "type"]), ("/v1/messages/read", ["from", "message_id"])],
+)
+def test_all_that_is_missing_is_named_at_once(api: Api, path: str, fields: list[str]) -> None:
+    error = assert_error(api.post(path, {}), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == fields
+
+
+@pytest.mark.parametrize("field", ["from", "to"])
+def test_a_phone_number_without_quotes_is_told_to_be_a_text(
+    api: Api, number: PhoneNumber, field: str
+) -> None:
+    error = assert_error(
+        api.post("/v1/messages", text(number, **{field: 919812345678})), 400, "invalid_request"
+    )
+    assert "in quotes" in error["details"]["fields"][field][0]
+
+
 def test_a_customer_known_only_by_user_id_is_addressed_by_recipient(api: Api, number: PhoneNumber) -> None:
     body = text(number, recipient="IN.77889900112233445566")
     del body["to"]

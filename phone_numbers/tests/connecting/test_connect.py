@@ -133,7 +133,7 @@ def test_an_account_lives_in_one_environment(api: Api, tenant: Tenant, simulator
     assert test_api.post(PATH, body).status_code == 200
     assert_error(api.post(PATH, body), 409, "conflict")
     assert_error(api.get(f"/v1/numbers/{account.phone_number_id}"), 404, "not_found")
-    assert api.get("/v1/numbers").json() == {"data": []}
+    assert api.get("/v1/numbers").json() == {"data": [], "next_cursor": None}
     assert len(test_api.get("/v1/numbers").json()["data"]) == 1
 
 

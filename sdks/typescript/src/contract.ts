@@ -7958,11 +7958,13 @@ export interface operations {
                      *           "messaging_limit_tier": "TIER_2K",
                      *           "last_event_at": "2026-11-01T07:06:41.120Z"
                      *         }
-                     *       ]
+                     *       ],
+                     *       "next_cursor": null
                      *     }
                      */
                     "application/json": {
                         data: components["schemas"]["AdminNumber"][];
+                        next_cursor: string | null;
                     };
                 };
             };
@@ -11000,11 +11002,13 @@ export interface operations {
                      *           "registered_at": "2026-11-01T07:06:41.120Z",
                      *           "last_event_at": "2026-11-01T07:06:41.120Z"
                      *         }
-                     *       ]
+                     *       ],
+                     *       "next_cursor": null
                      *     }
                      */
                     "application/json": {
                         data: components["schemas"]["PhoneNumber"][];
+                        next_cursor: string | null;
                     };
                 };
             };
@@ -13079,11 +13083,13 @@ export interface operations {
                      *           "reaction": "text",
                      *           "change": "text"
                      *         }
-                     *       ]
+                     *       ],
+                     *       "next_cursor": null
                      *     }
                      */
                     "application/json": {
                         data: components["schemas"]["TestMessage"][];
+                        next_cursor: string | null;
                     };
                 };
             };
@@ -13311,11 +13317,13 @@ export interface operations {
                      *           "behaviour": "text",
                      *           "code": 1
                      *         }
-                     *       ]
+                     *       ],
+                     *       "next_cursor": null
                      *     }
                      */
                     "application/json": {
                         data: components["schemas"]["TestRecipient"][];
+                        next_cursor: string | null;
                     };
                 };
             };
@@ -13484,11 +13492,13 @@ export interface operations {
                      *           "text": "text",
                      *           "behaviour": "text"
                      *         }
-                     *       ]
+                     *       ],
+                     *       "next_cursor": null
                      *     }
                      */
                     "application/json": {
                         data: components["schemas"]["TestText"][];
+                        next_cursor: string | null;
                     };
                 };
             };
