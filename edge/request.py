@@ -1,7 +1,7 @@
 """A request as the routes of the edge see it: its headers at once, its body when they ask for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +30,17 @@ def _nothing() -> None:
     """There is no connection to abort."""
 
 
+def _joined(lines: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Header lines by name, those of one name joined as WSGI joins them: both doors judge the same value."""
+    headers = dict(lines)
+    if len(headers) < len(lines):
+        values: dict[bytes, list[bytes]] = {}
+        for name, value in lines:
+            values.setdefault(name, []).append(value)
+        headers = {name: b",".join(all_of_name) for name, all_of_name in values.items()}
+    return headers
+
+
 class Request:
     """One HTTP request. The body is read when a route asks for it, after the headers have been judged."""
 
@@ -52,7 +63,7 @@ class Request:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query_string: bytes = scope["query_string"]
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.headers: dict[bytes, bytes] = _joined(scope["headers"])
         self.request_uuid = request_uuid
         self.request_id = ids.encode(ids.REQUEST, request_uuid)
         self.caller: Caller | None = None

@@ -1,5 +1,7 @@
 """`POST /v1/messages` by both doors: the same checks, answers and events, and one idempotency for both."""
 
+import contextlib
+import http.client
 import json
 import threading
 from typing import Any
@@ -114,6 +116,27 @@ def test_a_key_used_at_one_door_holds_at_the_other(
         different = text(number, text={"body": "Other"})
         assert_error(send(second, key, different, Idempotency_Key=own_key), 422, "idempotency_conflict")
     assert len(sent_bodies(simulator, number)) == 2
+
+
+def test_a_repeated_header_has_the_same_value_at_both_doors(
+    key: api_keys.NewKey, number: PhoneNumber, simulator: RunningSimulator, edge_address: tuple[str, int]
+) -> None:
+    """WSGI joins the lines. A door that took one of them would send a message again that the other has sent."""
+    with contextlib.closing(http.client.HTTPConnection(*edge_address, timeout=30)) as connection:
+        connection.putrequest("POST", "/v1/messages")
+        body = orjson.dumps(text(number))
+        lines = [("Idempotency-Key", "one"), ("Idempotency-Key", "two"), ("Content-Length", str(len(body)))]
+        for name, value in [
+            *lines,
+            ("Authorization", f"Bearer {key.key}"),
+            ("Content-Type", "application/json"),
+        ]:
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        assert connection.getresponse().status == 200
+    again = send(DjangoDoor(), key, body, Idempotency_Key="one,two")
+    assert again["Idempotent-Replayed"] == "true"
+    assert len(sent_bodies(simulator, number)) == 1
 
 
 def test_of_many_at_once_with_one_key_one_sends(

@@ -24,7 +24,7 @@ def rows(batch: Batch) -> Iterator[Sequence[str]]:
     places: dict[str, int] = {TO: 0}
     # Tuples of texts alone: the garbage collector does not follow them.
     found = [_in_columns(places, values) + tail for some in _chunks(batch) for values, tail in _some(some)]
-    yield (*places, *_TAIL)
+    yield (*map(as_text, places), *_TAIL)
     for row in found:
         cells, tail = row[: -len(_TAIL)], row[-len(_TAIL) :]
         yield [as_text(text) for text in (*cells, *("",) * (len(places) - len(cells)), *tail)]

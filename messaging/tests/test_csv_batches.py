@@ -424,6 +424,20 @@ def test_failed_messages_come_as_a_file_that_can_be_sent_again(
     assert "Hi =HYPERLINK" in page
 
 
+def test_no_name_of_a_column_begins_a_formula(
+    browser: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    """Names come from what was sent, which may be any text."""
+    path = upload(browser)
+    browser.post(f"{path}/start", choices(number, template))
+    batch = Batch.objects.get()
+    components = [{"type": "=1+1", "parameters": [{"type": "text", "text": "x"}]}]
+    sent = orjson.dumps({"to": "919812345678", "template": {"components": components}})
+    BatchItem.objects.filter(batch=batch).update(status="failed", body=sent)
+    answer = browser.get(f"/console/batches/{batch.public_id}/failed.csv")
+    assert answer.content.startswith(b"to,'=1+1_None,")
+
+
 def test_strangers_get_no_failed_messages_and_no_progress(
     browser: Client, stranger: Client, number: PhoneNumber, template: MessageTemplate
 ) -> None:

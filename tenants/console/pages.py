@@ -147,7 +147,7 @@ def application(request: HttpRequest, visit: Visit) -> HttpResponse:
 def preferences(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Switch the environment or the time zone, and go back to the page that asked."""
     back = request.POST.get("next", "")
-    if not url_has_allowed_host_and_scheme(back, allowed_hosts=None):
+    if not (back.startswith("/") and url_has_allowed_host_and_scheme(back, allowed_hosts=None)):
         back = "/console"
     response = redirect(back)
     if (environment := request.POST.get(ENVIRONMENT)) in {LIVE, TEST} and visit.switchable:

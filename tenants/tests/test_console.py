@@ -345,7 +345,9 @@ def test_times_are_read_in_the_zone_that_was_chosen(browser: Client, tenant: Ten
     assert "18:30 UTC" in browser.get("/console/api-keys").content.decode()
 
 
-@pytest.mark.parametrize("back", ["https://evil.example/", "//evil.example", "javascript:alert(1)"])
+@pytest.mark.parametrize(
+    "back", ["console_number", "https://evil.example/", "//evil.example", "javascript:alert(1)"]
+)
 def test_preferences_lead_back_to_our_own_pages_alone(browser: Client, back: str) -> None:
     assert browser.post("/console/preferences", {"next": back})["Location"] == "/console"
 
