@@ -50,7 +50,8 @@ def count_send(*, phone_number_id: str, rate: float) -> None:
     """Count a single send against its number's pace, a moment later; it never waits for its turn or for Valkey."""
     with _collecting:
         _uncounted[phone_number_id, rate] += 1
-    bookings.soon()
+        uncounted = _uncounted[phone_number_id, rate]
+    bookings.soon(uncounted)
 
 
 def _bookings() -> list[Booking]:

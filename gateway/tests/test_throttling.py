@@ -11,7 +11,9 @@ import redis
 
 from gateway.api.limits import throttling
 from gateway.api.limits.throttling import KNOWN_SECONDS, MOST_OWED, RateAllowance
+from gateway.threads.debounce import Debounced
 from gateway.valkey import bookings, token_bucket
+from gateway.valkey.bookings import MUCH_OWED
 from gateway.valkey.token_bucket import BucketAnswer
 
 pytestmark = pytest.mark.usefixtures("empty_valkey")
@@ -173,3 +175,17 @@ def test_calls_that_do_not_ask_have_their_bookings_written_soon(empty_valkey: re
     deadline = time.monotonic() + 10
     while float(empty_valkey.get("soon") or 0) == before:
         assert time.monotonic() < deadline, "never booked"
+
+
+def test_a_bucket_that_is_owed_much_is_booked_at_once(
+    empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a busy caller does not come to owe so much that its calls wait for Valkey."""
+    monkeypatch.setattr(bookings, "_debounced", Debounced(bookings.write, seconds=3600.0, collects=True))
+    throttling.allowance.take("busy", rate=SLOW, burst=400)
+    before = float(empty_valkey.get("busy") or 0)
+    for _ in range(MUCH_OWED):
+        assert throttling.allowance.recall("busy", burst=400) is not None
+    deadline = time.monotonic() + 10
+    while float(empty_valkey.get("busy") or 0) == before:
+        assert time.monotonic() < deadline, "not booked before its time"

@@ -1,7 +1,8 @@
 """Bookings: what calls took from token buckets without asking first, written to Valkey by a background thread.
 
 A call that asks Valkey waits for it, and at the edge changes threads twice. All bookings of a process travel in one
-pipeline. Best effort, as the buckets are: what Valkey does not take is not counted.
+pipeline: the fewer of them, the fewer wake-ups, of which each costs a process that has little to do more than the
+bookings themselves. Best effort, as the buckets are: what Valkey does not take is not counted.
 """
 
 import threading
@@ -16,7 +17,9 @@ from gateway.valkey.token_bucket import ScriptCall
 
 log = structlog.get_logger(__name__)
 
-BOOKED_WITHIN_SECONDS = 0.05
+BOOKED_WITHIN_SECONDS = 0.25
+MUCH_OWED = 8
+"""A bucket that is owed so many calls is booked at once, so what others do not know of is bounded at any rate."""
 
 
 class Booking(NamedTuple):
@@ -37,9 +40,9 @@ def register(source: Source) -> None:
     _sources.append(source)
 
 
-def soon() -> None:
-    """Have everything booked within `BOOKED_WITHIN_SECONDS`; never waits."""
-    _debounced.ask()
+def soon(owed: int) -> None:
+    """Have everything booked within `BOOKED_WITHIN_SECONDS`, or at once for a bucket that is owed much; never waits."""
+    _debounced.ask(hurry=owed >= MUCH_OWED)
 
 
 def write() -> None:
@@ -61,4 +64,4 @@ def write() -> None:
                 booking.answered(answer)
 
 
-_debounced = Debounced(write, seconds=BOOKED_WITHIN_SECONDS)
+_debounced = Debounced(write, seconds=BOOKED_WITHIN_SECONDS, collects=True)

@@ -45,12 +45,12 @@ class _Known:
 class RateAllowance:
     """A process's view of the buckets, for any number of threads.
 
-    While more than half of a bucket is left, calls are allowed without asking and booked soon after (`owing` is called
-    for that), or by the next question. So no caller is refused wrongly, and all processes together exceed the limit by
-    at most their unbooked calls.
+    While more than half of a bucket is left, calls are allowed without asking and booked soon after (`owing` is told
+    for that how many the bucket is owed), or by the next question. So no caller is refused wrongly, and all processes
+    together exceed the limit by at most their unbooked calls.
     """
 
-    def __init__(self, *, owing: Callable[[], None] | None = None) -> None:
+    def __init__(self, *, owing: Callable[[int], None] | None = None) -> None:
         self._owing = owing
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
@@ -65,11 +65,11 @@ class RateAllowance:
             left = known.remaining - known.owed - 1
             if left < burst / 2 or known.owed >= MOST_OWED or known.asked_at + KNOWN_SECONDS <= monotonic():
                 return None
-            known.owed += 1
+            known.owed = owed = known.owed + 1
             self._indebted.add(key)
             answer = BucketAnswer(True, left, 0.0, known.reset_after)
         if self._owing is not None:
-            self._owing()
+            self._owing(owed)
         return answer
 
     def take(self, key: str, *, rate: float, burst: int) -> BucketAnswer:

@@ -39,6 +39,46 @@ def test_many_threads_ask_and_the_last_asking_is_seen() -> None:
     assert len(seen) < 8 * 200 / 4, "the work was done for nearly every asking"
 
 
+def test_asked_again_too_soon_it_waits_unless_it_is_to_hurry() -> None:
+    worked, again = threading.Event(), threading.Event()
+
+    def work() -> None:
+        (again if worked.is_set() else worked).set()
+
+    debounced = Debounced(work, seconds=60.0)
+    debounced.ask()
+    assert worked.wait(DEADLINE), "the first asking was not followed at once"
+    debounced.ask()
+    assert not again.wait(0.2)
+    debounced.ask(hurry=True)
+    assert again.wait(DEADLINE)
+
+
+def test_what_collects_takes_together_what_comes_until_it_is_to_hurry() -> None:
+    waiting: list[str] = []
+    taken: list[list[str]] = []
+    worked = threading.Event()
+
+    def work() -> None:
+        taken.append(list(waiting))
+        worked.set()
+
+    collecting = Debounced(work, seconds=60.0, collects=True)
+    waiting.append("first")
+    collecting.ask()
+    assert not worked.wait(0.2), "it began with the first asking"
+    waiting.append("second")
+    collecting.ask(hurry=True)
+    assert worked.wait(DEADLINE)
+    assert taken == [["first", "second"]]
+
+
+def test_what_collects_begins_by_itself() -> None:
+    worked = threading.Event()
+    Debounced(worked.set, seconds=0.01, collects=True).ask()
+    assert worked.wait(DEADLINE)
+
+
 def test_asked_while_it_works_it_works_again() -> None:
     working, go_on, again = threading.Event(), threading.Event(), threading.Event()
 

@@ -1,11 +1,13 @@
 """Pacing by itself: turns, sharing, throttling and the way back, on a clock that the test moves."""
 
+import time
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import redis
 
+from gateway.threads.debounce import Debounced
 from gateway.valkey import bookings, token_bucket
 from messaging import pacing
 from messaging.pacing import Pacer
@@ -61,6 +63,17 @@ def test_single_sends_delay_a_batch_by_at_most_a_second(clock: Clock) -> None:
         pacing.count_send(phone_number_id="1", rate=80)
     bookings.write()
     assert Pacer(phone_number_id="1", rate=80).turns()[0] - clock.now == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_burst_of_single_sends_is_counted_at_once(
+    empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookings, "_debounced", Debounced(bookings.write, seconds=3600.0, collects=True))
+    for _ in range(bookings.MUCH_OWED):
+        pacing.count_send(phone_number_id="1", rate=80)
+    deadline = time.monotonic() + 10
+    while not empty_valkey.exists("pace:1"):
+        assert time.monotonic() < deadline, "a batch of the number goes on as if nothing had been sent"
 
 
 def test_turns_that_nobody_used_are_lost(clock: Clock, empty_valkey: redis.Redis) -> None:
