@@ -115,7 +115,7 @@ def _insert_group(calls: Sequence[FinishedCall]) -> int:
 
 def _insert(calls: Sequence[FinishedCall]) -> None:
     try:
-        with bulk_cursor() as cursor:
+        with bulk_cursor(prepared=True) as cursor:
             cursor.execute(_INSERT, [orjson.dumps([_row(call) for call in calls]).decode()])
     finally:
         if not connection.in_atomic_block:
@@ -139,4 +139,4 @@ def _row(call: FinishedCall) -> dict[str, object]:
     }
 
 
-_writer = Debounced(write, seconds=WRITE_SECONDS)
+_writer = Debounced(write, seconds=WRITE_SECONDS, collects=True)

@@ -118,6 +118,18 @@ def test_a_key_in_use_is_read_again_beside_its_calls(
     assert key_cache.KEYS.cache[key.row.key_hash][0] > ends
 
 
+def test_many_keys_are_read_with_their_tenants_by_one_statement(
+    key: api_keys.NewKey, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    others = api_keys.create(name="other", environment="live", tenant=other_tenant)
+    hashes = {each.row.key_hash for each in (key, others)}
+    with CaptureQueriesContext(connection) as queries:
+        key_cache.remember_many(hashes)
+        recalled = [key_cache.recall(key_hash) for key_hash in hashes]
+    assert {each[1].id for each in recalled if each} == {tenant.id, other_tenant.id}
+    assert len(queries) == 1
+
+
 def test_a_call_through_django_has_its_ageing_key_read_again(
     api: Api, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
