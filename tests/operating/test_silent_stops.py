@@ -3,13 +3,15 @@
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 import redis
+from django.db import connection
 from django.test import Client
 
 from gateway.clock import isoformat, now
 from gateway.monitoring import metrics, valkey_metrics
-from gateway.valkey import connection
+from gateway.valkey.connection import valkey
 from messaging.sending import journal, replay
 from tenants.credentials import key_cache_repair
 from webhooks.delivery import monitoring
@@ -70,7 +72,7 @@ def test_beat_that_stopped(settings: Any, empty_valkey: redis.Redis) -> None:
     assert "gateway_periodic_tasks_age_seconds" not in scrape(settings)
     key_cache_repair.reconcile()
     assert scrape(settings)["gateway_periodic_tasks_age_seconds"] < 30
-    connection.valkey().hset(key_cache_repair.STATE, "last_run_at", isoformat(now() - timedelta(minutes=6)))
+    valkey().hset(key_cache_repair.STATE, "last_run_at", isoformat(now() - timedelta(minutes=6)))
     assert 359 < scrape(settings)["gateway_periodic_tasks_age_seconds"] < 390
 
 
@@ -87,6 +89,30 @@ def test_a_journal_with_a_send_that_cannot_be_replayed(settings: Any, tmp_path: 
     for looks in (1, 2):
         assert replay.replay()
         assert left("failed") == before + looks, "every look counts it, until it is gone"
+
+
+def test_a_locked_table_costs_its_own_metrics_and_no_connection(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "GAUGE_SECONDS", 0.3)
+    with psycopg.connect(**{**connection.get_connection_params(), "autocommit": False}) as other:
+        # Postgres ends it, so that a scrape without a limit fails the test instead of waiting for ever.
+        other.execute("SET LOCAL idle_in_transaction_session_timeout = '20s'")
+        other.execute("LOCK TABLE tenants_outboundmail IN ACCESS EXCLUSIVE MODE")
+        found = scrape(settings)
+        other.execute("SELECT")
+    assert found["gateway_metrics_unreadable"] == 2
+    assert "gateway_kept_notifications" in found
+    assert "gateway_mail_oldest_due_age_seconds" not in found
+
+
+def test_gauges_that_are_slow_together_leave_the_scraper_its_answer(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "GAUGES_SECONDS", 0.0)
+    found = scrape(settings)
+    assert found["gateway_metrics_unreadable"] > 5
+    assert "gateway_valkey_memory_used_ratio" in found
 
 
 def test_a_metric_that_cannot_be_read(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
