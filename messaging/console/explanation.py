@@ -5,6 +5,9 @@ from typing import NamedTuple
 from messaging.console.upstream_codes import of_code
 from messaging.message_log.detail import Detail
 
+THROUGHPUT_REACHED = 130429
+"""A single message is told to use a batch; one of a batch was certainly not sent."""
+
 
 class Explanation(NamedTuple):
     """A sentence about a message, and the page that repairs it: a route's name with the button's text, or None."""
@@ -24,6 +27,9 @@ def explained(found: Detail) -> Explanation:
         return Explanation(f"It was {row.status}.", "ok")
     if row.status == "failed" or found.error is not None:
         code = found.error.code if found.error else row.error_code
+        if row.batch_id is not None and code == THROUGHPUT_REACHED:
+            text = "The number sent faster than its throughput. Its batch can send it again: see below."
+            return Explanation(f"{text} (code {code})", "bad")
         known = of_code(str(code))
         if known is not None:
             text = f"{known.cause} {known.fix} (code {code})"

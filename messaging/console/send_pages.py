@@ -13,6 +13,7 @@ from gateway.api.limits import in_flight
 from gateway.api.reply import Reply
 from gateway.roles import Area
 from messaging.console.forms import SendForm
+from messaging.console.upstream_codes import of_code
 from messaging.sending import flow
 from messaging.sending.flow import SendRequest
 from messaging.sending.runtimes import BlockingRuntime, run_blocking
@@ -75,11 +76,13 @@ def _sent(request: HttpRequest, visit: Visit, form: SendForm) -> dict[str, Any]:
         reply = error_reply(error, getattr(request, "request_id", None))
     answer = _answer(reply)
     wamid = next(iter(answer.get("messages") or [{}])).get("id") if isinstance(answer, dict) else None
+    problem = None if reply.status < 300 or not isinstance(answer, dict) else answer.get("error")
     shown = orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()
     return {
         "status": reply.status,
         "answer": orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode(),
-        "problem": None if reply.status < 300 or not isinstance(answer, dict) else answer.get("error"),
+        "problem": problem,
+        "meaning": of_code(str(problem.get("code"))) if isinstance(problem, dict) else None,
         "request_body": shown,
         "indented_body": shown.replace("\n", "\n    "),
         "wamid": wamid,

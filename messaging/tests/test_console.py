@@ -232,6 +232,14 @@ def test_a_wrong_form_is_explained_and_nothing_is_sent(
     assert sent_bodies(simulator, number) == []
 
 
+def test_what_the_platform_refuses_at_once_says_what_repairs_it(browser: Client, number: PhoneNumber) -> None:
+    answer = browser.post("/console/send", form(number, to="+91 98123 40030"))
+    page = html.unescape(answer.content.decode())
+    assert "HTTP 400: it was not sent." in page
+    assert "Add the recipient to the list" in page
+    assert "(code 131030)" in page
+
+
 def test_a_refused_call_of_the_log_says_what_repairs_it(browser: Client, tenant: Tenant) -> None:
     def page_of(code: str) -> str:
         call = ApiRequest.objects.create(
@@ -379,6 +387,19 @@ def test_the_messages_of_a_batch_are_listed_and_a_wrong_filter_is_named(
     assert second.wamid not in listed
     assert "begins with bat_" in text(browser, "/console/messages?batch=november")
     assert "with its country code" in text(browser, "/console/messages?wa_id=asha")
+
+
+def test_a_throttled_message_of_a_batch_is_sent_again_by_its_batch(
+    browser: Client, number: PhoneNumber, batch: Batch
+) -> None:
+    browser.post("/console/send", form(number))
+    Message.objects.update(failed_at=now(), error_code=130429)
+    path = f"/console/messages/{Message.objects.get().wamid}"
+    assert "Make a batch" in text(browser, path)
+    Message.objects.update(batch_id=batch.id)
+    page = text(browser, path)
+    assert "Its batch can send it again" in page
+    assert "Make a batch" not in page
 
 
 def test_another_tenant_and_the_other_environment_see_no_message(

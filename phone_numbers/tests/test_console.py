@@ -1,14 +1,17 @@
 """The console's number pages: reason and repair, connecting, registering, releasing; and who does not see them."""
 
 import html
+from datetime import timedelta
 
 import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from gateway.clock import now
 from messaging.tests.conftest import connected_number
 from phone_numbers.connection.details import explained
-from phone_numbers.models import ConnectSession, PhoneNumber
+from phone_numbers.console.entries import MOST_WARNINGS
+from phone_numbers.models import BusinessAccount, ConnectSession, PhoneNumber
 from tenants.models import Tenant
 from tests.browsers import text
 from tests.simulated import RunningSimulator
@@ -42,6 +45,27 @@ def test_a_number_says_why_it_cannot_send_and_what_repairs_it(
     assert repair in page
     assert explained(detail).reason in text(browser, "/console/numbers")
     assert ("cannot send" in text(browser, "/console")) is (state == "disconnected")
+
+
+def test_numbers_that_one_token_took_away_are_one_warning(browser: Client, number: PhoneNumber) -> None:
+    PhoneNumber.objects.create(
+        tenant=number.tenant, account=number.account, environment="live", phone_number_id="77"
+    )
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="token_invalid")
+    page = text(browser, "/console")
+    assert page.count("cannot send") == 1
+    assert "2 numbers cannot send, for the same reason: the platform refuses the token" in page
+
+
+def test_a_token_that_ends_soon_is_told_beside_many_that_do_not(
+    browser: Client, number: PhoneNumber, tenant: Tenant
+) -> None:
+    BusinessAccount.objects.update(token_expires_at=now() + timedelta(days=6))
+    for serial in range(MOST_WARNINGS):
+        BusinessAccount.objects.create(tenant=tenant, environment="live", waba_id=f"9{serial}")
+    assert f"The token of account {number.account.waba_id} ends on" in text(browser, "/console")
+    BusinessAccount.objects.update(token_expires_at=now() + timedelta(days=9))
+    assert "The token of account" not in text(browser, "/console")
 
 
 def test_connecting_opens_a_session_of_the_visits_environment(browser: Client) -> None:

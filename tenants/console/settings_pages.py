@@ -62,7 +62,13 @@ def audit_log(request: HttpRequest, visit: Visit) -> HttpResponse:
     page = keyset.cut(list(rows[: keyset.ROWS_PER_PAGE + 1]))
     people = _people(visit, [row.actor_user_id for row in page.rows if row.actor_user_id is not None])
     shown = [
-        (row, _actor(row, people), action_words(row.action), label(row.target_type), changes(row.details))
+        (
+            row,
+            _actor(row, people),
+            action_words(row.action),
+            label(row.target_type),
+            changes(row.details, visit.zone),
+        )
         for row in page.rows
     ]
     return render(request, "console/audit.html", {"page": page, "rows": shown})

@@ -390,6 +390,26 @@ def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(
     assert "looks like a reseller" not in page, "what staff noted"
 
 
+def test_the_audit_log_tells_moments_in_the_readers_zone_and_leaves_out_what_stayed(
+    browser: Client, tenant: Tenant
+) -> None:
+    before = {"trial_ends_at": None, "rejected_reason": None}
+    details = {"before": before, "after": {**before, "trial_ends_at": "2026-12-31T18:30:00Z"}}
+    audit.record(
+        action="tenant.approve",
+        target_type="tenant",
+        target_id=tenant.id,
+        tenant_id=tenant.id,
+        details=details,
+    )
+    page = browser.get("/console/settings/audit").content.decode()
+    assert "Trial ends at: – → 1 Jan 2027, 00:00 IST" in page
+    assert "Rejected reason" not in page
+    browser.post("/console/preferences", {"time_zone": "UTC"})
+    page = browser.get("/console/settings/audit").content.decode()
+    assert "Trial ends at: – → 31 Dec 2026, 18:30 UTC" in page
+
+
 def test_warnings_of_one_app_that_fail_leave_the_home_page_and_the_warnings_of_the_others(
     browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

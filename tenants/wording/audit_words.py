@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from django.utils.formats import date_format
@@ -83,13 +83,18 @@ def action_words(action: str) -> str:
     return ACTIONS.get(action) or label(action.replace(".", " "))
 
 
-def changes(details: dict[str, Any]) -> list[str]:
-    """The values that an action changed, before and after, a line for each: what the business itself may read."""
+def changes(details: dict[str, Any], zone: tzinfo = UTC) -> list[str]:
+    """The values that an action changed, before and after, a line for each: what the business itself may read.
+
+    Moments are shown in `zone`, with its name.
+    """
     before, after = (details.get(name) for name in _CHANGED)
     if not isinstance(before, dict) or not isinstance(after, dict):
         return []
     return [
-        f"{_name(key)}: {_value(key, before.get(key))} → {_value(key, value)}" for key, value in after.items()
+        f"{_name(key)}: {_value(key, before.get(key), zone)} → {_value(key, value, zone)}"
+        for key, value in after.items()
+        if value != before.get(key)
     ]
 
 
@@ -107,19 +112,19 @@ def _name(name: str) -> str:
     return label(next((name.removesuffix(suffix) for suffix in _units if name.endswith(suffix)), name))
 
 
-def _value(name: str, value: Any) -> str:
+def _value(name: str, value: Any, zone: tzinfo = UTC) -> str:
     if value is None or value == "":
         return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(_value(name, part) for part in value)
+        return ", ".join(_value(name, part, zone) for part in value)
     if isinstance(value, dict):
-        return ", ".join(f"{words(key)} {_value(key, part)}" for key, part in value.items())
+        return ", ".join(f"{words(key)} {_value(key, part, zone)}" for key, part in value.items())
     for suffix, shown in _units.items():
         if name.endswith(suffix):
             return shown(value)
     text = str(value)
     if _MOMENT.match(text):
-        return date_format(datetime.fromisoformat(text), "DATETIME_FORMAT")
+        return date_format(datetime.fromisoformat(text).astimezone(zone), "j M Y, H:i T")
     return readable(text)
