@@ -72,7 +72,8 @@ def _compared(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
     domain = email_domains.registrable(sign_up.email.split("@")[1])
     same_tax_id = Q(tax_id=tax.number)
     same_pan = Q(tax_id__contains=tax.pan) if tax.pan else Q(pk__in=[])
-    same_domain = Q(email_domain=domain)
+    # Hosts below no public suffix have no domain to be compared: they are not each other's.
+    same_domain = Q(email_domain=domain) if domain else Q(pk__in=[])
     same_website = Q(website=sign_up.website)
     others: Any = Tenant.objects.exclude(tax_id__isnull=True)
     if sign_up.tenant_id is not None:

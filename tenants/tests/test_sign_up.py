@@ -250,6 +250,12 @@ def test_an_earlier_rejection_is_flagged(existing: Tenant) -> None:
     )
 
 
+def test_hosts_below_no_public_suffix_are_not_each_others(existing: Tenant) -> None:
+    Tenant.objects.update(email_domain="", status=Tenant.Status.REJECTED, rejected_reason="a shell")
+    found = flags_of(email="owner@other.nosuchsuffix", tax_id="AAACI1681H", website="https://other.in")
+    assert not found & {"duplicate_email_domain", "previously_rejected"}
+
+
 def test_many_sign_ups_from_one_address_are_flagged() -> None:
     assert "many_signups_same_ip" not in flags_of(email="a@infosys.com") | flags_of(email="b@infosys.com")
     assert "many_signups_same_ip" in flags_of(email="c@infosys.com")

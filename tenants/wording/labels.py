@@ -11,6 +11,7 @@ ACRONYMS = {
     "http": "HTTP",
     "id": "ID",
     "ids": "IDs",
+    "ip": "IP",
     "irn": "IRN",
     "pan": "PAN",
     "pin": "PIN",
