@@ -87,6 +87,9 @@ def test_the_console_offers_the_repair(browser: Client, account: SimulatedAccoun
     page = text(browser, f"/console/numbers/{account.phone_number_id}")
     assert "Connect the account again" in page
     assert "No further number" not in page
+    listed = text(browser, "/console/numbers")
+    assert "Connect the account again" in listed
+    assert "Connect a number" not in listed
     assert "/connect/" in browser.post("/console/numbers/connect")["Location"]
 
 
