@@ -3,7 +3,8 @@
 `key:<sha256>` and `tenant:<id>` hold facts with the moment they were read. A reader trusts an entry for
 `FRESH_SECONDS`, then reads the database again; in front of it is a process cache of `PROCESS_SECONDS`. So a
 revocation, expiry, suspension or approval reaches every process within the sum of both, also when Valkey missed
-the write; `key_cache_repair.py` repairs what differs (decision "Authentication").
+the write; `key_cache_repair.py` repairs what differs (decision "Authentication"). While Valkey is there every
+process is told, and forgets what it remembered: the next call is judged by what was decided.
 """
 
 import time
@@ -22,6 +23,7 @@ from gateway.api.authentication import TenantFacts
 from gateway.clock import now
 from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.threads.debounce import Debounced
+from gateway.valkey.channel import Channel
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import ApiKey, Tenant
 
@@ -70,6 +72,8 @@ class Mirror(Generic[Facts]):
         self.read: Callable[[str], Facts | None] = read
         self.build: Callable[[dict[str, Any]], Facts] = build
         self.cache: dict[str, tuple[float, Facts | None]] = {}
+        self.forgotten = 0
+        """How often something was forgotten: what was read before that may be out of date."""
         self.lock = Lock()
 
     def recall(self, name: str) -> Facts | None:
@@ -88,19 +92,19 @@ class Mirror(Generic[Facts]):
         recalled = self.recall(name)
         if recalled is not None:
             return recalled
+        forgotten = self.forgotten
         facts = self._from_valkey(name)
         if facts is None:
             facts = self.read(name)
-            if facts is not None:
+            if facts is not None and self.forgotten == forgotten:
                 self.put(name, facts)
         if facts is not None:
-            self.remember(name, facts)
+            self.remember(name, facts, forgotten=forgotten)
         return facts
 
     def put(self, name: str, facts: Facts) -> None:
         """Write an entry; a Valkey that cannot be reached is no failure (the reader finds the database)."""
         entry = orjson.dumps({"as_of": time.time(), **asdict(facts)})
-        self.cache.pop(name, None)
         try:
             valkey().set(self.prefix + name, entry, ex=KEPT_SECONDS)
         except VALKEY_UNAVAILABLE as error:
@@ -127,12 +131,30 @@ class Mirror(Generic[Facts]):
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def remember(self, name: str, facts: Facts) -> None:
-        """Keep facts that were read just now for `PROCESS_SECONDS`."""
+    def replace(self, name: str, facts: Facts) -> None:
+        """Write an entry that changed, and have every process forget the former one."""
+        self.put(name, facts)
+        self.forget(name)
+        CHANGES.tell(self.prefix + name)
+
+    def remember(self, name: str, facts: Facts, *, forgotten: int) -> None:
+        """Keep facts for `PROCESS_SECONDS`, unless something was forgotten since `forgotten` was read, before them."""
+        CHANGES.listen()
         with self.lock:
+            if self.forgotten != forgotten:
+                return
             if len(self.cache) >= PROCESS_ENTRIES:
                 self.cache.clear()
             self.cache[name] = (time.monotonic() + PROCESS_SECONDS, facts)
+
+    def forget(self, name: str | None = None) -> None:
+        """Drop what this process remembers of one entry, or of all."""
+        with self.lock:
+            self.forgotten += 1
+            if name is None:
+                self.cache.clear()
+            else:
+                self.cache.pop(name, None)
 
 
 def _uuid(value: str | None) -> UUID | None:
@@ -196,10 +218,11 @@ def tenant_by_id(tenant_id: UUID) -> TenantFacts | None:
 
 def remember_many(key_hashes: Collection[str]) -> None:
     """Read these keys and their tenants from the database, one statement in all, into this process's memory."""
+    keys_forgotten, tenants_forgotten = KEYS.forgotten, TENANTS.forgotten
     for key in ApiKey.objects.filter(key_hash__in=key_hashes).select_related("tenant"):
-        KEYS.remember(key.key_hash, key_facts(key))
+        KEYS.remember(key.key_hash, key_facts(key), forgotten=keys_forgotten)
         if key.tenant is not None:
-            TENANTS.remember(str(key.tenant.id), tenant_facts(key.tenant))
+            TENANTS.remember(str(key.tenant.id), tenant_facts(key.tenant), forgotten=tenants_forgotten)
 
 
 def recall(key_hash: str) -> tuple[KeyFacts, TenantFacts] | None:
@@ -242,15 +265,24 @@ _refreshing = Debounced(_refresh_ageing, seconds=REFRESH_EVERY_SECONDS, collects
 
 def write_key(key: ApiKey) -> None:
     """Mirror a key after the commit that changed it."""
-    KEYS.put(key.key_hash, key_facts(key))
+    KEYS.replace(key.key_hash, key_facts(key))
 
 
 def write_tenant(tenant: Tenant) -> None:
     """Mirror a tenant after the commit that changed it."""
-    TENANTS.put(str(tenant.id), tenant_facts(tenant))
+    TENANTS.replace(str(tenant.id), tenant_facts(tenant))
 
 
 def forget_process_cache() -> None:
-    """Empty this process's cache (tests)."""
-    KEYS.cache.clear()
-    TENANTS.cache.clear()
+    """Empty this process's cache: news may have gone by unheard."""
+    KEYS.forget()
+    TENANTS.forget()
+
+
+def _forget(entry: str) -> None:
+    for mirror in (KEYS, TENANTS):
+        if entry.startswith(mirror.prefix):
+            mirror.forget(entry.removeprefix(mirror.prefix))
+
+
+CHANGES = Channel("mirror:changed", heard=_forget, missed=forget_process_cache)

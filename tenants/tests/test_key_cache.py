@@ -69,6 +69,24 @@ def test_a_suspension_that_valkey_missed_arrives_too(
     assert_error(api.get("/v1/numbers"), 403, "tenant_suspended")
 
 
+def test_what_was_read_before_a_change_is_not_kept(
+    key: api_keys.NewKey, empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(key_hash: str) -> key_cache.KeyFacts | None:
+        """The key is revoked after it was read, before that is remembered."""
+        former = key_cache.read_key(key_hash)
+        ApiKey.objects.update(revoked_at=now())
+        key_cache.write_key(ApiKey.objects.get())
+        return former
+
+    monkeypatch.setattr(key_cache.KEYS, "read", read)
+    key_cache.key_by_hash(key.row.key_hash)
+    monkeypatch.undo()
+    facts = key_cache.key_by_hash(key.row.key_hash)
+    assert facts is not None
+    assert facts.revoked
+
+
 def test_an_entry_that_is_not_ours_is_not_believed(
     api: Api, key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:

@@ -1,4 +1,4 @@
-"""Suspension, approval and revocation reach every web process within 10 seconds, also without Valkey.
+"""Suspension, approval and revocation reach every web process at once, and within 10 seconds without Valkey.
 
 Two real web processes share the tests' database and a Valkey of their own. What one of them is told, the other one
 acts on: with Valkey well, flushed right after the change, and stopped.
@@ -28,6 +28,8 @@ from tenants.models import Tenant, User
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 SECONDS = 10.0
+AT_ONCE_SECONDS = 1.5
+"""Less than a process remembers a key for."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -119,8 +121,10 @@ def _until_it_answers(url: str, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("valkey", ["well", "flushed", "stopped"])
-def test_what_one_process_is_told_reaches_the_other_within_ten_seconds(web: Web, valkey: str) -> None:
+@pytest.mark.parametrize(
+    ("valkey", "seconds"), [("well", AT_ONCE_SECONDS), ("flushed", SECONDS), ("stopped", SECONDS)]
+)
+def test_what_one_process_is_told_reaches_the_other(web: Web, valkey: str, seconds: float) -> None:
     staff = console_sessions.open_session(User.objects.create_superuser("staff@service.example", "pw")).token
     active = Tenant.objects.create(name="Will be suspended", status=Tenant.Status.ACTIVE)
     waiting = Tenant.objects.create(name="Will be approved")
@@ -145,7 +149,7 @@ def test_what_one_process_is_told_reaches_the_other_within_ten_seconds(web: Web,
     assert changed == [200, 200, 200]
     if valkey == "flushed":
         redis.Redis.from_url(web.valkey_url).flushall()
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + seconds
     while [statuses(0), statuses(1)] != [[403, 200, 401]] * 2:
         assert time.monotonic() < deadline, (statuses(0), statuses(1))
         time.sleep(0.2)

@@ -1,0 +1,41 @@
+"""News between processes: heard while Valkey is there, and said to be missed after a break."""
+
+import queue
+
+import pytest
+
+from gateway.valkey.channel import Channel
+from gateway.valkey.connection import valkey
+
+SECONDS = 10.0
+
+
+def told(channel: Channel, heard: "queue.Queue[str]") -> str:
+    """Tell until something is heard: a subscription takes a moment."""
+    for attempt in range(int(SECONDS / 0.05)):
+        channel.tell(f"news {attempt}")
+        try:
+            return heard.get(timeout=0.05)
+        except queue.Empty:
+            continue
+    raise AssertionError("nothing was heard")
+
+
+@pytest.fixture
+def connections() -> set[int]:
+    """The subscribed connections that are not the test's."""
+    return {int(client["id"]) for client in valkey().client_list(_type="pubsub")}
+
+
+def test_after_a_break_news_are_heard_again_and_some_are_said_to_be_missed(connections: set[int]) -> None:
+    heard: queue.Queue[str] = queue.Queue()
+    missed: queue.Queue[None] = queue.Queue()
+    channel = Channel("news:test", heard=heard.put, missed=lambda: missed.put(None))
+    channel.listen()
+    assert told(channel, heard).startswith("news")
+    assert missed.empty(), "nothing can be missed before the first subscription"
+    for client in valkey().client_list(_type="pubsub"):
+        if int(client["id"]) not in connections:
+            valkey().client_kill_filter(_id=client["id"])
+    missed.get(timeout=SECONDS)
+    assert told(channel, heard).startswith("news")

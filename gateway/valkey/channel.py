@@ -1,0 +1,76 @@
+"""News between processes: each hears within milliseconds what another one tells, while Valkey is there.
+
+Best effort, so what is told must come out without it as well, only later.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+
+log = structlog.get_logger(__name__)
+
+WAIT_SECONDS = 10.0
+"""How long one wait for news lasts; in between, the connection is checked."""
+AGAIN_SECONDS = 1.0
+"""After a connection that broke."""
+
+
+class Channel:
+    """One kind of news. `heard` takes each message; `missed` is called after a break, when some went by unheard."""
+
+    def __init__(self, name: str, *, heard: Callable[[str], None], missed: Callable[[], None]) -> None:
+        self._name = name
+        self._heard = heard
+        self._missed = missed
+        self._starting = threading.Lock()
+        self._process: int | None = None
+        self._heard_before = False
+        """Whether this is a subscription after one that broke; redis-py may have renewed it by itself."""
+        self._never = threading.Event()
+
+    def tell(self, message: str) -> None:
+        """Tell all processes that listen, this one too. A Valkey that cannot be reached is no failure."""
+        try:
+            valkey().publish(self._name, message)
+        except VALKEY_UNAVAILABLE as error:
+            log.warning("news_not_told", channel=self._name, error=type(error).__name__)
+
+    def listen(self) -> None:
+        """Hear what is told from soon on, in a thread of this process: a forked one has none."""
+        if self._process == os.getpid():
+            return
+        with self._starting:
+            if self._process != os.getpid():
+                threading.Thread(target=self._run, name=f"channel {self._name}", daemon=True).start()
+                self._process = os.getpid()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._hear()
+            except VALKEY_UNAVAILABLE as error:
+                if not threading.main_thread().is_alive():
+                    # The process ends, perhaps its Valkey first.
+                    return
+                log.warning("news_not_heard", channel=self._name, error=type(error).__name__)
+            except Exception:
+                log.exception("news_failed", channel=self._name)
+            self._never.wait(AGAIN_SECONDS)
+
+    def _hear(self) -> None:
+        with valkey().pubsub() as subscription:
+            subscription.subscribe(self._name)
+            while True:
+                message = subscription.get_message(timeout=WAIT_SECONDS)
+                if message is None:
+                    continue
+                if message["type"] == "message":
+                    self._heard(message["data"].decode())
+                elif message["type"] == "subscribe":
+                    if self._heard_before:
+                        self._missed()
+                    self._heard_before = True
