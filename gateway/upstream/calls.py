@@ -105,11 +105,15 @@ class GraphAnswer:
 
     def json(self) -> dict[str, Any]:
         """The body as an object; anything else reads as empty."""
+        return self.object() or {}
+
+    def object(self) -> dict[str, Any] | None:
+        """The body as an object; None when it is none."""
         try:
             value = orjson.loads(self.body)
         except orjson.JSONDecodeError:
-            return {}
-        return value if isinstance(value, dict) else {}
+            return None
+        return value if isinstance(value, dict) else None
 
 
 def appsecret_proof(token: str, app_secret: str) -> str:

@@ -61,9 +61,10 @@ class Verdict:
 
 
 def judge(answer: GraphAnswer) -> Verdict:
-    """The gateway's view of an answer. Raises MetaUnreachable (502) for one that is not JSON, and AppSecretRefused."""
-    body = answer.json()
-    if not body or 300 <= answer.status < 400:
+    """The gateway's view of an answer. Raises MetaUnreachable (502) for one that is no JSON object and for an error
+    that says nothing, and AppSecretRefused."""
+    body = answer.object()
+    if body is None or not (body or answer.ok) or 300 <= answer.status < 400:
         raise MetaUnreachable(
             details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "upstream_status": answer.status}
         )

@@ -16,7 +16,7 @@ from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
 from gateway.api.authentication import TenantCaller
-from gateway.api.errors import ServiceError, error_response
+from gateway.api.errors import InvalidRequest, ServiceError, error_response
 from gateway.api.json import PARSED, parse_object
 from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, limited_by
 from gateway.api.limits.throttling import TenantRateThrottle
@@ -236,7 +236,7 @@ def _called(view: Any, request: HttpRequest, **named: Any) -> HttpResponseBase:
 
 
 def _as_json(request: HttpRequest) -> dict[str, Any]:
-    """The body as an object. A form becomes JSON; what is no object is left for the view to refuse."""
+    """The body as an object; a form becomes JSON. Raises InvalidRequest for what is no JSON object."""
     content_type = request.content_type or ""
     if content_type in {"application/x-www-form-urlencoded", "multipart/form-data"}:
         form = {name: value for name, value in request.POST.items() if isinstance(value, str)}
@@ -250,8 +250,8 @@ def _as_json(request: HttpRequest) -> dict[str, Any]:
         request.META["CONTENT_TYPE"] = "application/json"
     try:
         body = parse_object(request.body)
-    except ParseError:
-        return {}
+    except ParseError as error:
+        raise InvalidRequest(str(error.detail)) from None
     setattr(request, PARSED, body)
     return body
 

@@ -32,7 +32,7 @@ from messaging import uploads
 from messaging.cloud_api import flows
 from messaging.cloud_api.overrides import Callback, OverrideIn
 from messaging.media import transfer
-from messaging.message_templates import mirror
+from messaging.message_templates import mirror, operations
 from messaging.message_templates.models import MessageTemplate
 from phone_numbers import onboarding, tokens
 from phone_numbers.graph_calls import Refused
@@ -48,6 +48,7 @@ FLOW_EDGES = frozenset({None, "assets", "deprecate", "publish"})
 DENIED_QUERY = frozenset({"batch", "ids", "include_headers", "method"})
 KEY_IN_QUERY = "key_in_query"
 """The attribute of a request that holds the key that came as `access_token`."""
+UNKNOWN_NODE = "The object does not exist, or it is not this business's."
 LEFT_OUT_QUERY = frozenset({"access_token", "appsecret_proof", "appsecret_time"})
 """Proof of the caller's key, which the upstream does not know: the service adds its own."""
 _OUTSIDE = re.compile(r"\b(?!whatsapp_business_profile\b)\w*business\w*\s*[{.(]", re.IGNORECASE)
@@ -108,6 +109,10 @@ class NodeView(GraphView):
         body = object_of(request) if request.method == "POST" and edge != "assets" else None
         if body is not None and found.kind == "number" and "webhook_configuration" in body:
             return _configured(request, node, body["webhook_configuration"])
+        if found.kind == "account" and edge == "message_templates" and body is not None:
+            # Into the mirror at once: software asks for what it made by its id alone.
+            made = operations.create(found.account, body=request._request.body, members=body)
+            return passed_through(made)
         path = f"{node}/{edge}" if edge else node
         if found.kind == "flow" and edge == "assets" and request.method == "POST":
             form = uploads.form_of(request)
@@ -257,7 +262,7 @@ def _account(request: Request, waba_id: str) -> BusinessAccount:
 def _media(request: Request, media_id: str, edge: str | None) -> HttpResponseBase:
     """A media: described with the gateway's own address of its bytes, or deleted."""
     if edge is not None:
-        raise NotFound("The object does not exist, or it is not this business's.")
+        raise NotFound(UNKNOWN_NODE)
     asked: dict[str, Any] = {
         "tenant_id": tenant_of(request).id,
         "environment": caller_of(request).effective_environment,
@@ -267,8 +272,11 @@ def _media(request: Request, media_id: str, edge: str | None) -> HttpResponseBas
     if request.method == "DELETE":
         return transfer.delete(**asked)
     if request.method != "GET":
-        raise NotFound("The object does not exist, or it is not this business's.")
-    response = transfer.info(**asked)
+        raise NotFound(UNKNOWN_NODE)
+    try:
+        response = transfer.info(**asked)
+    except NotFound:
+        raise NotFound(UNKNOWN_NODE) from None
     if response.status_code == 200:
         response.content = orjson.dumps({**orjson.loads(response.content), "url": media_url(media_id)})
     return response

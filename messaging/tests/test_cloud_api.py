@@ -219,6 +219,17 @@ class TestMessages:
         error = error_of(api.post(f"/v25.0/{number.phone_number_id}/messages", body), 400, 131008)
         assert error["error_data"]["details"].startswith("to: Required")
 
+    @pytest.mark.parametrize(
+        ("body", "said"),
+        [("{", "not valid JSON"), ("[1]", "a JSON object"), ('{"to": NaN}', "not valid JSON")],
+    )
+    def test_what_is_no_json_object_is_said_to_be_none(
+        self, api: Api, number: PhoneNumber, body: str, said: str
+    ) -> None:
+        path = f"/v25.0/{number.phone_number_id}/messages"
+        answer = api.client.post(path, body, content_type="application/json", headers=api.headers)
+        assert said in error_of(answer, 400, 100)["error_data"]["details"]
+
     def test_silence_of_the_upstream_is_131000_and_not_transient(
         self, api: Api, number: PhoneNumber, simulator: RunningSimulator
     ) -> None:
@@ -288,6 +299,24 @@ class TestPassThrough:
         names = {row["name"] for row in [*page.json()["data"], *rest]}
         assert names == {"one", "two", "three"}
         assert api.delete(f"{path}?name=one").json() == {"success": True}
+
+    def test_a_template_is_asked_for_and_changed_by_the_id_it_was_made_with(
+        self, api: Api, account: SimulatedAccount, number: PhoneNumber
+    ) -> None:
+        body = {"type": "BODY", "text": "Hello there."}
+        made = {"name": "greeting", "language": "en_US", "category": "UTILITY", "components": [body]}
+        template_id = api.post(f"/v25.0/{account.waba_id}/message_templates", made).json()["id"]
+        assert api.get(f"/v25.0/{template_id}").json()["name"] == "greeting"
+        assert [row["id"] for row in api.get("/v1/templates").json()["data"]] == [template_id]
+
+    def test_an_empty_answer_of_the_upstream_passes(self, api: Api, number: PhoneNumber) -> None:
+        """A number without settings."""
+        answer = api.get(f"/v25.0/{number.phone_number_id}/settings")
+        assert (answer.status_code, answer.json()) == (200, {})
+
+    def test_an_unknown_id_is_not_said_to_be_a_media(self, api: Api, number: PhoneNumber) -> None:
+        error = error_of(api.get("/v25.0/999000999000999"), 400, 100, 33)
+        assert "The object does not exist" in error["message"]
 
     def test_fields_and_profile(self, api: Api, account: SimulatedAccount, number: PhoneNumber) -> None:
         named = api.get(f"/v25.0/{account.waba_id}?fields=id,name").json()

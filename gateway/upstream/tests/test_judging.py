@@ -3,6 +3,7 @@
 import orjson
 import pytest
 
+from gateway.api.errors import MetaUnreachable
 from gateway.upstream.calls import GraphAnswer
 from gateway.upstream.judging import Verdict, judge
 
@@ -45,3 +46,16 @@ def test_the_usage_header_says_when_to_come_back() -> None:
     usage = '{"1": [{"estimated_time_to_regain_access": 2}, {"estimated_time_to_regain_access": 5}]}'
     assert judged(80007, usage=usage).retry_after == 300
     assert judged(80007, usage="no JSON").retry_after == SOON
+
+
+def test_an_empty_object_is_an_answer_where_it_is_no_error() -> None:
+    """A number without settings answers `{}`."""
+    assert judge(GraphAnswer(200, b"{}", {}, 1.0)) == Verdict(200, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, b""), (200, b"[]"), (200, b"<p>"), (302, b"{}"), (500, b"{}")]
+)
+def test_what_says_nothing_is_no_usable_answer(status: int, body: bytes) -> None:
+    with pytest.raises(MetaUnreachable):
+        judge(GraphAnswer(status, body, {}, 1.0))
