@@ -199,7 +199,7 @@ def connection_event(
     return NewEvent(
         type="number.connection",
         environment=number.environment,
-        dedupe_key=f"num:{number.phone_number_id}:conn:{after.state}:{after.detail}:{microseconds(now())}",
+        dedupe_key=f"num:{number.phone_number_id}:conn:{after.state}:{after.detail or ''}:{microseconds(now())}",
         data=orjson.dumps(
             {
                 "phone_number_id": number.phone_number_id,

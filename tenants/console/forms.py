@@ -169,7 +169,8 @@ class SignUpForm(ApplicationForm):
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         if password := cleaned.get("password"):
-            person = User(email=cleaned.get("email", ""), first_name=cleaned.get("company", ""))
+            person = User(email=cleaned.get("email", ""))
+            person.company = cleaned.get("company", "")  # type: ignore[attr-defined]
             try:
                 validate_password(password, person)
             except ValidationError as error:

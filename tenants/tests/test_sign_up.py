@@ -120,6 +120,7 @@ def test_whoever_types_an_address_first_wins_nothing(browser: Client) -> None:
         ("password", "short", "at least 12"),
         ("password", "1q2w3e4r5t6y", "too common"),
         ("password", "owner@infosys.com", "too similar"),
+        ("password", "Infosys Limited", "too similar to the company"),
         ("website", "localhost", "domain name"),
         ("tax_id", "29AAACI1681G1ZX", "typing mistake"),
         ("tax_id", "123", "15 characters"),
