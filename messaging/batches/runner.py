@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import structlog
 from django.db import close_old_connections, connection
 
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import DATABASE_UNAVAILABLE, is_outage
 from gateway.monitoring import tracing
 from gateway.upstream.async_pool import AsyncPool
 from messaging.batches import lease
@@ -180,6 +180,7 @@ def _with_fresh_connection(call: Callable[..., Value], *values: Any) -> Value:
     close_old_connections()
     try:
         return call(*values)
-    except DATABASE_UNAVAILABLE:
-        connection.close()
+    except Exception as error:
+        if is_outage(error):
+            connection.close()
         raise

@@ -19,7 +19,7 @@ from django.db import DatabaseError, connection
 
 from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.outage import DATABASE_UNAVAILABLE, is_outage
 from gateway.upstream.async_pool import AsyncPool
 from gateway.upstream.calls import UpstreamUnreachable
 from gateway.upstream.judging import THROUGHPUT, AppSecretRefused, judge
@@ -298,7 +298,9 @@ class BatchRun:
         while True:
             try:
                 return await self.process.in_database(self.lane, call, *values)
-            except DATABASE_UNAVAILABLE as error:
+            except Exception as error:
+                if not is_outage(error):
+                    raise
                 log.warning("batch_waits_for_database", error=type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)
 

@@ -391,6 +391,30 @@ def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing
     assert Event.objects.filter(type="message.outbound").count() == 600
 
 
+@pytest.fixture
+def read_only_for_a_moment() -> Iterator[None]:
+    """A former primary during a fail-over: it refuses the first three statements that record a message."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE SEQUENCE refusals; CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF nextval('refusals') <= 3 THEN RAISE EXCEPTION 'read-only' USING ERRCODE = '25006'; END IF;"
+            " RETURN NEW; END $$;"
+            "CREATE TRIGGER refuse BEFORE UPDATE ON messaging_batchitem FOR EACH ROW"
+            " WHEN (NEW.status = 'accepted') EXECUTE FUNCTION refuse()"
+        )
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION refuse CASCADE; DROP SEQUENCE refusals")
+
+
+def test_what_was_sent_while_the_database_takes_no_writes_is_recorded_as_sent(
+    api: Api, fast: PhoneNumber, read_only_for_a_moment: None
+) -> None:
+    batch_id = create(api, fast, 2)
+    runner.run()
+    assert (row(batch_id).accepted, row(batch_id).failed) == (2, 0)
+
+
 def test_a_send_that_crashed_is_reported_when_the_batch_ends(
     api: Api, fast: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
