@@ -44,6 +44,9 @@ KEEP_ALIVE_SECONDS = 75
 connections on which nginx is just sending a request, and nginx answers a POST that was cut off so with 502."""
 LOOK_SECONDS = 0.05
 """How often connections with unfinished headers are looked at."""
+LOOK_REST = 9
+"""Times as long as a look took, the loop does not look again: it accepts one connection a round, and a look at a
+thousand long headers takes as long as many rounds."""
 MOST_LOOKED_AT = 50
 """Connections that are looked at to find an idle one which gives way to a new one."""
 SWEEP_SECONDS = 1.0
@@ -62,7 +65,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self._lingering: dict[PacedSocket, float] = {}
         self._untaken: dict[Connection, float] = {}
         """Until when each client may take the rest of its answer."""
-        self._next_sweep = 0.0
+        self._next_look = self._next_sweep = 0.0
         self._stops_at = float("inf")
         # Still in the parent: with --preload the fork shares what is loaded, and the collector must not write to it.
         web_start.calm_collector()
@@ -111,10 +114,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
         looks = self._unfinished or self._lingering or self._untaken or not self.alive
         super().wait_for_and_dispatch_events(min(timeout, LOOK_SECONDS) if looks else timeout)
-        unfinished, self._unfinished = self._unfinished, []
         now = time.monotonic()
-        for conn in unfinished:
-            self._look_again(conn, now)
+        if self._unfinished and now >= self._next_look:
+            unfinished, self._unfinished = self._unfinished, []
+            for conn in unfinished:
+                self._look_again(conn, now)
+            took = time.monotonic() - now
+            self._next_look = now + took + max(LOOK_SECONDS, LOOK_REST * took)
         for sock in [sock for sock, ends in self._lingering.items() if ends < now]:
             self._close_lingering(sock)
         for conn in [conn for conn, ends in self._untaken.items() if ends < now]:

@@ -142,6 +142,17 @@ def test_a_stranger_who_holds_every_connection_keeps_nobody_out(server: Server, 
         assert time.monotonic() - began < 5, "somebody waited until a stranger's connection was overdue"
 
 
+def test_long_headers_of_strangers_leave_the_loop_its_time(tmp_path: Path) -> None:
+    """Looked at in each round of the loop, those of a thousand connections kept a new one waiting for 19 seconds."""
+    begun = b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 31_000
+    with served(tmp_path, "--worker-connections=2000") as server, contextlib.ExitStack() as stack:
+        for _ in range(1000):
+            stack.enter_context(server.connect(begun))
+        began = time.monotonic()
+        assert server.get()
+        assert time.monotonic() - began < 5, "somebody waited until strangers' headers were overdue"
+
+
 def test_clients_that_do_not_take_their_answers_hold_no_thread(server: Server) -> None:
     with contextlib.ExitStack() as stack:
         hanging = []
