@@ -17,6 +17,8 @@ FRAMING = 16
 FREE_CHUNKS = 1000
 SMALLEST_CHUNK = 64
 """Chunks beyond the free ones must have this many bytes in the mean: each costs the loop 0.3 µs."""
+MOST_PIPELINED = 32
+"""Requests that may wait behind one that is not answered: a read can bring thousands, of 3 KB of memory each."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -64,10 +66,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_headers = True
 
     def on_headers_complete(self) -> None:
+        """Called by the parser, which takes an exception for a malformed request."""
         self._in_headers = False
         self._beside_body = self._chunks = self._body = 0
         self._stop_deadline()
         super().on_headers_complete()
+        if len(self.pipeline) > MOST_PIPELINED:
+            raise ValueError("Too many requests wait for their answers.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Trailers come after the application has begun: nothing reads them.

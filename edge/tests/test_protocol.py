@@ -1,5 +1,6 @@
 """Strangers on a connection of the edge: drips, floods and broken protocol end in bounded time and memory."""
 
+import contextlib
 import json
 import select
 import socket
@@ -117,3 +118,18 @@ def test_requests_behind_each_other_on_one_connection(edge_address: tuple[str, i
     one = b"GET /v1/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
     last = one.replace(b"Host: x", b"Host: x\r\nConnection: close")
     assert talk(edge_address, one * 3 + last).count(b'"ok":true') == 4
+
+
+def test_requests_that_wait_without_end_close_the_connection(edge_address: tuple[str, int]) -> None:
+    """Each read brings thousands. Twenty connections of strangers took 400 MB and kept everybody waiting."""
+    one = b"GET /v1/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    last = one.replace(b"Host: x", b"Host: x\r\nConnection: close")
+    received = b""
+    with (
+        contextlib.suppress(ConnectionError),
+        socket.create_connection(edge_address, timeout=20) as connection,
+    ):
+        connection.sendall(one * 1000 + last)
+        while part := connection.recv(65536):
+            received += part
+    assert received.count(b'"ok":true') < 1000
