@@ -364,6 +364,15 @@ MISTAKES = [
         {"url": "https://shop.example/hook", "event_types": ["message.statuses"]},
     ),
     Mistake(
+        "event types without brackets",
+        "POST",
+        "/v1/webhooks",
+        400,
+        "event_types: Must be a list, in square brackets.",
+        "details.fields",
+        {"url": "https://shop.example/hook", "event_types": "message.inbound"},
+    ),
+    Mistake(
         "verification by mail",
         "POST",
         "/v1/numbers/105000000000001/request-code",

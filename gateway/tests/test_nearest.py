@@ -1,0 +1,22 @@
+"""The nearest known word: a help, and never one that misleads."""
+
+import pytest
+
+from gateway.api.nearest import nearest
+
+TYPES = ["*", "message.inbound", "message.status", "message.echo", "template.status", "number.name"]
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("message.statuses", "message.status"),
+        ("MESSAGE.INBOUND", "message.inbound"),
+        ("mesage.inbound", "message.inbound"),
+        ("message.received", None),
+        ("message.*", None),
+        ("delivered", None),
+    ],
+)
+def test_a_shared_beginning_alone_is_no_likeness(word: str, found: str | None) -> None:
+    assert nearest(word, TYPES) == found
