@@ -61,8 +61,11 @@ def _bookings() -> list[Booking]:
         _uncounted.clear()
     return [
         Booking(
-            token_bucket.reserving(
-                _key(phone_number_id), rate=rate, tokens=sends, at_most_ahead=LONGEST_DEBT_SECONDS
+            (
+                "EVAL",
+                *token_bucket.reserving(
+                    _key(phone_number_id), rate=rate, tokens=sends, at_most_ahead=LONGEST_DEBT_SECONDS
+                ),
             )
         )
         for (phone_number_id, rate), sends in collected

@@ -1,8 +1,10 @@
-"""Bookings: what calls took from token buckets without asking first, written to Valkey by a background thread.
+"""Bookings: what calls leave in Valkey without waiting for it, written by a background thread.
+
+What they took from token buckets without asking first, and which keys they used.
 
 A call that asks Valkey waits for it, and at the edge changes threads twice. All bookings of a process travel in one
 pipeline: the fewer of them, the fewer wake-ups, of which each costs a process that has little to do more than the
-bookings themselves. Best effort, as the buckets are: what Valkey does not take is not counted.
+bookings themselves. Best effort, as the buckets are: what Valkey does not take is lost.
 """
 
 import threading
@@ -13,7 +15,6 @@ import structlog
 
 from gateway.threads.debounce import Debounced
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
-from gateway.valkey.token_bucket import ScriptCall
 
 log = structlog.get_logger(__name__)
 
@@ -23,9 +24,9 @@ MUCH_OWED = 8
 
 
 class Booking(NamedTuple):
-    """A call of a bucket's script, and what is told its answer."""
+    """A command, and what is told its answer."""
 
-    call: ScriptCall
+    command: tuple[Any, ...]
     answered: Callable[[Any], None] | None = None
 
 
@@ -40,7 +41,7 @@ def register(source: Source) -> None:
     _sources.append(source)
 
 
-def soon(owed: int) -> None:
+def soon(owed: int = 1) -> None:
     """Have everything booked within `BOOKED_WITHIN_SECONDS`, or at once for a bucket that is owed much; never waits."""
     _debounced.ask(hurry=owed >= MUCH_OWED)
 
@@ -54,7 +55,7 @@ def write() -> None:
         try:
             with valkey().pipeline(transaction=False) as pipeline:
                 for booking in bookings:
-                    pipeline.eval(*booking.call)
+                    pipeline.execute_command(*booking.command)
                 answers = pipeline.execute()
         except VALKEY_UNAVAILABLE as error:
             log.warning("bookings_missed", error=type(error).__name__, bookings=len(bookings))

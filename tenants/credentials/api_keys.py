@@ -22,7 +22,9 @@ from django.db.models import QuerySet
 
 from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
-from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey import bookings
+from gateway.valkey.bookings import Booking
+from gateway.valkey.connection import valkey
 from tenants import audit, checklist
 from tenants.credentials import key_cache
 from tenants.models import ApiKey, PlatformApp, Tenant
@@ -177,27 +179,34 @@ def _locked(keys: QuerySet[ApiKey], key_id: UUID) -> ApiKey:
 
 
 _noted: dict[UUID, float] = {}
+_uses: dict[str, str] = {}
 _noted_lock = Lock()
 
 
-def must_note_use(key_id: UUID) -> bool:
-    """Whether `note_used` would write to Valkey now."""
-    return _noted.get(key_id, 0.0) <= time.monotonic()
-
-
 def note_used(key_id: UUID) -> None:
-    """Remember in Valkey that a key was used, at most every few seconds a process; lost without Valkey."""
+    """Have Valkey remember that a key was used, at most every few seconds a process; lost without Valkey.
+
+    Does no I/O: it is written with the other bookings.
+    """
     moment = time.monotonic()
+    if _noted.get(key_id, 0.0) > moment:
+        return
     with _noted_lock:
-        if _noted.get(key_id, 0.0) > moment:
-            return
         if len(_noted) > key_cache.PROCESS_ENTRIES:
             _noted.clear()
         _noted[key_id] = moment + NOTE_EVERY_SECONDS
-    try:
-        valkey().hset(LAST_USED, str(key_id), str(time.time()))
-    except VALKEY_UNAVAILABLE as error:
-        log.warning("last_used_missed", error=type(error).__name__)
+        _uses[str(key_id)] = str(time.time())
+    bookings.soon()
+
+
+def _bookings() -> list[Booking]:
+    with _noted_lock:
+        fields = [word for use in _uses.items() for word in use]
+        _uses.clear()
+    return [Booking(("HSET", LAST_USED, *fields))] if fields else []
+
+
+bookings.register(_bookings)
 
 
 def write_last_used() -> int:

@@ -49,8 +49,9 @@ def recalled_caller_for(token: str) -> Caller | None:
     if recalled is None:
         return None
     facts, tenant = recalled
-    if not facts.usable or api_keys.must_note_use(facts.id):
+    if not facts.usable:
         return None
+    api_keys.note_used(facts.id)
     return _tenant_caller(token, facts, tenant)
 
 

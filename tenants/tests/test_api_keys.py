@@ -6,7 +6,10 @@ from uuid import uuid4
 import pytest
 
 from gateway.clock import now
+from gateway.threads.debounce import Debounced
+from gateway.valkey import bookings
 from tenants.credentials import api_keys, key_cache, key_cache_repair
+from tenants.credentials.authentication import recalled_caller_for
 from tenants.models import ApiKey, AuditEntry, Tenant
 from tests.fixtures import Api, assert_error
 
@@ -89,11 +92,30 @@ def test_what_happens_to_keys_is_audited(api: Api, tenant: Tenant, key: api_keys
 
 def test_a_used_key_says_when(api: Api, key: api_keys.NewKey) -> None:
     api.get("/v1/tenant")
-    assert api_keys.write_last_used() == 1
+    bookings.write()
+    api_keys.write_last_used()
     key.row.refresh_from_db()
     assert key.row.last_used_at is not None
     assert abs(key.row.last_used_at - now()) < timedelta(minutes=1)
     assert api_keys.write_last_used() == 0
+
+
+def test_the_use_of_a_remembered_key_is_noted_without_waiting_for_valkey(
+    key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key_cache.remember_many([key.row.key_hash])
+
+    def refused() -> None:
+        raise AssertionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bookings, "_debounced", Debounced(bookings.write, seconds=3600.0, collects=True))
+        patch.setattr(api_keys, "valkey", refused)
+        assert recalled_caller_for(key.key) is not None
+    bookings.write()
+    api_keys.write_last_used()
+    key.row.refresh_from_db()
+    assert key.row.last_used_at is not None
 
 
 def test_a_test_key_manages_test_keys_only(api: Api, tenant: Tenant, key: api_keys.NewKey) -> None:

@@ -19,6 +19,7 @@ from gateway.database import lock_limit
 from gateway.database.lock_limit import limited_locks
 from gateway.database.outage import concerns_all, is_lock_limit
 from gateway.database.statements import bulk_cursor
+from gateway.valkey import bookings
 from messaging import tasks as messaging_tasks
 from messaging.message_templates.models import TemplateMirror
 from messaging.models import Batch, KeptNotification
@@ -133,6 +134,7 @@ def test_keys_used_are_written_but_for_the_held_one(two: tuple[Tenant, Tenant]) 
     keys = [api_keys.create(tenant=each_tenant, name="k", environment="live") for each_tenant in two]
     for made in keys:
         assert Api(made.key).get("/v1/tenant").status_code == 200
+    bookings.write()
     rows = [ApiKey.objects.get(tenant=each_tenant) for each_tenant in two]
     with held(ApiKey.objects.filter(pk=rows[0].pk)):
         tenants_tasks.write_last_used()

@@ -94,9 +94,8 @@ class RateAllowance:
                 # The script takes one more than it is told is owed.
                 owed = self._settle(key, moment) - 1
                 call = token_bucket.taking(key, rate=known.rate, burst=known.burst, owed=owed)
-                booked.append(
-                    Booking(call, partial(self._booked, key, moment, rate=known.rate, burst=known.burst))
-                )
+                answered = partial(self._booked, key, moment, rate=known.rate, burst=known.burst)
+                booked.append(Booking(("EVAL", *call), answered))
         return booked
 
     def forget(self) -> None:
