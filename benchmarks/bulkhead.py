@@ -155,7 +155,7 @@ async def _drip(web: str) -> asyncio.StreamWriter:
 
 def dead_delivery(of: Business, url: str) -> str:
     """A delivery to a silent endpoint that can be replayed; its public id."""
-    from webhooks.events.members import NewEvent
+    from webhooks.events.new_event import NewEvent
     from webhooks.events.publish import publish
     from webhooks.models import Delivery
 

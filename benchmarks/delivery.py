@@ -86,7 +86,7 @@ def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
     """Publish so many inbound texts, `a_time` to a notification, the tenants in turn."""
     from django.db import transaction
 
-    from webhooks.events.members import NewEvent
+    from webhooks.events.new_event import NewEvent
     from webhooks.events.publish import publish
 
     for first in range(0, count, a_time):
@@ -183,7 +183,7 @@ def warm_up(harness: Harness, sink: Sink, tenants: Sequence[Any]) -> None:
     """
     from django.db import transaction
 
-    from webhooks.events.members import NewEvent
+    from webhooks.events.new_event import NewEvent
     from webhooks.events.publish import publish
     from webhooks.models import Delivery, Endpoint
 

@@ -112,12 +112,12 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
     """Milliseconds of each operation, the median of many."""
     from django.db import transaction
 
-    from gateway.monitoring import health
+    from gateway.monitoring import admin_health
     from webhooks import replay
     from webhooks.delivery.caps.fair_shares import Room
     from webhooks.delivery.claiming.claim_statements import claim
     from webhooks.events import message_search
-    from webhooks.events.members import NewEvent
+    from webhooks.events.new_event import NewEvent
     from webhooks.events.publish import publish
     from webhooks.models import Delivery, Event
 
@@ -156,7 +156,7 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
         "list messages": messages,
         "list deliveries": deliveries,
         "claim, nothing due": lambda: claim(Room(500, 16)),
-        "health": health.report,
+        "health": admin_health.report,
         "release replays": replay.release_due,
     }
     return {name: _median(operation) for name, operation in operations.items()}

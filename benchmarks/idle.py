@@ -116,7 +116,7 @@ def _first_delivery(harness: Harness, *, is_forked: bool) -> Result:
     """A delivery waits; the time from a worker's start until it arrives."""
     from django.db import transaction
 
-    from webhooks.events.members import NewEvent
+    from webhooks.events.new_event import NewEvent
     from webhooks.events.publish import publish
 
     with Sink() as sink:

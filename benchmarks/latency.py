@@ -58,7 +58,7 @@ def publish_at(tenants: Sequence[Any], *, rate: int, seconds: int) -> dict[str, 
     from gateway import ids
     from gateway.database.statements import run
     from webhooks import wake_up
-    from webhooks.events.members import NewEvent
+    from webhooks.events.new_event import NewEvent
     from webhooks.events.publish import Publication, publishing
 
     committed = {}
@@ -97,7 +97,7 @@ def backlog(tenant_id: Any, endpoint_id: Any, count: int) -> None:
     from django.db import transaction
 
     from gateway import ids
-    from webhooks.events.members import NewEvent
+    from webhooks.events.new_event import NewEvent
     from webhooks.events.publish import publish
 
     with transaction.atomic():

@@ -83,7 +83,7 @@ def _store(tenants: list[UUID]) -> dict[str, str]:
     from django.db import transaction
 
     from gateway import ids
-    from webhooks.events.members import NewEvent
+    from webhooks.events.new_event import NewEvent
     from webhooks.events.publish import publish
 
     customers: dict[str, str] = {}

@@ -66,7 +66,7 @@ def store(owner: Business) -> None:
     """Inbound messages of a business, each with its event and with a delivery that nobody makes."""
     from gateway.database.statements import run as run_statements
     from gateway.upstream.notifications.message_facts import MessageFacts
-    from webhooks.events.members import NewEvent
+    from webhooks.events.new_event import NewEvent
     from webhooks.events.publish import Publication, publishing
 
     endpoint(owner.tenant_id, "http://127.0.0.1:9/nobody")

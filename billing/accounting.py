@@ -14,7 +14,7 @@ from billing.pricing import gst
 from billing.pricing.periods import Period, ist_date
 from billing.pricing.plan import GST_PERCENT
 from gateway.csv_cells import as_text
-from tenants.tenants import IST
+from tenants.lifecycle import IST
 
 COLUMNS = (
     "Section",

@@ -15,12 +15,12 @@ from edge import event_stream, health, messages, notifications
 from edge.request import AsgiScope, ClientGone, Receive, Request, Send
 from edge.stream_reply import StreamReply
 from gateway import ids
-from gateway.api import finished, request_span, timing
+from gateway.api import finished_calls, request_span, timing
 from gateway.api.errors import MethodNotAllowed, NotFound, as_service_error, error_reply
-from gateway.api.finished import FinishedCall
+from gateway.api.finished_calls import FinishedCall
 from gateway.api.middleware import check_version, service_headers
 from gateway.api.reply import Reply
-from gateway.monitoring import answers, tracing
+from gateway.monitoring import answer_metrics, tracing
 
 log = structlog.get_logger("gateway.request")
 
@@ -129,7 +129,7 @@ async def _send_head(
         **request.admission_headers,
         **own,
     }
-    answers.count(request.path, status, own_ms)
+    answer_metrics.count(request.path, status, own_ms)
     lines = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     if not request.body_is_read:
         # What was refused by its headers: the rest of its body is not waited for.
@@ -145,14 +145,14 @@ def _route_of(request: Request) -> str | None:
 def _tell(request: Request, status: int, body: bytes, own_ms: float, meta_ms: float) -> None:
     route = _route_of(request)
     if request.caller is not None:
-        finished.tell(
+        finished_calls.tell(
             FinishedCall(
                 request_id=request.request_uuid,
                 caller=request.caller,
                 method=request.method,
                 route=route,
                 status=status,
-                error_code=finished.error_code_of(status, body),
+                error_code=finished_calls.error_code_of(status, body),
                 own_ms=own_ms,
                 upstream_ms=meta_ms,
             )

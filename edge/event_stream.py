@@ -16,8 +16,8 @@ from edge.stream_reply import StreamReply
 from gateway.api.errors import ServiceUnavailable
 from gateway.database.statements import LoopConnection
 from webhooks.stream import sse
-from webhooks.stream.asked import asked_of, place_of
 from webhooks.stream.positions import Position
+from webhooks.stream.stream_query import asked_of, place_of
 
 PATIENCE_SECONDS = 30.0
 """How long a client may take nothing of what it is sent."""

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 import orjson
 
 from edge.request import Request
-from gateway.api import views
+from gateway.api import health_views
+from gateway.api.health_views import Report
 from gateway.api.reply import Reply
-from gateway.api.views import Report
 
 
 async def live(request: Request) -> Reply:
     """GET /v1/health/live."""
-    return _answer(views.live())
+    return _answer(health_views.live())
 
 
 def _shared(ask: Callable[[], Report]) -> Callable[[Request], Awaitable[Reply]]:
@@ -33,7 +33,7 @@ def _answer(report: Report) -> Reply:
     return Reply(status, {"Content-Type": "application/json"}, orjson.dumps(body))
 
 
-health = _shared(views.health)
+health = _shared(health_views.health)
 """GET /v1/health."""
-ready = _shared(views.ready)
+ready = _shared(health_views.ready)
 """GET /v1/health/ready."""

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from edge.callers import Credential
 from webhooks.stream import reading
-from webhooks.stream.asked import Asked
 from webhooks.stream.positions import Position
 from webhooks.stream.reading import Found
+from webhooks.stream.stream_query import Asked
 
 HEARTBEAT_SECONDS = 15.0
 

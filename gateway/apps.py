@@ -18,7 +18,7 @@ class GatewayConfig(AppConfig):
         from gateway.api import paths  # noqa: F401 - registers the path converters
         from gateway.database import pool
         from gateway.monitoring import (
-            answers,
+            answer_metrics,
             sentry,
             tracing,
             valkey_metrics,  # noqa: F401 - adds its metrics
@@ -28,7 +28,7 @@ class GatewayConfig(AppConfig):
         tracing.prepare()
         web_start.register(pool.begin)
         web_start.register(server_checks.report_at_start)
-        web_start.register(answers.start_flushing)
+        web_start.register(answer_metrics.start_flushing)
         web_start.register(tracing.begin)
         post_migrate.connect(_maintain_partitions, dispatch_uid="partitions")
 

@@ -14,8 +14,8 @@ from drf_spectacular.views import SpectacularJSONAPIView
 from gateway.api import errors, unknown_paths
 from gateway.api.dispatch import SegmentResolver
 from gateway.api.error_page import error_page
+from gateway.api.health_views import HealthView, LiveView, ReadyView
 from gateway.api.middleware import API_PATHS
-from gateway.api.views import HealthView, LiveView, ReadyView
 from gateway.monitoring.metrics import metrics_page
 
 # Only a process that serves pages needs the staff's pages, and what each app adds to the pages of others.

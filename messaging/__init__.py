@@ -1,0 +1,1 @@
+"""Messages: sending, batches, media, message templates, incoming notifications, the message log."""

@@ -11,7 +11,7 @@ class MessagingConfig(AppConfig):
         from gateway import web_start
         from messaging import checks  # noqa: F401 - registers the checks of the settings
         from messaging.batches import monitoring  # noqa: F401 - adds its metrics
-        from messaging.sending import replay
+        from messaging.sending import journal_replay
 
-        web_start.register(replay.start)
+        web_start.register(journal_replay.start)
         web_start.preload("messaging.agents.protocol")

@@ -58,7 +58,7 @@ class IdempotencyRecord(models.Model):
 
 
 class KnownMedia(models.Model):
-    """The number that a media belongs to. Written and read by `media/known.py`."""
+    """The number that a media belongs to. Written and read by `media/media_owners.py`."""
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "media_id")
     tenant_id = models.UUIDField()
@@ -86,8 +86,8 @@ class Batch(models.Model):
     """Messages of one number that are sent at the number's pace (specification 2).
 
     Written by `batches/lifecycle.py` (creation, cancel, retry), `batches/waiting.py` (why it waits) and, while a runner
-    holds it, by `batches/lease.py`. It is open until `completed_at` is set; `lease_token` names the runner that holds
-    it.
+    holds it, by `batches/held_batch.py`. It is open until `completed_at` is set; `lease_token` names the runner that
+    holds it.
     """
 
     class Status(models.TextChoices):

@@ -9,7 +9,7 @@ from celery.signals import worker_shutting_down
 
 from messaging import pruning
 from messaging.batches import runner
-from messaging.media import known
+from messaging.media import media_owners
 from messaging.message_templates import sync
 
 
@@ -49,7 +49,7 @@ def forget_kept_notifications(**_: Any) -> None:
 @shared_task
 def forget_media(**_: Any) -> None:
     """Hourly: forget to which number media belongs that the upstream keeps no longer."""
-    known.forget_media()
+    media_owners.forget_media()
 
 
 @shared_task

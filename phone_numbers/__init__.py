@@ -1,0 +1,1 @@
+"""Business accounts and phone numbers: connecting, state, synchronisation, leaving, test worlds."""

@@ -15,7 +15,7 @@ from rest_framework import serializers
 
 from gateway.clock import now
 from gateway.database.outage import concerns_all
-from gateway.monitoring import health
+from gateway.monitoring import admin_health
 from gateway.upstream import oauth
 from gateway.upstream.calls import GraphAnswer, platform
 from gateway.upstream.judging import judge
@@ -142,7 +142,7 @@ class TokensHealthOut(serializers.Serializer[Any]):
     invalid = serializers.IntegerField()
 
 
-@health.register(tokens=TokensHealthOut())
+@admin_health.register(tokens=TokensHealthOut())
 def token_report() -> dict[str, Any]:
     """The `tokens` section of `/v1/admin/health`: accounts whose token ends within 7 days, or does not work."""
     return {

@@ -1,0 +1,1 @@
+"""Tenants: businesses and platforms, their people and credentials, sign-up, approval, audit."""

@@ -16,7 +16,7 @@ from gateway.api.errors import Forbidden, NotFound
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
-from gateway.monitoring import health
+from gateway.monitoring import admin_health
 from tenants import mail, platform_apps
 from tenants.models import ApiKey, AuditEntry, OutboundMail, PlatformApp, Tenant, User
 from tenants.serializers import (
@@ -128,7 +128,7 @@ class AdminTenantsView(ResourceViewSet):
 
 
 class AdminHealthView(ResourceViewSet):
-    """What every app reports of its own state (`gateway/monitoring/health.py`)."""
+    """What every app reports of its own state (`gateway/monitoring/admin_health.py`)."""
 
     permission_classes = [StaffCaller]
 
@@ -137,10 +137,10 @@ class AdminHealthView(ResourceViewSet):
         summary="Show the state of the service",
         description="Retries due, dead deliveries, open circuits, tokens, partitions and the key mirror.",
         tags=["Admin"],
-        responses=health.HealthReportOut,
+        responses=admin_health.HealthReportOut,
     )
     def retrieve(self, request: Request) -> Response:
-        return Response(health.report())
+        return Response(admin_health.report())
 
 
 class AdminAuditView(ResourceViewSet):

@@ -15,7 +15,7 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.roles import Area
-from tenants import tenants
+from tenants import lifecycle
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, Tenant
 from tenants.serializers import (
@@ -59,7 +59,7 @@ class TenantView(ResourceViewSet):
         responses=TenantOut,
     )
     def partial_update(self, request: Request) -> Response:
-        tenant = tenants.change(
+        tenant = lifecycle.change(
             tenant_id=tenant_of(request).id,
             changes=checked(TenantChangeIn(data=request.data)),
             **_actor(request),
@@ -97,7 +97,7 @@ class TenantsView(ResourceViewSet):
         responses={201: TenantOut},
     )
     def create(self, request: Request) -> Response:
-        tenant = tenants.create_for_app(
+        tenant = lifecycle.create_for_app(
             app_id=_app_id(request),
             sandbox=caller_of(request).environment == "test",
             acting_key_id=caller_of(request).key_id,

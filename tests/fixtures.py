@@ -12,7 +12,7 @@ from django.http import HttpResponseBase
 from django.test import Client, TestCase
 from pytest_django import Settings
 
-from gateway.api import finished
+from gateway.api import finished_calls
 from gateway.api.limits import throttling
 from gateway.upstream.blocking_pool import blocking_pool
 from messaging.notifications import routing
@@ -27,7 +27,7 @@ from tests.scripted_graph import ScriptedGraph, scripted_graph
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 # The request log writes from a thread of its own, outside of a test's transaction: its own tests let it listen.
-finished.forget_listeners()
+finished_calls.forget_listeners()
 
 
 class Api:

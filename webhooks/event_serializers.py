@@ -7,7 +7,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from gateway.upstream.notifications.message_facts import Direction
-from webhooks.events.members import ENVELOPE
+from webhooks.events.new_event import ENVELOPE
 from webhooks.events.types import DIRECTION_OF_TYPE, EVENT_TYPES
 from webhooks.models import Event
 from webhooks.serializers import DeliveryOut

@@ -34,7 +34,7 @@ from webhooks.delivery.outcomes.retry import Decision, decide
 from webhooks.endpoints import lifecycle
 from webhooks.events import envelope
 from webhooks.events.customer_key import CUSTOMER_KEY
-from webhooks.events.wanted import WANTED
+from webhooks.events.endpoint_filter import WANTED
 from webhooks.models import Delivery, Endpoint, ReplayChunk
 from webhooks.requests import signed_request
 from webhooks.requests.delivery_span import delivery_span, note_answer

@@ -24,7 +24,7 @@ from gateway.task_queue import enqueue
 from gateway.threads.debounce import Debounced
 from gateway.valkey.connection import VALKEY_UNAVAILABLE
 from webhooks import dispatcher_register
-from webhooks.lease import giving_back
+from webhooks.giving_back import giving_back
 
 log = structlog.get_logger(__name__)
 

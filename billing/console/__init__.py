@@ -1,0 +1,1 @@
+"""The billing pages of the console."""

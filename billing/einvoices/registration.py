@@ -20,7 +20,7 @@ from billing.einvoices import documents
 from billing.einvoices.documents import Document
 from billing.models import CreditNote, Invoice
 from tenants import audit
-from tenants.tenants import IST
+from tenants.lifecycle import IST
 
 
 @dataclass(frozen=True, slots=True)

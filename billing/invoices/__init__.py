@@ -1,0 +1,1 @@
+"""Tax invoices and credit notes: issued, numbered, printed, mailed, replaced."""

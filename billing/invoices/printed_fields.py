@@ -12,7 +12,7 @@ from billing.models import CreditNote, Invoice
 from billing.pricing import gst
 from billing.pricing.money import in_words, rupees
 from billing.pricing.periods import Period, ist_date
-from tenants.tenants import IST
+from tenants.lifecycle import IST
 
 Document = dict[str, Any]
 

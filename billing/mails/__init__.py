@@ -1,0 +1,1 @@
+"""The mails of billing."""

@@ -1,0 +1,1 @@
+"""Payments: mandates and their debits, payment links, refunds, and the provider behind them."""

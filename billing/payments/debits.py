@@ -9,7 +9,7 @@ from billing.isolation import each
 from billing.models import Invoice, Mandate, PaymentAttempt
 from billing.payments import attempts, refreshing
 from billing.payments.attempts import RESULT_AFTER
-from tenants.tenants import IST
+from tenants.lifecycle import IST
 
 Kind, Method = PaymentAttempt.Kind, Mandate.Method
 

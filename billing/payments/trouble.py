@@ -10,7 +10,7 @@ from rest_framework import serializers
 
 from billing.models import PaymentAttempt, ProviderEvent, ProviderTrouble
 from gateway.clock import now
-from gateway.monitoring import health
+from gateway.monitoring import admin_health
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +36,7 @@ class BillingHealthOut(serializers.Serializer[Any]):
     payments_unknown = serializers.IntegerField()
 
 
-@health.register(billing=BillingHealthOut())
+@admin_health.register(billing=BillingHealthOut())
 def _health() -> dict[str, Any]:
     trouble = ProviderTrouble.objects.order_by("since").first()
     return {

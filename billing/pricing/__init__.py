@@ -1,0 +1,1 @@
+"""Prices, taxes and months. Pure: no database, no clock."""

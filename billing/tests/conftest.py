@@ -11,8 +11,8 @@ from billing.buyers import profiles
 from billing.models import BillingProfile, Invoice
 from billing.pricing.periods import Period
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
+from tenants.lifecycle import IST
 from tenants.models import Tenant, User
-from tenants.tenants import IST
 from tests.simulated import RunningSimulator, _simulator_process, simulator
 
 __all__ = ["_simulator_process", "simulator"]

@@ -40,7 +40,7 @@ from billing.payments.razorpay import _ABOUT_THE_ACCOUNT, Razorpay
 from billing.tests.conftest import connected, ist, only_invoice
 from billing.tests.test_payments import CHARGE, answer, deliver, post, set_up_mandate
 from gateway.api.errors import Conflict, InvalidRequest
-from gateway.monitoring import health
+from gateway.monitoring import admin_health
 from tenants.models import AuditEntry, OutboundMail, Tenant
 from tests.fixtures import a_lock_is_waited_for, assert_error
 from tests.simulated import RunningSimulator
@@ -314,7 +314,7 @@ class TestOperatorsTrouble:
         attempt = PaymentAttempt.objects.get()
         assert (payer.billing_status, attempt.error, attempt.scheduled_for) == ("active", None, None)
         assert not OutboundMail.objects.filter(subject__contains="is not paid").exists()
-        assert health.report()["billing"]["provider_refuses_since"] is not None
+        assert admin_health.report()["billing"]["provider_refuses_since"] is not None
         assert ProviderTrouble.objects.get().status == 401
         settings.RAZORPAY_KEY_SECRET = right
         run(CHARGE + timedelta(hours=26))
@@ -322,7 +322,7 @@ class TestOperatorsTrouble:
         run(CHARGE + timedelta(hours=60))
         assert only_invoice(payer).status == "paid"
         assert PaymentAttempt.objects.count() == 1
-        assert health.report()["billing"]["provider_refuses_since"] is None
+        assert admin_health.report()["billing"]["provider_refuses_since"] is None
 
     def test_keys_that_fail_between_order_and_debit(
         self,

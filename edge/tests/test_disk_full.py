@@ -14,7 +14,7 @@ from django.db import connection
 
 from edge.tests.doors import DjangoDoor, Door, EdgeDoor
 from messaging.models import Batch, KeptNotification
-from messaging.sending import flow, journal, replay
+from messaging.sending import flow, journal, journal_replay
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import notification, signature_of, text_change
 from messaging.tests.sending.test_journal import ANSWERED, abandon, begun
@@ -112,8 +112,8 @@ def test_a_send_that_the_upstream_took_is_answered_and_becomes_its_event(
     headers = {"Idempotency_Key": own_key} if own_key else {}
     with disk_full(*EVENTS):
         assert send(door, key, text(number), **headers).status_code == 200
-        assert not replay.replay(), "it waits for the disk"
-    assert replay.replay()
+        assert not journal_replay.replay(), "it waits for the disk"
+    assert journal_replay.replay()
     event = Event.objects.get(type="message.outbound")
     assert event.wamid
     if own_key:
@@ -151,10 +151,10 @@ def test_a_server_that_became_read_only_is_503_and_keeps_the_journal(
     try:
         assert_error(notify(DjangoDoor(), body), 503, "service_unavailable")
         assert_error(api.post("/v1/messages", text(number), Idempotency_Key="k"), 503, "service_unavailable")
-        assert not replay.replay(), "it waits for a server that writes"
+        assert not journal_replay.replay(), "it waits for a server that writes"
     finally:
         connection.close()
-    assert replay.replay()
+    assert journal_replay.replay()
     assert notify(DjangoDoor(), body).status_code == 200
     assert sorted(Event.objects.values_list("type", flat=True)) == ["message.inbound", "message.outbound"]
     assert sent_bodies(simulator, number) == []

@@ -12,7 +12,7 @@ from edge import notifications
 from edge.tests.doors import DjangoDoor, Door, EdgeDoor
 from gateway.clock import now
 from gateway.database import partitions
-from messaging.media import known
+from messaging.media import media_owners
 from messaging.models import KeptNotification
 from messaging.notifications import incoming, views
 from messaging.notifications.intake import Intake
@@ -141,7 +141,7 @@ class TestNotifications:
         change = text_change(NUMBER, "wamid.1")
         change["value"]["messages"][0] |= {"type": "image", "image": {"id": "518262192608783"}}
         assert post(door, notification((WABA, [change]))).status_code == 200
-        noted = known.number_of(tenant_id=tenant.id, environment="live", media_id="518262192608783")
+        noted = media_owners.number_of(tenant_id=tenant.id, environment="live", media_id="518262192608783")
         assert noted == NUMBER
 
     def test_the_verification(self, door: Door) -> None:

@@ -22,7 +22,7 @@ from tenants.credentials import api_keys, key_cache
 from tenants.models import Tenant
 from tests.fixtures import assert_error, wait_until
 from webhooks import stream_signal
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Event
 from webhooks.stream import positions, reading

@@ -6,7 +6,7 @@ import pytest
 
 from edge.tests.doors import EdgeDoor
 from gateway import ids
-from gateway.api import finished
+from gateway.api import finished_calls
 from gateway.request_log import recorder
 from gateway.request_log.models import ApiRequest
 from tenants.credentials import api_keys
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _listening() -> Iterator[None]:
-    finished.register(recorder.record)
+    finished_calls.register(recorder.record)
     yield
-    finished.forget_listeners()
+    finished_calls.forget_listeners()
 
 
 def test_a_call_that_the_edge_answers_is_logged(edge_address: tuple[str, int], key: api_keys.NewKey) -> None:

@@ -18,7 +18,7 @@ from gateway.upstream.notifications.normalise import normalise
 from messaging.batches import runner
 from messaging.models import Batch
 from messaging.notifications.intake import _Notification, _taking_in
-from messaging.sending import journal, replay
+from messaging.sending import journal, journal_replay
 from messaging.sending.journal import Answered, Begun
 from messaging.tasks import forget_media
 from messaging.tests.conftest import _no_lingering_runner, account, connected_number
@@ -280,7 +280,7 @@ def test_a_send_that_its_process_did_not_record_keeps_its_trace(
         )
         slot.answered(Answered(200, b'{"messages":[{"id":"wamid.%d"}]}' % place, 200, {}, b""))
         slot.close(remove=False)
-    assert replay.replay()
+    assert journal_replay.replay()
     assert set(Event.objects.values_list("traceparent", flat=True)) == {CALLER, None}
 
 

@@ -1,0 +1,1 @@
+"""Plumbing of the HTTP API: callers, limits, errors, lists, JSON, the OpenAPI document, health."""

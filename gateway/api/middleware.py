@@ -13,12 +13,12 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from gateway import ids
-from gateway.api import finished, request_span, timing
+from gateway.api import finished_calls, request_span, timing
 from gateway.api.authentication import Caller
 from gateway.api.errors import InvalidRequest, NotFound, PayloadTooLarge, ServiceError, error_response
-from gateway.api.finished import FinishedCall
+from gateway.api.finished_calls import FinishedCall
 from gateway.api.limits import body_size
-from gateway.monitoring import answers, tracing
+from gateway.monitoring import answer_metrics, tracing
 
 log = structlog.get_logger("gateway.request")
 
@@ -57,7 +57,7 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
         headers = service_headers(request_id, own_ms=own_ms, meta_ms=meta_ms)
         for name, value in (*headers.items(), *getattr(request, "rate_limit_headers", {}).items()):
             response[name] = value
-        answers.count(request.path, response.status_code, own_ms)
+        answer_metrics.count(request.path, response.status_code, own_ms)
         match = request.resolver_match
         log.info(
             "request",
@@ -68,14 +68,14 @@ def service_response(get_response: type_of_middleware) -> type_of_middleware:
             meta_ms=meta_ms,
         )
         if caller is not None:
-            finished.tell(
+            finished_calls.tell(
                 FinishedCall(
                     request_id=request_uuid,
                     caller=caller,
                     method=str(request.method),
                     route=_route_of(request),
                     status=response.status_code,
-                    error_code=finished.error_code_of(
+                    error_code=finished_calls.error_code_of(
                         response.status_code, getattr(response, "content", b"")
                     ),
                     own_ms=own_ms,
@@ -93,7 +93,7 @@ def _route_of(request: HttpRequest) -> str | None:
     """The pattern of the request's path; a view whose URL is a regular expression names its own."""
     match = request.resolver_match
     own: str | None = getattr(request, "route_template", None)
-    return own or (finished.template_of(match.route) if match else None)
+    return own or (finished_calls.template_of(match.route) if match else None)
 
 
 def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> HttpResponseBase | None:

@@ -18,7 +18,7 @@ from rest_framework import serializers
 
 from gateway import ids
 from gateway.clock import isoformat, now
-from gateway.monitoring import health, metrics
+from gateway.monitoring import admin_health, metrics
 
 log = structlog.get_logger(__name__)
 
@@ -184,7 +184,7 @@ class PartitionsThroughOut(serializers.Serializer[Any]):
         return {name: serializers.DateTimeField(allow_null=True) for name in _tables}
 
 
-@health.register(partitions_through=PartitionsThroughOut())
+@admin_health.register(partitions_through=PartitionsThroughOut())
 def _health() -> dict[str, Any]:
     return {"partitions_through": through()}
 

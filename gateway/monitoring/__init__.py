@@ -1,0 +1,1 @@
+"""What an operator sees: logs, metrics, health figures, traces, error reports."""

@@ -22,10 +22,10 @@ from asgiref.sync import async_to_sync
 from gateway.database.transactions import leave_database
 from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
 from gateway.outbound import egress_proxy
-from gateway.outbound.answer import READ_LIMIT, Answer, Attempt, StaleError, UnknownNameError
 from gateway.outbound.connection import HttpConnection, IdleConnections, connect
 from gateway.outbound.dns import AddressInfo, Names, Resolve
 from gateway.outbound.public_addresses import is_public
+from gateway.outbound.receiver_answer import READ_LIMIT, Answer, Attempt, StaleError, UnknownNameError
 from gateway.outbound.urls import InvalidUrlError, parse_url, validate_url
 
 __all__ = ["Answer", "InvalidUrlError", "Outbound", "get_once", "post_once", "validate_url"]

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import cast
 
 from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Origin
-from gateway.outbound.answer import Attempt, StaleError, retry_after
+from gateway.outbound.receiver_answer import Attempt, StaleError, retry_after
 
 MAX_HEAD_BYTES = 16 * 1024
 

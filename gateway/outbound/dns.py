@@ -15,7 +15,7 @@ from typing import Any
 from aiodns import DNSResolver
 from aiodns.error import ARES_ETIMEOUT, DNSError
 
-from gateway.outbound.answer import UnknownNameError
+from gateway.outbound.receiver_answer import UnknownNameError
 from gateway.outbound.urls import InvalidUrlError
 
 QUERY_SECONDS = 2.0

@@ -20,8 +20,8 @@ from django.conf import settings
 
 from gateway.http1 import BrokenOffError
 from gateway.monitoring.metrics import Counter
-from gateway.outbound.answer import ProxyAwayError
 from gateway.outbound.dns import AddressInfo
+from gateway.outbound.receiver_answer import ProxyAwayError
 
 log = structlog.get_logger(__name__)
 

@@ -9,10 +9,10 @@ class RequestLogConfig(AppConfig):
     verbose_name = "Request log"
 
     def ready(self) -> None:
-        from gateway.api import finished
+        from gateway.api import finished_calls
         from gateway.request_log import (
+            partitioned_tables,  # noqa: F401 - registers the partitioned table
             recorder,
-            tables,  # noqa: F401 - registers the partitioned table
         )
 
-        finished.register(recorder.record)
+        finished_calls.register(recorder.record)

@@ -14,7 +14,7 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from gateway.api.finished import FinishedCall
+from gateway.api.finished_calls import FinishedCall
 from gateway.database.outage import concerns_all, is_outage
 from gateway.database.statements import bulk_cursor
 from gateway.monitoring import metrics

@@ -8,7 +8,7 @@ import pytest
 import redis
 from django.test import Client
 
-from gateway.monitoring import answers, metrics
+from gateway.monitoring import answer_metrics, metrics
 
 TOKEN = "a-token-of-the-scraper"
 
@@ -60,17 +60,17 @@ def test_a_gauge_that_cannot_be_read_leaves_the_others(
 def test_a_web_process_hands_its_counts_over(
     monkeypatch: pytest.MonkeyPatch, empty_valkey: redis.Redis
 ) -> None:
-    monkeypatch.setattr(answers, "FLUSH_SECONDS", 0.01)
-    answers.ANSWERS.add(label="api_2xx")
-    answers.start_flushing()
+    monkeypatch.setattr(answer_metrics, "FLUSH_SECONDS", 0.01)
+    answer_metrics.ANSWERS.add(label="api_2xx")
+    answer_metrics.start_flushing()
     try:
         deadline = time.monotonic() + 10
         while not empty_valkey.hexists(metrics.KEY, "gateway_answers_total|api_2xx"):
             assert time.monotonic() < deadline, "the counts were not handed over"
             time.sleep(0.01)
     finally:
-        answers._stopped.set()
+        answer_metrics._stopped.set()
         for thread in threading.enumerate():
             if thread.name == "answers":
                 thread.join(5)
-        answers._stopped.clear()
+        answer_metrics._stopped.clear()

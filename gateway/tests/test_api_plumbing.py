@@ -21,7 +21,7 @@ from gateway.api.limits import body_size
 from gateway.api.probes import database_answers
 from gateway.valkey import connection as valkey_module
 from gateway.wsgi import application
-from tenants import tenants
+from tenants import lifecycle
 from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
@@ -52,7 +52,7 @@ def test_a_crash_is_500_without_a_trace_of_its_cause(api: Api, monkeypatch: pyte
     def explode(**_: Any) -> None:
         raise RuntimeError("wb_live_secretsecretsecret")
 
-    monkeypatch.setattr(tenants, "change", explode)
+    monkeypatch.setattr(lifecycle, "change", explode)
     answer = api.patch("/v1/tenant", {"name": "x"})
     assert_error(answer, 500, "internal_error")
     assert "secret" not in answer.content.decode()
@@ -64,7 +64,7 @@ def test_an_unreachable_database_is_503_and_says_when_to_come_back(
     def unreachable(**_: Any) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(tenants, "change", unreachable)
+    monkeypatch.setattr(lifecycle, "change", unreachable)
     answer = api.patch("/v1/tenant", {"name": "x"})
     assert_error(answer, 503, "service_unavailable")
     assert answer["Retry-After"] == "1"
@@ -240,7 +240,7 @@ def test_health_without_a_database_is_503_within_two_seconds(
 
 def make_tenants(app: PlatformApp, count: int) -> None:
     for number in range(count):
-        tenants.create_for_app(
+        lifecycle.create_for_app(
             app_id=app.id, name=f"t{number}", external_ref=None, retention_days=90, sandbox=False
         )
 

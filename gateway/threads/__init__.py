@@ -1,0 +1,1 @@
+"""Threads of a process: group commit, debounce, and the thread of an event loop."""

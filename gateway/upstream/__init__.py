@@ -1,0 +1,1 @@
+"""The upstream: calls of Meta's Graph API, what its answers mean, and its notifications."""

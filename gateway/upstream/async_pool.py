@@ -15,9 +15,9 @@ from requests.structures import CaseInsensitiveDict
 
 from gateway.api import timing
 from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, tls_context
-from gateway.outbound.answer import Attempt, UnknownNameError
 from gateway.outbound.connection import HttpConnection, IdleConnections, connect
 from gateway.outbound.dns import Names
+from gateway.outbound.receiver_answer import Attempt, UnknownNameError
 from gateway.upstream.calls import (
     CONNECT_SECONDS,
     IDLE_SECONDS,

@@ -1,4 +1,4 @@
-"""Blocking client of the Graph API: a call with a JSON body is prepared and sent in one step."""
+"""One blocking call of the Graph API with a JSON body: prepared by `calls.py`, sent by `blocking_pool.py`."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -12,10 +12,10 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, ResolverMatch, resolve, reverse
 
 from gateway import ids
-from gateway.api import finished, timing
+from gateway.api import finished_calls, timing
 from gateway.api.authentication import Caller
 from gateway.api.errors import PayloadTooLarge, as_service_error, error_reply
-from gateway.api.finished import FinishedCall
+from gateway.api.finished_calls import FinishedCall
 from gateway.api.limits.body_size import CHUNKED, limit_of
 
 _NOT_FOUND = {"error": {"code": "not_found", "message": "There is no such object."}}
@@ -96,14 +96,14 @@ class ApiCalls:
         status, answered = _answer(request, found, len(content))
         waited_ms = timing.waited_ms() - waited_before
         self.upstream_ms += waited_ms
-        finished.tell(
+        finished_calls.tell(
             FinishedCall(
                 request_id=ids.uuid7(),
                 caller=self._caller,
                 method=method,
-                route=finished.template_of(found.route),
+                route=finished_calls.template_of(found.route),
                 status=status,
-                error_code=finished.error_code_of(status, answered),
+                error_code=finished_calls.error_code_of(status, answered),
                 own_ms=round((perf_counter() - started) * 1000 - waited_ms, 1),
                 upstream_ms=round(waited_ms, 1),
             )

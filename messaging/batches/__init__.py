@@ -1,0 +1,1 @@
+"""Batches: thousands of messages of one number, sent at its pace."""

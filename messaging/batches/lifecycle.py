@@ -15,7 +15,7 @@ from gateway.api.errors import Conflict, NotFound
 from gateway.monitoring import tracing
 from gateway.task_queue import enqueue
 from messaging.batches import body as batch_body
-from messaging.batches import lease
+from messaging.batches import held_batch
 from messaging.models import Batch
 from messaging.pacing import rate_of
 from messaging.sending import flow
@@ -75,10 +75,10 @@ def cancel(*, tenant_id: UUID, environment: str, batch_id: str) -> Batch:
             raise Conflict(f"This batch is {batch.status}.", details={"status": batch.status})
         batch.status = Batch.Status.CANCELLED
         if batch.lease_token is None:
-            lease.complete(batch)
+            held_batch.complete(batch)
         else:
             batch.save(update_fields=["status"])
-            lease.skip_unsent(batch)
+            held_batch.skip_unsent(batch)
     return batch
 
 
@@ -92,7 +92,7 @@ def retry(*, tenant_id: UUID, environment: str, batch_id: str) -> Batch:
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.status != Batch.Status.COMPLETED:
             raise Conflict("Only a completed batch can be retried.", details={"status": batch.status})
-        queued = lease.requeue_failed(batch)
+        queued = held_batch.requeue_failed(batch)
         if not queued:
             raise Conflict(
                 "No failed item of this batch can be sent again.", details={"status": batch.status}

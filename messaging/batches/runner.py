@@ -20,8 +20,8 @@ from django.db import close_old_connections, connection
 from gateway.database.outage import DATABASE_UNAVAILABLE, is_outage
 from gateway.monitoring import tracing
 from gateway.upstream.async_pool import AsyncPool
-from messaging.batches import lease
-from messaging.batches.lease import Held
+from messaging.batches import held_batch
+from messaging.batches.held_batch import Held
 from messaging.batches.sender import BatchRun
 
 log = structlog.get_logger(__name__)
@@ -140,7 +140,7 @@ class Runner:
         if self.stopping or room <= 0:
             return []
         try:
-            return await self.in_database(0, lease.claim_batches, room)
+            return await self.in_database(0, held_batch.claim_batches, room)
         except DATABASE_UNAVAILABLE as error:
             log.warning("batches_not_claimed", error=type(error).__name__)
             return []

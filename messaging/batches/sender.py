@@ -23,9 +23,9 @@ from gateway.database.outage import DATABASE_UNAVAILABLE, is_outage
 from gateway.upstream.async_pool import AsyncPool
 from gateway.upstream.calls import UpstreamUnreachable
 from gateway.upstream.judging import THROUGHPUT, AppSecretRefused, judge
-from messaging.batches import lease
+from messaging.batches import held_batch
 from messaging.batches.claim_ahead import claimed_ahead, items_ahead
-from messaging.batches.lease import BatchLeaseLost, ClaimedItem, Held, ItemResult
+from messaging.batches.held_batch import BatchLeaseLost, ClaimedItem, Held, ItemResult
 from messaging.pacing import Pacer
 from messaging.sending import flow
 from messaging.sending.outbound_event import outcome_unknown
@@ -113,20 +113,20 @@ class BatchRun:
             await recording
             heart.cancel()
         if self.given_back:
-            await self._until_done(lease.release, self.held, self.unsent)
+            await self._until_done(held_batch.release, self.held, self.unsent)
             return
         try:
             await self._settle_interrupted()
         except BatchLeaseLost:
             log.warning("batch_lease_lost")
             return
-        await self._until_done(lease.finish, self.held)
+        await self._until_done(held_batch.finish, self.held)
 
     async def _settle_interrupted(self) -> None:
         """Report what is claimed without a result, before this run's first claim and after its last result."""
-        if items := await self._until_done(lease.take_over, self.held):
+        if items := await self._until_done(held_batch.take_over, self.held):
             results = [_unknown(item, {"reason": "interrupted"}) for item in items]
-            await self._until_done(lease.record, self.held, self.number, results)
+            await self._until_done(held_batch.record, self.held, self.number, results)
 
     async def _send_all(self) -> None:
         async with aclosing(claimed_ahead(self._take)) as claims:
@@ -257,7 +257,7 @@ class BatchRun:
     async def _record(self, results: list[ItemResult]) -> None:
         """Record results together. What the database refuses is recorded one by one, so one bad row is alone."""
         try:
-            await self._until_done(lease.record, self.held, self.number, results)
+            await self._until_done(held_batch.record, self.held, self.number, results)
         except DatabaseError:
             log.exception("batch_results_refused", count=len(results))
             if len(results) > 1:
@@ -267,13 +267,13 @@ class BatchRun:
             # The answer itself cannot be stored. The message was sent: that is never lost.
             (refused,) = results
             replaced = _unknown(refused.item, {"reason": "unusable_answer"}, sent_at=refused.sent_at)
-            await self._until_done(lease.record, self.held, self.number, [replaced])
+            await self._until_done(held_batch.record, self.held, self.number, [replaced])
 
     async def _look_at_number(self) -> None:
         if time.monotonic() - self.facts_at >= FACTS_SECONDS:
             self.facts_at = time.monotonic()
-            self.number = await self._until_done(lease.number_of, self.held)
-            self.pacer.rate = lease.rate_now(self.held, self.number)
+            self.number = await self._until_done(held_batch.number_of, self.held)
+            self.pacer.rate = held_batch.rate_now(self.held, self.number)
 
     async def _beat(self) -> None:
         while True:
@@ -285,7 +285,7 @@ class BatchRun:
 
     async def _renew(self) -> None:
         asked_at = time.monotonic()
-        await self._until_done(lease.renew, self.held)
+        await self._until_done(held_batch.renew, self.held)
         self.certain_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
 
     async def _until_certain(self) -> None:
@@ -305,8 +305,8 @@ class BatchRun:
                 await asyncio.sleep(RETRY_SECONDS)
 
 
-def _take_next(held: Held, first: int, count: int) -> lease.Taken:
-    return lease.take(held, first=first, count=count)
+def _take_next(held: Held, first: int, count: int) -> held_batch.Taken:
+    return held_batch.take(held, first=first, count=count)
 
 
 def _question_token(number: Sender) -> None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from django.db import connection
 
-from tenants.standing.service import SERVED
+from tenants.standing.served import SERVED
 
 PATIENCE = timedelta(hours=24)
 """A wait longer than this ends the batch."""

@@ -12,7 +12,7 @@ from gateway.upstream.blocking_pool import blocking_pool
 from gateway.upstream.calls import GraphAnswer, prepare
 from gateway.upstream.client import request
 from gateway.upstream.file_bodies import MultipartFile
-from messaging.uploads import Upload
+from messaging.form_files import Upload
 from phone_numbers.models import BusinessAccount
 
 MOST_ASKED = 3

@@ -20,10 +20,10 @@ from gateway.api.errors import InvalidRequest, ServiceError, error_response
 from gateway.api.json import PARSED, parse_object
 from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, limited_by
 from gateway.api.limits.throttling import TenantRateThrottle
-from messaging import uploads
+from messaging import form_files
 from messaging.cloud_api.errors import INVALID, UNKNOWN_PATH, in_graph_form, refusal
 from messaging.cloud_api.nodes import KEY_IN_QUERY, DebugTokenView, NodeView, SubscribedAppsView
-from messaging.cloud_api.uploads import UploadSessionsView, UploadSessionView
+from messaging.cloud_api.resumable_uploads import UploadSessionsView, UploadSessionView
 from messaging.views import MessagesView
 from tenants.credentials.authentication import BearerAuthentication
 
@@ -65,7 +65,7 @@ def graph(
     return _answered(request, _template(edge, version), version, node, edge)
 
 
-@limited_by(uploads.MAX_REQUEST_BYTES)
+@limited_by(form_files.MAX_REQUEST_BYTES)
 @csrf_exempt
 def graph_upload(request: HttpRequest, session: str, version: str | None = None) -> HttpResponseBase:
     """A resumable upload that goes on: its bytes are streamed."""
@@ -93,7 +93,7 @@ def _template(edge: str | None, version: str | None) -> str:
     return ("/{version}" if version else "") + "/{node}" + (f"/{named}" if edge else "")
 
 
-@limited_by(uploads.MAX_REQUEST_BYTES)
+@limited_by(form_files.MAX_REQUEST_BYTES)
 @csrf_exempt
 def graph_media(
     request: HttpRequest, node: str, edge: str | None = None, version: str | None = None

@@ -28,7 +28,7 @@ from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, platform
 from gateway.upstream.client import request as graph_request
 from gateway.upstream.judging import judge, passed_through, unreachable
 from gateway.upstream.media_address import media_url
-from messaging import uploads
+from messaging import form_files
 from messaging.cloud_api import flows
 from messaging.cloud_api.overrides import Callback, OverrideIn
 from messaging.media import transfer
@@ -115,8 +115,8 @@ class NodeView(GraphView):
             return passed_through(made)
         path = f"{node}/{edge}" if edge else node
         if found.kind == "flow" and edge == "assets" and request.method == "POST":
-            form = uploads.form_of(request)
-            file = uploads.upload_of(request, form, default_name="flow.json")
+            form = form_files.form_of(request)
+            file = form_files.upload_of(request, form, default_name="flow.json")
             answer = flows.send_asset(found.account, path, form, file)
         else:
             answer = graph_request(

@@ -1,0 +1,1 @@
+"""The pages of messages, batches and templates in the console."""

@@ -16,11 +16,11 @@ from gateway.roles import Area
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging.console.refusals import UNREACHABLE, words_of
 from messaging.console.template_forms import ButtonForms, DraftForm, EditForm, initial_of
+from messaging.form_files import Upload
 from messaging.message_templates import draft, operations, parameters
 from messaging.message_templates.draft_reading import CannotBeDrafted, draft_of
 from messaging.message_templates.operations import AccountChoice
 from messaging.models import MessageTemplate
-from messaging.uploads import Upload
 from phone_numbers.graph_calls import Refused
 from tenants.console.frame import Visit, console_page, or_404, require_open
 

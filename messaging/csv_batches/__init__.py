@@ -1,0 +1,1 @@
+"""Batches of CSV files that people upload in the console."""

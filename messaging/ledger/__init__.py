@@ -1,0 +1,1 @@
+"""The ledger: exact counts of a day's events and deliveries."""

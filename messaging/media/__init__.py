@@ -1,0 +1,1 @@
+"""Media: files are streamed to and from the upstream; the service stores none."""

@@ -1,7 +1,7 @@
 """Media: files up to the upstream and down from it, streamed through; the service keeps none (specification 1).
 
-Media belongs to a number. Without `from` it is the number that received or uploaded the media (`known.py`), else the
-one that heard from a customer last: one look-up, whatever the id. A number's id goes with every question, so the
+Media belongs to a number. Without `from` it is the number that received or uploaded the media (`media_owners.py`), else
+the one that heard from a customer last: one look-up, whatever the id. A number's id goes with every question, so the
 upstream answers for that number's media alone, and nobody reaches another's through a token that opens more.
 """
 
@@ -19,8 +19,8 @@ from gateway.upstream.blocking_pool import Stream
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.judging import Verdict, judge, passed_through
 from gateway.upstream.media import MediaGraph, UnexpectedAddress
-from messaging.media import known
-from messaging.uploads import Upload
+from messaging.form_files import Upload
+from messaging.media import media_owners
 from phone_numbers import tokens
 from phone_numbers.lookup import Sender, required_sender, sender
 from phone_numbers.models import PhoneNumber
@@ -63,9 +63,13 @@ def upload(tenant_id: UUID, number: Sender, file: Upload) -> HttpResponse:
     answer = _graph(number).upload(file.content, length=file.length, name=file.name, mime_type=file.mime_type)
     response = passed_through(answer, _judged(number, answer))
     media_id = answer.json().get("id")
-    if answer.ok and isinstance(media_id, str) and known.MEDIA_ID.fullmatch(media_id):
+    if answer.ok and isinstance(media_id, str) and media_owners.MEDIA_ID.fullmatch(media_id):
         try:
-            run(known.noting([known.Media(tenant_id, number.environment, media_id, number.phone_number_id)]))
+            run(
+                media_owners.noting(
+                    [media_owners.Media(tenant_id, number.environment, media_id, number.phone_number_id)]
+                )
+            )
         except DATABASE_UNAVAILABLE as error:
             # The file is uploaded, and `from` names its number too.
             log.warning("media_not_noted", error=type(error).__name__)
@@ -92,9 +96,9 @@ def delete(*, tenant_id: UUID, environment: str, media_id: str, from_: str | Non
         answer = _graph(number).delete(media_id)
         verdict = _judged(number, answer)
     if verdict.ok:
-        media = known.Media(tenant_id, environment, media_id, number.phone_number_id)
+        media = media_owners.Media(tenant_id, environment, media_id, number.phone_number_id)
         try:
-            run(known.noting_deletion(media))
+            run(media_owners.noting_deletion(media))
         except DATABASE_UNAVAILABLE as error:
             # The file is deleted; only the reason of a later 404 is less exact.
             log.warning("media_deletion_not_noted", error=type(error).__name__)
@@ -142,13 +146,13 @@ def _ask(
     question: Callable[[MediaGraph], GraphAnswer],
 ) -> tuple[Sender, GraphAnswer, Verdict]:
     """Ask a number for a media: the one in `from`, else the one that the media is known to belong to."""
-    if not known.MEDIA_ID.fullmatch(media_id):
+    if not media_owners.MEDIA_ID.fullmatch(media_id):
         raise NotFound("There is no such media.")
     number = _number(tenant_id, environment, media_id, from_)
     answer = question(_graph(number))
     verdict = _judged(number, answer)
     if not verdict.ok and _is_no_such_object(answer):
-        reason = known.why_gone(tenant_id=tenant_id, environment=environment, media_id=media_id)
+        reason = media_owners.why_gone(tenant_id=tenant_id, environment=environment, media_id=media_id)
         raise MediaNotThere(reason, answer.json().get("error"))
     return number, answer, verdict
 
@@ -161,7 +165,7 @@ def _is_no_such_object(answer: GraphAnswer) -> bool:
 def _number(tenant_id: UUID, environment: str, media_id: str, from_: str | None) -> Sender:
     if from_ is not None:
         return required_sender(tenant_id=tenant_id, environment=environment, from_=from_.strip())
-    named = known.number_of(tenant_id=tenant_id, environment=environment, media_id=media_id)
+    named = media_owners.number_of(tenant_id=tenant_id, environment=environment, media_id=media_id)
     number = sender(tenant_id=tenant_id, environment=environment, from_=named) if named else None
     if number is None:
         numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(environment=environment)

@@ -11,7 +11,7 @@ from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.limits.body_size import limited_by
 from gateway.api.limits.in_flight import waits_for_upstream
-from messaging import uploads
+from messaging import form_files
 from messaging.media import transfer
 from messaging.sending import flow, upstream_body
 from phone_numbers.views import VERBATIM, UpstreamCallsView
@@ -28,7 +28,7 @@ class MediaIn(serializers.Serializer[object]):
         return {**super().get_fields(), "from": serializers.CharField()}
 
 
-@limited_by(uploads.MAX_REQUEST_BYTES)
+@limited_by(form_files.MAX_REQUEST_BYTES)
 class MediaView(UpstreamCallsView):
     """Files for messages, streamed to the upstream and from it."""
 
@@ -44,9 +44,9 @@ class MediaView(UpstreamCallsView):
     )
     @waits_for_upstream
     def create(self, request: Request) -> HttpResponseBase:
-        form = uploads.form_of(request)
+        form = form_files.form_of(request)
         from_ = upstream_body.check_sender(form)
-        upload = uploads.upload_of(request, form, default_name="file")
+        upload = form_files.upload_of(request, form, default_name="file")
         number = flow.resolve_sender(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,

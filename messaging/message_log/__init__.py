@@ -1,0 +1,1 @@
+"""The message log: each message with its statuses, and the customers of a number."""

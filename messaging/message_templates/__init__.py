@@ -1,0 +1,1 @@
+"""Message templates: written at the upstream, mirrored here."""

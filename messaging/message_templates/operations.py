@@ -23,9 +23,9 @@ from gateway.json_spans import members_at, root_members
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.file_bodies import FileBody
 from gateway.upstream.templates import GONE, TEMPLATE_FIELDS, TemplateGraph
+from messaging.form_files import Upload
 from messaging.message_templates import mirror, sync
 from messaging.message_templates.models import MessageTemplate
-from messaging.uploads import Upload
 from phone_numbers.graph_calls import FAILURES, Refused
 from phone_numbers.lookup import required_sender
 from phone_numbers.models import BusinessAccount

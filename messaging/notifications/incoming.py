@@ -19,12 +19,12 @@ from gateway.database.statements import bulk_cursor, run
 from gateway.monitoring import metrics
 from gateway.upstream.notifications.normalise import Change, EventDraft, normalise
 from gateway.upstream.notifications.split_by_tenant import Place, Splitter, rebase
-from messaging.media import known as known_media
+from messaging.media import media_owners as known_media
 from messaging.models import KeptNotification
 from messaging.notifications import side_effects
 from messaging.notifications.routing import Owner, owners
 from phone_numbers.connection import state as number_connection
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
 
 MAX_BODY_BYTES = 16 * 1024 * 1024

@@ -11,7 +11,7 @@ from gateway.database.loop_group_commit import LoopGroupCommit
 from gateway.database.statements import Statements
 from gateway.monitoring import tracing
 from gateway.upstream.notifications.normalise import Change, normalise
-from messaging.media import known as known_media
+from messaging.media import media_owners as known_media
 from messaging.notifications import side_effects
 from messaging.notifications.incoming import event_of
 from messaging.notifications.routing import Owner, finding_owners

@@ -34,7 +34,7 @@ from phone_numbers import tokens
 from phone_numbers.lookup import Sender, SenderQuery, finding_sender, required_sender, unknown_sender
 from tenants import checklist
 from webhooks import wake_up
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import Publication, publishing
 from webhooks.wake_up import Fresh
 

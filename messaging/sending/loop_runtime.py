@@ -17,7 +17,7 @@ from gateway.upstream.async_pool import AsyncPool
 from gateway.upstream.calls import GraphAnswer, GraphCall
 from phone_numbers.lookup import Sender, SenderQuery, finding_senders
 from webhooks import wake_up
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import MOST_TOGETHER, Publication, publishing
 
 LOOKUP_CONNECTIONS = 1

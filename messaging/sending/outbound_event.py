@@ -16,7 +16,7 @@ from gateway.upstream.notifications.change import LONGEST_COLUMN, column
 from gateway.upstream.notifications.lossless_json import text
 from gateway.upstream.notifications.message_facts import MessageFacts, Status, content_of, error_code_of
 from phone_numbers.lookup import Sender
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 
 OUTCOME_UNKNOWN = "outcome_unknown"
 

@@ -15,7 +15,7 @@ from gateway.database.statements import Statements, run
 from gateway.upstream.blocking_pool import blocking_pool
 from gateway.upstream.calls import GraphAnswer, GraphCall
 from phone_numbers.lookup import Sender, SenderQuery, sender
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
 
 Result = TypeVar("Result")

@@ -19,8 +19,8 @@ from django.db import OperationalError, connection
 from gateway import ids
 from gateway.clock import now
 from messaging import pacing
-from messaging.batches import lease, lifecycle, runner
-from messaging.batches.lease import Held
+from messaging.batches import held_batch, lifecycle, runner
+from messaging.batches.held_batch import Held
 from messaging.batches.sender import SAFE_PART, BatchRun
 from messaging.models import Batch, BatchItem
 from messaging.sending import flow
@@ -161,13 +161,13 @@ def test_a_runner_at_rest_finds_a_batch_by_itself_and_ends_when_it_is_told_to(
     monkeypatch.setattr(runner, "LINGER_SECONDS", 60.0)
     monkeypatch.setattr(runner, "QUIET_POLL_SECONDS", 0.05)
     looked = threading.Event()
-    claim_batches = lease.claim_batches
+    claim_batches = held_batch.claim_batches
 
     def claim(limit: int) -> list[Held]:
         looked.set()
         return claim_batches(limit)
 
-    monkeypatch.setattr(lease, "claim_batches", claim)
+    monkeypatch.setattr(held_batch, "claim_batches", claim)
     background.start()
     assert looked.wait(30)
     batch_id = create(api, fast, 3)
@@ -336,8 +336,8 @@ def test_interrupted_items_are_reported_and_never_sent_again(
 ) -> None:
     """What a killed worker leaves: items claimed without a result, and a lease that runs out."""
     batch_id = create(api, fast, 10)
-    (held,) = lease.claim_batches(10)
-    taken = lease.take(held, first=0, count=4)
+    (held,) = held_batch.claim_batches(10)
+    taken = held_batch.take(held, first=0, count=4)
     assert [item.idx for item in taken.items] == [0, 1, 2, 3]
     runner.run()
     assert received(simulator, fast) == [], "the lease is still somebody's"
@@ -360,10 +360,10 @@ def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing
 ) -> None:
     """The database commits and dies before it says so: the claim is asked for again and must not lose the first one."""
     batch_id = create(api, fast, 600)
-    (dead,) = lease.claim_batches(10)
-    lease.take(dead, first=0, count=4)
+    (dead,) = held_batch.claim_batches(10)
+    held_batch.take(dead, first=0, count=4)
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
-    call = getattr(lease, function)
+    call = getattr(held_batch, function)
     lost: list[int] = []
 
     def committed_and_lost(*values: Any, **named: Any) -> Any:
@@ -373,7 +373,7 @@ def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing
             raise OperationalError("server closed the connection unexpectedly")
         return claimed
 
-    monkeypatch.setattr(lease, function, committed_and_lost)
+    monkeypatch.setattr(held_batch, function, committed_and_lost)
     runner.run()
     interrupted = set(lost) | {0, 1, 2, 3}
     items = list(BatchItem.objects.order_by("idx"))
@@ -438,20 +438,22 @@ def test_a_runner_that_lost_its_lease_can_claim_and_overwrite_nothing(
     api: Api, fast: PhoneNumber, simulator: RunningSimulator
 ) -> None:
     batch_id = create(api, fast, 6)
-    (late,) = lease.claim_batches(10)
-    taken = lease.take(late, first=0, count=2)
+    (late,) = held_batch.claim_batches(10)
+    taken = held_batch.take(late, first=0, count=2)
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
     runner.run()
-    with pytest.raises(lease.BatchLeaseLost):
-        lease.take(late, first=2, count=2)
-    with pytest.raises(lease.BatchLeaseLost):
-        lease.renew(late)
-    number = lease.number_of(late)
-    lease.record(
-        late, number, [lease.ItemResult(taken.items[0], True, 200, b'{"messages":[{"id":"late"}]}', now())]
+    with pytest.raises(held_batch.BatchLeaseLost):
+        held_batch.take(late, first=2, count=2)
+    with pytest.raises(held_batch.BatchLeaseLost):
+        held_batch.renew(late)
+    number = held_batch.number_of(late)
+    held_batch.record(
+        late,
+        number,
+        [held_batch.ItemResult(taken.items[0], True, 200, b'{"messages":[{"id":"late"}]}', now())],
     )
-    lease.finish(late)
-    lease.release(late, taken.items)
+    held_batch.finish(late)
+    held_batch.release(late, taken.items)
     item = api.get(f"{PATH}/{batch_id}/items?limit=1").json()["data"][0]
     assert item["response"]["error"]["code"] == "outcome_unknown"
     assert (row(batch_id).accepted, row(batch_id).failed) == (4, 2)
@@ -462,17 +464,21 @@ def test_a_late_result_is_left_alone_once_the_next_runner_reports_on_its_item(
     api: Api, fast: PhoneNumber
 ) -> None:
     batch_id = create(api, fast, 1)
-    (late,) = lease.claim_batches(10)
-    taken = lease.take(late, first=0, count=1)
+    (late,) = held_batch.claim_batches(10)
+    taken = held_batch.take(late, first=0, count=1)
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
-    (holder,) = lease.claim_batches(10)
-    (interrupted,) = lease.take_over(holder)
-    number = lease.number_of(late)
-    lease.record(
-        late, number, [lease.ItemResult(taken.items[0], True, 200, b'{"messages":[{"id":"late"}]}', now())]
+    (holder,) = held_batch.claim_batches(10)
+    (interrupted,) = held_batch.take_over(holder)
+    number = held_batch.number_of(late)
+    held_batch.record(
+        late,
+        number,
+        [held_batch.ItemResult(taken.items[0], True, 200, b'{"messages":[{"id":"late"}]}', now())],
     )
     assert (row(batch_id).accepted, row(batch_id).failed) == (0, 0)
-    lease.record(holder, number, [lease.ItemResult(interrupted, False, None, b'{"error":{}}', None)])
+    held_batch.record(
+        holder, number, [held_batch.ItemResult(interrupted, False, None, b'{"error":{}}', None)]
+    )
     assert (row(batch_id).accepted, row(batch_id).failed) == (0, 1)
     assert Event.objects.filter(type="message.outbound").count() == 1
 
@@ -488,7 +494,7 @@ def test_of_two_claiming_at_once_one_holds_each_number(
 
     def claim() -> None:
         together.wait()
-        claimed.extend(lease.claim_batches(10))
+        claimed.extend(held_batch.claim_batches(10))
         connection.close()
 
     threads = [threading.Thread(target=claim) for _ in range(6)]
@@ -496,7 +502,7 @@ def test_of_two_claiming_at_once_one_holds_each_number(
         thread.start()
     for thread in threads:
         thread.join(10)
-    claimed.extend(lease.claim_batches(10))
+    claimed.extend(held_batch.claim_batches(10))
     assert sorted(held.phone_number_id for held in claimed) == sorted(
         [fast.phone_number_id, number.phone_number_id]
     )
@@ -631,8 +637,8 @@ def test_after_24_hours_of_waiting_what_is_left_is_skipped_and_interrupted_items
     api: Api, number: PhoneNumber, tenant: Tenant, simulator: RunningSimulator, waiting_for: str
 ) -> None:
     batch_id = create(api, number, 10)
-    (held,) = lease.claim_batches(10)
-    lease.take(held, first=0, count=3)
+    (held,) = held_batch.claim_batches(10)
+    held_batch.take(held, first=0, count=3)
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
     if waiting_for == "tenant_suspended":
         Tenant.objects.update(status="suspended")
@@ -785,7 +791,7 @@ def test_the_lease_counts_from_the_question_and_not_from_its_answer(monkeypatch:
 
         async def in_database(self, lane: int, call: Any, *values: Any) -> Any:
             clock[0] += 5.0
-            return lease.Taken([]) if call is not lease.renew else None
+            return held_batch.Taken([]) if call is not held_batch.renew else None
 
     run = BatchRun(SlowDatabase(), None, held)  # type: ignore[arg-type]
     safe = SAFE_PART * settings.BATCH_LEASE_SECONDS

@@ -12,7 +12,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from gateway import ids
-from gateway.api import finished
+from gateway.api import finished_calls
 from gateway.clock import now
 from gateway.request_log import recorder
 from messaging.ledger import counting, day, usage
@@ -195,9 +195,9 @@ def test_failed_items_and_unknown_outcomes_are_counted(
 def log_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """The request log listens; the returned function writes what it heard."""
     monkeypatch.setattr(recorder._writer, "ask", lambda: None)
-    finished.register(recorder.record)
+    finished_calls.register(recorder.record)
     yield recorder.write
-    finished.forget_listeners()
+    finished_calls.forget_listeners()
     recorder._buffer.take()
 
 

@@ -17,8 +17,8 @@ from gateway.clock import now
 from gateway.upstream.calls import UpstreamUnreachable
 from gateway.upstream.file_bodies import MultipartFile
 from gateway.upstream.media import MediaGraph
-from messaging import uploads
-from messaging.media import known, transfer
+from messaging import form_files
+from messaging.media import media_owners, transfer
 from messaging.models import KnownMedia
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import events_of, notification, post, text_change
@@ -142,7 +142,7 @@ def test_what_the_upstream_keeps_no_longer_is_forgotten(tenant: Tenant) -> None:
             phone_number_id="100",
             noted_at=now() - timedelta(days=days),
         )
-    assert known.forget_media() == 1
+    assert media_owners.forget_media() == 1
     assert KnownMedia.objects.get().media_id == "2"
 
 
@@ -296,7 +296,7 @@ def test_a_body_that_is_no_form_is_415_or_400(api: Api, number: PhoneNumber) -> 
 
 
 def test_a_file_over_the_limit_is_413(api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "MAX_FILE_BYTES", 5_000)
+    monkeypatch.setattr(form_files, "MAX_FILE_BYTES", 5_000)
     answer = upload(api, png(), **{"from": number.phone_number_id})
     assert_error(answer, 413, "payload_too_large")
 

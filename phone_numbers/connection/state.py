@@ -25,7 +25,7 @@ from phone_numbers.sandbox_identity import waba_id_of
 from tenants import checklist
 from tenants.models import Tenant
 from webhooks.endpoints import lifecycle
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
 
 LAST_EVENT_GRAIN = timedelta(seconds=1)

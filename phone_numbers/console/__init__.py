@@ -1,0 +1,1 @@
+"""The pages of numbers and accounts in the console."""

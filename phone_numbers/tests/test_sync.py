@@ -10,7 +10,7 @@ import pytest
 from django.db import connection as database
 
 from gateway.clock import now
-from gateway.monitoring import health
+from gateway.monitoring import admin_health
 from gateway.upstream import oauth
 from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import onboarding, tasks, tokens
@@ -471,7 +471,7 @@ def test_the_health_report_counts_tokens(tenant: Tenant) -> None:
         BusinessAccount.objects.filter(pk=account.pk).update(
             token_expires_at=ends_at, token_invalid_at=invalid_at
         )
-    assert health.report()["tokens"] == {"expiring": 1, "invalid": 1}
+    assert admin_health.report()["tokens"] == {"expiring": 1, "invalid": 1}
 
 
 @pytest.mark.parametrize(("health", "lifted"), [("AVAILABLE", True), ("LIMITED", True), ("BLOCKED", False)])

@@ -1,0 +1,1 @@
+"""Control of the simulator: what tests and pages make happen, such as a banned account."""

@@ -1,0 +1,1 @@
+"""Message templates of the simulator: checked, reviewed and changed as Meta does."""

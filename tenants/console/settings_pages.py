@@ -7,7 +7,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from gateway.roles import Area
-from tenants import tenants
+from tenants import lifecycle
 from tenants.console import keyset
 from tenants.console.frame import Visit, console_page, require_active
 from tenants.models import AuditEntry, Tenant, User
@@ -41,7 +41,7 @@ def settings_page(request: HttpRequest, visit: Visit) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         require_active(visit)
         changes = {**form.cleaned_data, "billing_email": form.cleaned_data["billing_email"] or None}
-        tenants.change(tenant_id=tenant.id, changes=changes, actor_user_id=visit.user.pk)
+        lifecycle.change(tenant_id=tenant.id, changes=changes, actor_user_id=visit.user.pk)
         messages.success(request, "Saved.")
         return redirect("console_settings")
     return render(

@@ -16,7 +16,7 @@ from rest_framework import serializers
 
 from gateway.clock import isoformat, now
 from gateway.database.outage import concerns_all
-from gateway.monitoring import health, metrics
+from gateway.monitoring import admin_health, metrics
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.credentials.key_cache import (
     KEPT_SECONDS,
@@ -136,7 +136,7 @@ class MirrorHealthOut(serializers.Serializer[Any]):
     keys_rewritten = serializers.IntegerField()
 
 
-@health.register(kv_reconcile=MirrorHealthOut())
+@admin_health.register(kv_reconcile=MirrorHealthOut())
 def _health() -> dict[str, Any]:
     try:
         state = valkey().hgetall(STATE)

@@ -1,0 +1,1 @@
+"""Device log-in: a program without a browser gets an API key that a person confirms."""

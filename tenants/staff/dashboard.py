@@ -1,7 +1,7 @@
 """The staff admin's first page: cards of what needs attention, charts and tables of the last day.
 
-Each app registers the cards, charts and tables of what it owns. Cards are made of the figures of `/v1/admin/health`.
-Charts and tables read much, so they are kept for a minute.
+Each app registers the cards, charts and tables of what it owns, in its `staff/cards.py`. Cards are made of the figures
+of `/v1/admin/health`. Charts and tables read much, so they are kept for a minute.
 """
 
 import json
@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.timesince import timesince
 
 from gateway.database import partitions
-from gateway.monitoring import health
+from gateway.monitoring import admin_health
 from tenants.models import Tenant
 
 KEPT_SECONDS = 60
@@ -102,7 +102,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if kept is None:
         kept = {"plots": _merged_charts(), "tables": [table for made in _tables if (table := made())]}
         cache.set(CACHE_KEY, kept, KEPT_SECONDS)
-    report = health.report()
+    report = admin_health.report()
     cards = [_queue(), *(card for made in _cards for card in made(report)), _stray_rows()]
     attention = [{**card._asdict(), "worry": card.worry and card.value > 0} for card in cards]
     return {**context, **kept, "attention": attention, "chart_options": CHART_OPTIONS}

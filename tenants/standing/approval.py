@@ -6,7 +6,7 @@ Called alike by `/v1/admin/tenants/*`, the Django admin and commands.
 from uuid import UUID
 
 from gateway.clock import now
-from tenants import tenants
+from tenants import lifecycle
 from tenants.models import Tenant
 from tenants.standing.decisions import Changes, decide
 
@@ -50,5 +50,5 @@ def beginning(tenant: Tenant) -> Changes:
         "approved_at": moment,
         "rejected_reason": None,
         "billing_status": billing.EXEMPT if tenant.sandbox else billing.TRIALING,
-        "trial_ends_at": None if tenant.sandbox else tenants.trial_end(moment),
+        "trial_ends_at": None if tenant.sandbox else lifecycle.trial_end(moment),
     }

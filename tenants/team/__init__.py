@@ -1,0 +1,1 @@
+"""The team of a business: invitations, roles, removal."""

@@ -11,7 +11,7 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from gateway.clock import now
-from gateway.monitoring import health
+from gateway.monitoring import admin_health
 from tenants.credentials import api_keys, key_cache, key_cache_repair
 from tenants.models import ApiKey, Tenant
 from tenants.standing import suspension
@@ -192,7 +192,7 @@ def test_reconcile_rewrites_what_differs_and_reports_it(
     empty_valkey.delete(f"key:{key.row.key_hash}")
     Tenant.objects.filter(pk=tenant.id).update(status="suspended")
     assert key_cache_repair.reconcile() == 3
-    report: dict[str, Any] = health.report()["kv_reconcile"]
+    report: dict[str, Any] = admin_health.report()["kv_reconcile"]
     assert report["keys_rewritten"] == 3
     assert report["last_run_at"].endswith("Z")
     facts = key_cache.key_by_hash(revoked.row.key_hash)

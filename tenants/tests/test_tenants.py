@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from tenants import platform_apps, tenants
+from tenants import lifecycle, platform_apps
 from tenants.credentials import api_keys, key_cache
 from tenants.models import AuditEntry, PlatformApp, Tenant
 from tests.fixtures import Api, assert_error
@@ -155,7 +155,7 @@ def test_a_trial_lasts_14_days_and_on_to_the_next_month_in_ist(start: str, end: 
     def moment(text: str) -> datetime:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
-    assert tenants.trial_end(moment(start)) == moment(end)
+    assert lifecycle.trial_end(moment(start)) == moment(end)
 
 
 def test_staff_make_apps_and_their_keys(staff_api: Api, api: Api, app_key: api_keys.NewKey) -> None:

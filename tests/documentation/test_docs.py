@@ -17,9 +17,9 @@ from gateway.api import pagination
 from gateway.api.errors import error_kinds
 from gateway.api.limits import body_size
 from gateway.local_run import supervisor
-from gateway.monitoring import health, metrics
+from gateway.monitoring import admin_health, metrics
 from gateway.upstream.notifications.normalise import FIELDS
-from messaging import idempotency, pacing, uploads
+from messaging import form_files, idempotency, pacing
 from messaging.batches import body
 from phone_numbers.hosted_connect import sessions
 from tenants.credentials import api_keys
@@ -162,7 +162,7 @@ def test_every_figure_to_watch_exists() -> None:
     figures = re.findall(
         r"`(\w+)`", " ".join(row[0] for row in rows("docs/operations.md", "Figures to watch"))
     )
-    assert set(figures) - set(metrics.names()) - set(health.report()) - LOG_WORDS == set()
+    assert set(figures) - set(metrics.names()) - set(admin_health.report()) - LOG_WORDS == set()
     for name in PAGES:
         named = set(re.findall(r"`(gateway_[a-z_]+)", page(name)))
         assert named <= set(metrics.names()), name
@@ -179,7 +179,7 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["body"] == (
         f"{body_size.DEFAULT_BODY_BYTES // 1024} KiB; messages, templates and profiles "
         f"{body_size.UPSTREAM_BODY_BYTES // mib} MiB, batches {body.MAX_BODY_BYTES // mib} MiB, "
-        f"media and header samples {uploads.MAX_FILE_BYTES // mib} MiB"
+        f"media and header samples {form_files.MAX_FILE_BYTES // mib} MiB"
     )
     assert limits["messages in a batch"] == f"{body.MAX_MESSAGES:,}"
     assert (

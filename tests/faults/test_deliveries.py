@@ -17,7 +17,7 @@ from tenants.models import Tenant
 from tests.faults.service import LONG, Service, Valkey, database_url, wait_until
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint
 

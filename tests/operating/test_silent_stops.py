@@ -12,7 +12,7 @@ from django.test import Client
 from gateway.clock import isoformat, now
 from gateway.monitoring import metrics, valkey_metrics
 from gateway.valkey.connection import valkey
-from messaging.sending import journal, replay
+from messaging.sending import journal, journal_replay
 from tenants.credentials import key_cache_repair
 from webhooks.delivery import monitoring
 
@@ -83,11 +83,11 @@ def test_a_journal_with_a_send_that_cannot_be_replayed(settings: Any, tmp_path: 
     settings.DATA_DIR = tmp_path
     journal.directory().mkdir()
     before = left("failed")
-    assert replay.replay()
+    assert journal_replay.replay()
     assert left("failed") == before
     (journal.directory() / "1.failed").touch()
     for looks in (1, 2):
-        assert replay.replay()
+        assert journal_replay.replay()
         assert left("failed") == before + looks, "every look counts it, until it is gone"
 
 

@@ -1,0 +1,1 @@
+"""The pages of endpoints, events, deliveries and figures in the console."""

@@ -12,9 +12,9 @@ from gateway.database.statements import run
 from gateway.roles import Area
 from tenants.console.frame import TEST, Visit, console_page
 from webhooks.stream import reading, sse
-from webhooks.stream.asked import place_of
 from webhooks.stream.positions import present
 from webhooks.stream.reading import Wanted
+from webhooks.stream.stream_query import place_of
 
 RETRY_MILLISECONDS = 2_000
 

@@ -11,10 +11,10 @@ from django.db.models import Min
 from rest_framework import serializers
 
 from gateway.clock import isoformat, now
-from gateway.monitoring import health, metrics
+from gateway.monitoring import admin_health, metrics
 from gateway.monitoring.metrics import Counter, Histogram
 from gateway.valkey.connection import valkey
-from tenants.standing.service import SERVED
+from tenants.standing.served import SERVED
 from webhooks.delivery.busy_endpoints import BUSY
 from webhooks.models import Endpoint, ReplayChunk
 
@@ -70,7 +70,7 @@ def _secrets_unreadable() -> int:
     return unreadable.filter(status=Endpoint.Status.ACTIVE).count()
 
 
-@health.register(
+@admin_health.register(
     retries_due=serializers.IntegerField(),
     oldest_due_retry_at=serializers.DateTimeField(allow_null=True),
     dead_24h=serializers.IntegerField(),

@@ -20,7 +20,7 @@ from tenants import checklist
 from tenants.actors import GATEWAY, Actor
 from tenants.models import ApiKey, Tenant
 from webhooks import signals, wake_up
-from webhooks.endpoints import notices, waiting
+from webhooks.endpoints import hurried_retries, notices
 from webhooks.models import Endpoint
 from webhooks.requests import custom_headers, signed_request, verify_ping
 from webhooks.requests.signing import new_secret, shown_prefix
@@ -309,7 +309,7 @@ def _activate(endpoint: Endpoint) -> None:
     endpoint.circuit_open_until = None
     endpoint.circuit_opened = 0
     endpoint.disabled_at = None
-    waiting.hurry(endpoint.id)
+    hurried_retries.hurry(endpoint.id)
     wake_up.after_commit()
 
 

@@ -22,7 +22,7 @@ from gateway.database.outage import concerns_all
 from tenants import mail
 from tenants.models import Tenant
 from webhooks.endpoints.health import COUNTED_ROWS, Health, health_of
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
 from webhooks.events.types import OPERATIONAL_TYPES
 from webhooks.models import Endpoint
@@ -144,7 +144,7 @@ def _recovered(endpoint: Endpoint) -> NewEvent:
 
 
 def _event(endpoint: Endpoint, kind: str, *, at: Any, data: Mapping[str, Any]) -> NewEvent:
-    """An event about an endpoint, which itself does not get it (`events/wanted.py`)."""
+    """An event about an endpoint, which itself does not get it (`events/endpoint_filter.py`)."""
     subject = {"endpoint_id": str(endpoint.id), "url": endpoint.url, "uid": endpoint.uid}
     return NewEvent(
         type=kind,

@@ -1,0 +1,1 @@
+"""The event log: publishing, the envelope, searches, retention."""

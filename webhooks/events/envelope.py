@@ -1,6 +1,6 @@
 """The event envelope (specification 6): assembled from stored bytes, the same bytes at each attempt.
 
-`data` and `raw` are inserted byte for byte and never serialised again. `members.py` defines the members.
+`data` and `raw` are inserted byte for byte and never serialised again. `new_event.py` defines the members.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from django.conf import settings
 from gateway import ids
 from gateway.clock import isoformat_of, now
 from gateway.database.statements import Statements, id_range, run, uuids
-from webhooks.events.members import LISTED, STORED
+from webhooks.events.new_event import LISTED, STORED
 from webhooks.models import within_retention
 
 

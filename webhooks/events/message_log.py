@@ -7,7 +7,7 @@ for each other instead of deadlocking.
 
 A message is found again by its key in the current month or, for a status, in the months of `LOOK_BACK` before. A status
 that comes later than that, or a message whose first two events are written at the same moment on both sides of the end
-of a month, makes a second row.
+of a month, makes a second row. The look-up is the function `message_month` of the database (migration 0017).
 """
 
 from datetime import timedelta
@@ -20,7 +20,7 @@ import orjson
 from gateway import ids
 from gateway.clock import isoformat_of, now
 from gateway.upstream.notifications.message_facts import MessageFacts
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 
 LOOK_BACK = timedelta(days=95)
 """How long after its message a status is expected: the upstream tries to deliver for up to 30 days."""

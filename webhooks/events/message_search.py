@@ -23,7 +23,7 @@ from webhooks.events.message_log import LOOK_BACK
 from webhooks.events.search import EVENTS
 from webhooks.message_models import STATUS_CONDITIONS, Message
 from webhooks.models import Delivery, Event, within_retention
-from webhooks.tables import LONGEST_RETENTION_DAYS
+from webhooks.partitioned_tables import LONGEST_RETENTION_DAYS
 
 MOST_EVENTS = 200
 """Events shown with one message: a message to a group has a status for each participant."""

@@ -23,10 +23,10 @@ from gateway.threads.group_commit import GroupCommit
 from webhooks import stream_signal, wake_up
 from webhooks.events import envelope
 from webhooks.events.customer_key import CUSTOMER_KEY
+from webhooks.events.endpoint_filter import WANTED
 from webhooks.events.hand_over import MOST_BODY_BYTES, MOST_EVENTS, HandedOver
-from webhooks.events.members import COLUMNS, NewEvent
 from webhooks.events.message_log import UPSERT, MessageRows
-from webhooks.events.wanted import WANTED
+from webhooks.events.new_event import COLUMNS, NewEvent
 from webhooks.stored_target import TARGET_COLUMNS, StoredTarget
 from webhooks.wake_up import Fresh, Packed
 

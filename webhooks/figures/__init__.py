@@ -1,0 +1,1 @@
+"""Hourly figures of messages and deliveries."""

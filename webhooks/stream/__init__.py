@@ -1,0 +1,1 @@
+"""The event stream: `GET /v1/events/stream` as server-sent events."""

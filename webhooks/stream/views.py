@@ -12,8 +12,8 @@ from gateway.api.authentication import scope_of
 from gateway.api.viewsets import ResourceViewSet
 from gateway.database.statements import run
 from webhooks.stream import reading, sse
-from webhooks.stream.asked import asked_of, place_of
 from webhooks.stream.reading import Wanted
+from webhooks.stream.stream_query import asked_of, place_of
 
 MOST_PAGES = 10
 

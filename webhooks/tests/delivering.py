@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from django.db import transaction
 
 from tenants.models import Tenant
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Endpoint
 

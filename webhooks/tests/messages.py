@@ -6,7 +6,7 @@ from gateway import ids
 from gateway.database.statements import run
 from gateway.upstream.notifications.message_facts import MessageFacts
 from tenants.models import Tenant
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import Publication, publishing
 
 SECOND = 1_793_500_000

@@ -11,7 +11,7 @@ from django.db import transaction
 from gateway import ids
 from tenants.models import Tenant
 from webhooks.events import envelope
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Event
 

@@ -14,7 +14,7 @@ from gateway.upstream.notifications.message_facts import MessageFacts
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.figures import reading, rollup
 from webhooks.message_models import Message
 from webhooks.models import Delivery, Endpoint, Figure, FigureChange, FigureDue

@@ -18,7 +18,7 @@ from gateway.database.statements import run
 from tenants.models import Tenant
 from tests.fixtures import wait_until, waiting_for_locks
 from webhooks.events import expunge
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import Publication, publishing
 from webhooks.message_models import Message
 from webhooks.models import Event

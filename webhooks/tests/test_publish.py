@@ -9,7 +9,7 @@ from django.db import DatabaseError, connection, transaction
 
 from tenants.models import Tenant
 from webhooks.events import envelope
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import Publication, _write, publish
 from webhooks.models import Delivery, Endpoint, Event, EventPayload
 

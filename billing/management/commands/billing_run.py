@@ -10,7 +10,7 @@ from django.utils.dateparse import parse_datetime
 from billing.billing_run import run
 from gateway.clock import now
 from gateway.database.lock_limit import limited_locks
-from tenants.tenants import IST
+from tenants.lifecycle import IST
 
 
 class Command(BaseCommand):

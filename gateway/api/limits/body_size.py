@@ -2,7 +2,10 @@
 
 A body of declared length is refused by its headers, in the API after the caller has been judged. One sent in chunks is
 read when the view asks for it, and refused as soon as it is too large. How slowly a body may come is the server's part
-(`gateway/web_worker.py`).
+(`gateway/web_server/`).
+
+Flows with larger bodies keep their own limits: notifications `messaging/notifications/incoming.py`, batches
+`messaging/batches/body.py`, files `messaging/form_files.py`.
 """
 
 import io

@@ -9,7 +9,7 @@ from django.db import connection
 from gateway import ids
 from gateway.clock import now
 from gateway.database import partitions
-from webhooks import tables
+from webhooks import partitioned_tables
 from webhooks.models import Event, EventPayload
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +76,15 @@ def test_a_week_of_bodies_is_dropped_when_its_last_day_is_over() -> None:
     assert not EventPayload.objects.filter(id=kept.id).exists()
 
 
-@pytest.mark.parametrize("table", [tables.EVENTS, tables.PAYLOADS, tables.DELIVERIES, tables.MESSAGES])
+@pytest.mark.parametrize(
+    "table",
+    [
+        partitioned_tables.EVENTS,
+        partitioned_tables.PAYLOADS,
+        partitioned_tables.DELIVERIES,
+        partitioned_tables.MESSAGES,
+    ],
+)
 def test_a_detached_partition_is_missed_and_attached_again(table: partitions.PartitionedTable) -> None:
     today = now().date()
     name = table.partition_name(table.start_of(today))
@@ -112,12 +120,12 @@ def test_a_partition_that_is_attached_again_keeps_its_rows_and_takes_those_of_th
     ],
 )
 def test_weeks_begin_on_monday_and_months_on_the_first(day: date, week: date, month: date) -> None:
-    assert tables.DELIVERIES.start_of(day) == week
-    assert tables.DELIVERIES.after(week) == week + timedelta(days=7)
-    assert tables.EVENTS.start_of(day) == month
-    assert tables.EVENTS.after(month).day == 1
-    assert tables.EVENTS.start_from_name(tables.EVENTS.partition_name(month)) == month
-    assert tables.EVENTS.start_from_name("events_default") is None
+    assert partitioned_tables.DELIVERIES.start_of(day) == week
+    assert partitioned_tables.DELIVERIES.after(week) == week + timedelta(days=7)
+    assert partitioned_tables.EVENTS.start_of(day) == month
+    assert partitioned_tables.EVENTS.after(month).day == 1
+    assert partitioned_tables.EVENTS.start_from_name(partitioned_tables.EVENTS.partition_name(month)) == month
+    assert partitioned_tables.EVENTS.start_from_name("events_default") is None
 
 
 def test_a_table_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from gateway.local_run.process_group import ProcessGroup
 from gateway.request_log import search as request_log
 from tenants.models import Tenant
 from tests.fixtures import Api, wait_until
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
 from webhooks.figures import reading
 

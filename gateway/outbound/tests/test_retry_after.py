@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.outbound.answer import retry_after
 from gateway.outbound.client import Outbound
+from gateway.outbound.receiver_answer import retry_after
 from gateway.outbound.tests.receivers import Serve, says
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gateway.api import finished
+from gateway.api import finished_calls
 from gateway.request_log import recorder
 
 
@@ -12,7 +12,7 @@ from gateway.request_log import recorder
 def write(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Let the log listen; call the result to write what it heard, on the test's own connection."""
     monkeypatch.setattr(recorder._writer, "ask", lambda: None)
-    finished.register(recorder.record)
+    finished_calls.register(recorder.record)
     yield recorder.write
-    finished.forget_listeners()
+    finished_calls.forget_listeners()
     recorder._buffer.take()

@@ -12,9 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from gateway import ids
-from gateway.api import finished
+from gateway.api import finished_calls
 from gateway.api.authentication import Caller, TenantFacts
-from gateway.api.finished import FinishedCall
+from gateway.api.finished_calls import FinishedCall
 from gateway.clock import now
 from gateway.database import bounded_walk, partitions
 from gateway.request_log import recorder
@@ -286,13 +286,13 @@ class TestPressure:
         assert not ApiRequest.objects.exists()
 
     def test_a_code_that_no_column_takes_is_left_out(self) -> None:
-        assert finished.error_code_of(400, b'{"error": {"code": "a\\u0000b"}}') is None
-        assert finished.error_code_of(400, b'{"error": {"code": "' + b"x" * 65 + b'"}}') is None
-        assert finished.error_code_of(400, b'{"error": {"code": {"a": 1}}}') is None
-        assert finished.error_code_of(400, b'["error"]') is None
-        assert finished.error_code_of(502, b"<html>") is None
-        assert finished.error_code_of(400, b'{"error": {"code": 131047}}') == "131047"
-        assert finished.error_code_of(200, b'{"error": {"code": 1}}') is None
+        assert finished_calls.error_code_of(400, b'{"error": {"code": "a\\u0000b"}}') is None
+        assert finished_calls.error_code_of(400, b'{"error": {"code": "' + b"x" * 65 + b'"}}') is None
+        assert finished_calls.error_code_of(400, b'{"error": {"code": {"a": 1}}}') is None
+        assert finished_calls.error_code_of(400, b'["error"]') is None
+        assert finished_calls.error_code_of(502, b"<html>") is None
+        assert finished_calls.error_code_of(400, b'{"error": {"code": 131047}}') == "131047"
+        assert finished_calls.error_code_of(200, b'{"error": {"code": 1}}') is None
 
 
 @pytest.mark.django_db(transaction=True)
@@ -328,10 +328,10 @@ def test_the_service_tells_why_lines_are_missing(
 
 @pytest.mark.django_db(transaction=True)
 def test_the_thread_writes_within_seconds(api: Api, tenant: Tenant) -> None:
-    finished.register(recorder.record)
+    finished_calls.register(recorder.record)
     try:
         request_id = ids.decode(ids.REQUEST, api.get("/v1/numbers")["X-Service-Request-Id"])
         wait_until(lambda: ApiRequest.objects.exists(), "the line was not written")
         assert [row.id for row in ApiRequest.objects.all()] == [request_id]
     finally:
-        finished.forget_listeners()
+        finished_calls.forget_listeners()

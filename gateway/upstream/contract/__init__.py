@@ -1,0 +1,1 @@
+"""Schemas of bodies that are the upstream's own, for the OpenAPI document."""

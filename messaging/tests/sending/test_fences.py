@@ -11,7 +11,7 @@ from gateway.api.reply import Reply
 from gateway.clock import now
 from gateway.database import statements
 from messaging import idempotency
-from messaging.batches import lease
+from messaging.batches import held_batch
 from messaging.models import Batch, BatchItem
 from messaging.sending.runtimes import BlockingRuntime
 from messaging.tests.conftest import connected_number
@@ -82,13 +82,13 @@ def test_a_lease_is_prolonged_by_its_renewal_and_by_nobody_else(
         api.post("/v1/messages/batch", {"from": number.phone_number_id, "messages": [item]}).status_code
         == 202
     )
-    (held,) = lease.claim_batches(10)
+    (held,) = held_batch.claim_batches(10)
     soon = now() + timedelta(seconds=1)
     Batch.objects.update(lease_until=soon)
-    with pytest.raises(lease.BatchLeaseLost):
-        lease.renew(replace(held, lease=uuid4()))
+    with pytest.raises(held_batch.BatchLeaseLost):
+        held_batch.renew(replace(held, lease=uuid4()))
     assert Batch.objects.get().lease_until == soon
-    lease.renew(held)
+    held_batch.renew(held)
     prolonged = Batch.objects.get().lease_until
     assert prolonged is not None
     assert prolonged > soon
@@ -101,15 +101,15 @@ def test_a_runner_that_was_overtaken_neither_claims_nor_frees_nor_ends_the_batch
     item = {"to": "+919812345678", "type": "text", "text": {"body": "Hello"}}
     created = api.post("/v1/messages/batch", {"from": number.phone_number_id, "messages": [item, item]})
     assert created.status_code == 202
-    (late,) = lease.claim_batches(10)
-    taken = lease.take(late, first=0, count=1)
+    (late,) = held_batch.claim_batches(10)
+    taken = held_batch.take(late, first=0, count=1)
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
-    (newer,) = lease.claim_batches(10)
-    assert [each.idx for each in lease.take_over(newer)] == [0]
-    with pytest.raises(lease.BatchLeaseLost):
-        lease.take(late, first=1, count=1)
-    lease.release(late, taken.items)
-    lease.finish(late)
+    (newer,) = held_batch.claim_batches(10)
+    assert [each.idx for each in held_batch.take_over(newer)] == [0]
+    with pytest.raises(held_batch.BatchLeaseLost):
+        held_batch.take(late, first=1, count=1)
+    held_batch.release(late, taken.items)
+    held_batch.finish(late)
     batch = Batch.objects.get()
     assert (batch.lease_token, batch.lease_until is not None, batch.completed_at) == (newer.lease, True, None)
     assert BatchItem.objects.get(idx=0).claimed_by == newer.lease

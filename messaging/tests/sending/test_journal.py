@@ -16,7 +16,7 @@ from psycopg.errors import LockNotAvailable
 
 from gateway.ids import uuid7
 from messaging.models import IdempotencyRecord
-from messaging.sending import flow, journal, replay
+from messaging.sending import flow, journal, journal_replay
 from messaging.sending.journal import Answered, Begun, Slot
 from messaging.sending.runtimes import BlockingRuntime
 from messaging.tests.sending.test_send import sent_bodies, text
@@ -73,7 +73,7 @@ def test_a_send_leaves_nothing_behind_and_its_file_serves_the_next(api: Api, num
     path = journal.directory() / name
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(journal.directory().stat().st_mode) == 0o700
-    assert replay.replay()
+    assert journal_replay.replay()
     assert files() == [name], "a file that its process holds is left alone"
     assert Event.objects.count() == 3
 
@@ -87,7 +87,7 @@ def test_an_entry_is_not_readable_without_the_keys(
     assert number.phone_number_id.encode() not in content
     abandon(slot)
     settings.ENCRYPTION_KEYS = ["A" * 43 + "="]
-    assert replay.replay()
+    assert journal_replay.replay()
     assert files() == [slot.path.with_suffix(".failed").name], "kept for an operator, looked at no more"
 
 
@@ -96,7 +96,7 @@ def test_an_answered_send_becomes_its_event_once(tenant: Tenant, number: PhoneNu
     slot.answered(ANSWERED)
     abandon(slot)
     for _ in range(2):
-        assert replay.replay()
+        assert journal_replay.replay()
     event = Event.objects.get()
     assert (event.id, event.wamid, event.dedupe_key) == (entry.event_id, "wamid.7", "out:wamid.7")
     assert data_of(event)["response"] == orjson.loads(ANSWER)
@@ -110,13 +110,13 @@ def test_a_send_that_was_recorded_before_its_process_ended_is_not_doubled(
 ) -> None:
     monkeypatch.setattr(journal, "recorded", abandon)
     assert api.post("/v1/messages", text(number)).status_code == 200
-    assert replay.replay()
+    assert journal_replay.replay()
     assert Event.objects.count() == 1
 
 
 def test_a_send_without_an_answer_is_told_as_unknown(tenant: Tenant, number: PhoneNumber) -> None:
     abandon(journal.begin(begun(tenant, number)))
-    assert replay.replay()
+    assert journal_replay.replay()
     data = data_of(Event.objects.get())
     assert data["http_status"] is None
     assert data["response"]["error"]["code"] == "outcome_unknown"
@@ -128,7 +128,7 @@ def test_an_answer_that_was_cut_short_reads_as_missing(tenant: Tenant, number: P
     slot.answered(ANSWERED)
     os.ftruncate(slot.descriptor, slot.end - 5)
     abandon(slot)
-    assert replay.replay()
+    assert journal_replay.replay()
     assert data_of(Event.objects.get())["http_status"] is None
 
 
@@ -142,7 +142,7 @@ def test_an_entry_over_an_earlier_one_does_not_keep_its_answer(
     again = journal.begin(begun(tenant, number, key=key))
     assert again is slot
     abandon(again)
-    assert replay.replay()
+    assert journal_replay.replay()
     assert data_of(Event.objects.get())["http_status"] is None
 
 
@@ -161,9 +161,9 @@ def test_a_database_that_stays_away_keeps_no_caller_waiting_and_loses_no_event(
     assert first.status_code == 200
     assert Event.objects.count() == 0
     with monkeypatch.context() as outage:
-        outage.setattr(replay, "_replay", lambda _: (_ for _ in ()).throw(OperationalError("away")))
-        assert not replay.replay()
-    assert replay.replay()
+        outage.setattr(journal_replay, "_replay", lambda _: (_ for _ in ()).throw(OperationalError("away")))
+        assert not journal_replay.replay()
+    assert journal_replay.replay()
     assert Event.objects.get().wamid == first.json()["messages"][0]["id"]
     again = api.post("/v1/messages", text(number), Idempotency_Key="k")
     assert (again.content, again["Idempotent-Replayed"]) == (first.content, "true")
@@ -182,7 +182,7 @@ def test_a_send_that_no_row_can_hold_is_answered_and_kept(
         outage.setattr(BlockingRuntime, "write", broken)
         outage.setattr(BlockingRuntime, "publish", broken)
         assert api.post("/v1/messages", text(number)).status_code == 200
-    assert replay.replay()
+    assert journal_replay.replay()
     assert Event.objects.count() == 1
 
 
@@ -193,7 +193,7 @@ def test_one_entry_that_cannot_be_replayed_does_not_stop_the_others(
     os.pwrite(bad.descriptor, b"\xff" * 40, bad.end - 40)
     for slot in (bad, good):
         abandon(slot)
-    assert replay.replay()
+    assert journal_replay.replay()
     assert Event.objects.count() == 1
     assert files() == [bad.path.with_suffix(".failed").name]
 
@@ -204,7 +204,7 @@ def test_one_entry_that_meets_a_lock_is_tried_again_and_does_not_stop_the_others
     bad, good = (journal.begin(begun(tenant, number)) for _ in range(2))
     for slot in (bad, good):
         abandon(slot)
-    replay_of = replay._replay
+    replay_of = journal_replay._replay
 
     def locked(slot: Slot) -> None:
         if slot.path == bad.path:
@@ -212,10 +212,10 @@ def test_one_entry_that_meets_a_lock_is_tried_again_and_does_not_stop_the_others
         replay_of(slot)
 
     with monkeypatch.context() as now:
-        now.setattr(replay, "_replay", locked)
-        assert not replay.replay()
+        now.setattr(journal_replay, "_replay", locked)
+        assert not journal_replay.replay()
     assert (Event.objects.count(), files()) == (1, [bad.path.name])
-    assert replay.replay()
+    assert journal_replay.replay()
     assert (Event.objects.count(), files()) == (2, [])
 
 
@@ -279,11 +279,11 @@ def test_a_living_process_keeps_its_entries_and_a_killed_one_leaves_them(tenant:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        assert replay.replay()
+        assert journal_replay.replay()
         assert Event.objects.count() == 0
         process.kill()
     deadline = time.monotonic() + 5
     while Event.objects.count() < 3 and time.monotonic() < deadline:
-        assert replay.replay()
+        assert journal_replay.replay()
     assert Event.objects.count() == 3
     assert files() == []

@@ -1,0 +1,1 @@
+"""Log-in pages: password, second factor, passkey, and their recovery."""

@@ -21,7 +21,7 @@ from django.conf import settings
 from django.db import transaction
 
 from gateway.database.statements import Statements, id_range, run, uuids
-from tenants.standing.service import SERVED
+from tenants.standing.served import SERVED
 from webhooks.delivery import monitoring
 from webhooks.delivery.busy_endpoints import BUSY
 from webhooks.delivery.caps.fair_shares import Room, Unserved

@@ -19,7 +19,7 @@ from webhooks.delivery.claiming.claim_statements import (
     taking_over,
 )
 from webhooks.events.hand_over import HandedOver
-from webhooks.lease import giving_back
+from webhooks.giving_back import giving_back
 
 Result = TypeVar("Result")
 

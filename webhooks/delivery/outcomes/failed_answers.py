@@ -1,8 +1,8 @@
 """Answers of receivers to failed attempts: what is kept of one, how many, and for how long.
 
-How much of an answer is read at all is bounded in `gateway/outbound/answer.py`. An answer may quote the event, so it is
-shown and stored for as long as the event's body may be. It is bounded three times: the bytes of an answer, the answers
-of a delivery, and the answers of an endpoint over time.
+How much of an answer is read at all is bounded in `gateway/outbound/receiver_answer.py`. An answer may quote the event,
+so it is shown and stored for as long as the event's body may be. It is bounded three times: the bytes of an answer,
+the answers of a delivery, and the answers of an endpoint over time.
 """
 
 import time

@@ -16,7 +16,7 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint, Event
 from webhooks.requests.signing import new_secret

@@ -25,7 +25,7 @@ from gateway import clock, ids
 from gateway.celery import app as celery_app
 from gateway.clock import now
 from gateway.outbound import dns
-from gateway.outbound.answer import UnknownNameError
+from gateway.outbound.receiver_answer import UnknownNameError
 from gateway.threads import loop_thread
 from gateway.threads.loop_thread import LoopThread
 from tenants.models import Tenant

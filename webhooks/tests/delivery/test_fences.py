@@ -12,13 +12,13 @@ from pytest_django import Settings
 from gateway import ids
 from gateway.clock import now
 from gateway.database.statements import run
-from gateway.outbound.answer import Answer
+from gateway.outbound.receiver_answer import Answer
 from tenants.models import Tenant
 from webhooks.delivery.caps.fair_shares import Room
 from webhooks.delivery.claiming.claim_statements import Claimed, claim, claiming, finding_ready
 from webhooks.delivery.outcomes.outcome_statements import Outcome, record
 from webhooks.delivery.outcomes.retry import Decision
-from webhooks.lease import giving_back
+from webhooks.giving_back import giving_back
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import signed_request
 from webhooks.requests.signing import key_of

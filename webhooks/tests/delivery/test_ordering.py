@@ -21,7 +21,7 @@ from webhooks.delivery import dispatcher
 from webhooks.delivery.caps.fair_shares import Room
 from webhooks.delivery.claiming import ordering
 from webhooks.delivery.claiming.claim_statements import Claimed, claim, claiming, finding_ready
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint
 

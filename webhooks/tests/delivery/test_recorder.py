@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from gateway.outbound.answer import Answer
+from gateway.outbound.receiver_answer import Answer
 from tenants.models import Tenant
 from webhooks.delivery.caps.fair_shares import Room
 from webhooks.delivery.claiming.claim_statements import Claimed, claim

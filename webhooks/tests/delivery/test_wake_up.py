@@ -44,7 +44,7 @@ from webhooks.dispatcher_register import (
 )
 from webhooks.events import envelope, hand_over
 from webhooks.events.hand_over import HandedOver
-from webhooks.events.members import NewEvent
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import Publication, publishing
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests.signing import new_secret

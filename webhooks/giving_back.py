@@ -1,4 +1,4 @@
-"""Leases of claimed deliveries: how they end before their time."""
+"""Giving back claimed deliveries that were not tried: their leases end, so they are due again at once."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

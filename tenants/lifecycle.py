@@ -1,4 +1,4 @@
-"""A tenant's life: created by an app, changed by itself. Staff decisions join here (specification 3)."""
+"""Tenants are created by apps and change their own details. Decisions of staff about them are in `standing/`."""
 
 from datetime import datetime, timedelta
 from typing import Any

@@ -6,20 +6,26 @@ from gateway.database.partitions import PartitionedTable, register
 
 LONGEST_RETENTION_DAYS = 365
 
-EVENTS = register(PartitionedTable("events", "month", "id", 93, lambda: settings.EVENT_METADATA_DAYS))
+EVENTS = register(
+    PartitionedTable("events", "month", "id", ahead_days=93, keep_days=lambda: settings.EVENT_METADATA_DAYS)
+)
 PAYLOADS = register(
-    PartitionedTable("event_payloads", "week", "date", LONGEST_RETENTION_DAYS + 28, lambda: 0)
+    PartitionedTable(
+        "event_payloads", "week", "date", ahead_days=LONGEST_RETENTION_DAYS + 28, keep_days=lambda: 0
+    )
 )
 DELIVERIES = register(
-    PartitionedTable("webhook_deliveries", "week", "id", 28, lambda: settings.EVENT_METADATA_DAYS)
+    PartitionedTable(
+        "webhook_deliveries", "week", "id", ahead_days=28, keep_days=lambda: settings.EVENT_METADATA_DAYS
+    )
 )
 MESSAGES = register(
     PartitionedTable(
         "messages",
         "month",
         "date",
-        93,
-        lambda: settings.EVENT_METADATA_DAYS,
+        ahead_days=93,
+        keep_days=lambda: settings.EVENT_METADATA_DAYS,
         date_column="month",
         fillfactor=70,
     )

@@ -22,8 +22,8 @@ from messaging.pacing import rate_of
 from messaging.sending.outbound_event import outbound_event
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
-from tenants.standing.service import SERVED
-from webhooks.events.members import NewEvent
+from tenants.standing.served import SERVED
+from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
 
 

@@ -4,4 +4,6 @@ from django.conf import settings
 
 from gateway.database.partitions import PartitionedTable, register
 
-REQUESTS = register(PartitionedTable("api_requests", "day", "id", 7, lambda: settings.REQUEST_LOG_DAYS))
+REQUESTS = register(
+    PartitionedTable("api_requests", "day", "id", ahead_days=7, keep_days=lambda: settings.REQUEST_LOG_DAYS)
+)
