@@ -10,16 +10,13 @@ from django.http import QueryDict
 from gateway import ids
 from gateway.api.authentication import Caller
 from gateway.api.errors import PayloadTooLarge, RequestTimeout
+from gateway.api.limits.body_pace import BODY_GRACE_SECONDS, SLOWEST_BYTES_PER_SECOND
 from gateway.api.limits.body_size import SMALL_BODY_BYTES, large_bodies
 
 AsgiScope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]
 Send = Callable[[AsgiMessage], Awaitable[None]]
-
-BODY_GRACE_SECONDS = 10.0
-SLOWEST_BYTES_PER_SECOND = 16 * 1024
-"""A body must arrive within the grace plus its size at this rate."""
 
 
 class ClientGone(Exception):

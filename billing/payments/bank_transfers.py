@@ -38,18 +38,7 @@ def record(
         if PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT).exists():
             raise Conflict("A payment of this invoice is in flight: wait for its result.")
         attempt = _insert(invoice, amount_paise, reference, at)
-        invoice.amount_paid_paise += amount_paise
-        settlement.restate(invoice, at)
-        invoice.save(update_fields=["amount_paid_paise", *settlement.RESTATED])
-        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
-        audit.record(
-            action="billing.payment",
-            target_type="invoice",
-            target_id=invoice.public_id,
-            tenant_id=invoice.tenant_id,
-            actor_user_id=actor_user_id,
-            details={"amount_paise": amount_paise, "reference": reference},
-        )
+        _count_in(attempt, "billing.payment", actor_user_id, {"reference": reference})
     return attempt
 
 
@@ -74,19 +63,27 @@ def record_tds(
         if attempts.filter(kind=PaymentAttempt.Kind.TDS).exists():
             raise Conflict("Tax deducted at source was recorded for this invoice already.")
         attempt = _captured(invoice, PaymentAttempt.Kind.TDS, amount_paise, certificate.strip().upper(), at)
-        invoice.amount_paid_paise += amount_paise
-        settlement.restate(invoice, at)
-        invoice.save(update_fields=["amount_paid_paise", *settlement.RESTATED])
-        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
-        audit.record(
-            action="billing.tds",
-            target_type="invoice",
-            target_id=invoice.public_id,
-            tenant_id=invoice.tenant_id,
-            actor_user_id=actor_user_id,
-            details={"amount_paise": amount_paise, "certificate": certificate},
-        )
+        _count_in(attempt, "billing.tds", actor_user_id, {"certificate": certificate})
     return attempt
+
+
+def _count_in(
+    attempt: PaymentAttempt, action: str, actor_user_id: int | None, details: dict[str, str]
+) -> None:
+    """Count an attempt in its invoice, whose row is locked, and in its tenant's restriction, with an audit entry."""
+    invoice, at = attempt.invoice, attempt.created_at
+    invoice.amount_paid_paise += attempt.amount_paise
+    settlement.restate(invoice, at)
+    invoice.save(update_fields=["amount_paid_paise", *settlement.RESTATED])
+    restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+    audit.record(
+        action=action,
+        target_type="invoice",
+        target_id=invoice.public_id,
+        tenant_id=invoice.tenant_id,
+        actor_user_id=actor_user_id,
+        details={"amount_paise": attempt.amount_paise, **details},
+    )
 
 
 def _captured(invoice: Invoice, kind: str, amount_paise: int, reference: str, at: datetime) -> PaymentAttempt:

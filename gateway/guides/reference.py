@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-Json = dict[str, Any]
+from gateway.api.openapi.references import Json, resolved
 
 ORDER = (
     "Messages",
@@ -61,7 +61,9 @@ class _Reader:
 
     def _operation(self, method: str, path: str, operation: Json) -> str:
         lines = [f"## {operation['summary']}", "", f"**{method}** `{path}`", "", operation["description"], ""]
-        if parameters := [self._resolved(parameter) for parameter in operation.get("parameters", [])]:
+        if parameters := [
+            resolved(self._contract, parameter) for parameter in operation.get("parameters", [])
+        ]:
             lines += ["| parameter | in | type | meaning |", "|---|---|---|---|"]
             lines += [self._parameter(parameter) for parameter in parameters] + [""]
         kind, schema = self._body(operation)
@@ -72,14 +74,6 @@ class _Reader:
         lines += self._samples(method, path, operation, kind, schema)
         lines += self._answers(operation)
         return "\n".join(lines)
-
-    def _resolved(self, node: Json) -> Json:
-        while "$ref" in node:
-            found: Any = self._contract
-            for part in node["$ref"].removeprefix("#/").split("/"):
-                found = found[part]
-            node = found
-        return node
 
     def _parameter(self, parameter: Json) -> str:
         need = "" if not parameter.get("required") or parameter["in"] == "path" else " (required)"
@@ -97,7 +91,7 @@ class _Reader:
         schema = self._object(schema)
         rows = []
         for name, member in schema.get("properties", {}).items():
-            full = self._resolved(member)
+            full = resolved(self._contract, member)
             need = "required" if name in schema.get("required", []) else ""
             meaning = _cell(" ".join(part for part in (need, full.get("description", "")) if part))
             rows.append(f"| `{prefix}{name}` | {self._type(member)} | {meaning} |")
@@ -107,7 +101,7 @@ class _Reader:
 
     def _object(self, schema: Json) -> Json:
         """A schema with its references followed and its `allOf` parts joined."""
-        schema = self._resolved(schema)
+        schema = resolved(self._contract, schema)
         if "discriminator" in schema:
             return self._union(schema)
         if "allOf" not in schema:
@@ -130,7 +124,7 @@ class _Reader:
         return {"properties": members, "required": sorted(required)}
 
     def _type(self, schema: Json) -> str:
-        schema = self._resolved(schema)
+        schema = resolved(self._contract, schema)
         for union in ("oneOf", "anyOf"):
             if union in schema:
                 return " or ".join(dict.fromkeys(self._type(part) for part in schema[union]))
@@ -170,7 +164,7 @@ class _Reader:
         members: list[str] = []
         shown: list[str] = []
         for status, answer in sorted(operation["responses"].items()):
-            full = self._resolved(answer)
+            full = resolved(self._contract, answer)
             body = full.get("content", {}).get("application/json", {})
             schema = body.get("schema")
             if status.startswith("2") and "example" in body and not shown:

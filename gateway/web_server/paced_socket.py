@@ -13,15 +13,14 @@ import socket
 import time
 from typing import Any
 
-BODY_GRACE_SECONDS = 10.0
-SLOWEST_BYTES_PER_SECOND = 16 * 1024
-"""A body must arrive within the grace plus its size at this rate; so must an answer be taken."""
+from gateway.api.limits.body_pace import BODY_GRACE_SECONDS, SLOWEST_BYTES_PER_SECOND
+
 MOST_KEPT_BYTES = 1024 * 1024
 """Of an answer that its client takes slowly. For what is longer, a stream, the thread waits."""
 
 
 def time_to_take(size: int) -> float:
-    """By when a client must have taken an answer of that size which begins now."""
+    """By when a client must have taken an answer of that size which begins now: as long as a body of it may take."""
     return time.monotonic() + BODY_GRACE_SECONDS + size / SLOWEST_BYTES_PER_SECOND
 
 

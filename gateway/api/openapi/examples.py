@@ -6,7 +6,7 @@ rest is made here: the values of members are known by their names, so that an id
 
 from typing import Any
 
-Json = dict[str, Any]
+from gateway.api.openapi.references import Json, resolved
 
 MOST_DEEP = 6
 _UUID = "019a3e5c-6f00-7a11-8c22-0123456789ab"
@@ -97,7 +97,7 @@ class _Maker:
 
     def made(self, schema: Json, name: str = "", *, whole: bool, depth: int = 0) -> Any:
         """An example of a schema; of an object all members, or for a body those that it requires."""
-        schema = self._resolved(schema)
+        schema = resolved(self._document, schema)
         for known in ("example", "const", "default"):
             if known in schema:
                 return schema[known]
@@ -134,14 +134,6 @@ class _Maker:
             for name in wanted
             if name in members
         }
-
-    def _resolved(self, schema: Json) -> Json:
-        while "$ref" in schema:
-            found: Any = self._document
-            for part in schema["$ref"].removeprefix("#/").split("/"):
-                found = found[part]
-            schema = found
-        return schema
 
 
 def _value(name: str, kind: str, schema: Json) -> Any:
