@@ -20,6 +20,7 @@ from edge.callers import still_admitted
 from edge.stream_listener import HEARTBEAT_SECONDS, Listener
 from edge.stream_places import StreamPlaces
 from gateway.api.errors import ServiceUnavailable, TooManyInFlight
+from gateway.database.outage import concerns_all
 from gateway.database.statements import LoopConnection
 from gateway.valkey import address
 from gateway.valkey.connection import VALKEY_UNAVAILABLE
@@ -159,7 +160,22 @@ class Hub:
                     await self._settle()
             except Exception as error:  # noqa: BLE001 - streams outlive a database that is away
                 log.warning("stream_look_failed", error=type(error).__name__)
-                await asyncio.sleep(AGAIN_SECONDS)
+                if concerns_all(error):
+                    await asyncio.sleep(AGAIN_SECONDS)
+                else:
+                    await self._look_one_by_one(chunk)
+
+    async def _look_one_by_one(self, listeners: Sequence[Listener]) -> None:
+        """Look for each listener of a failed look alone: one whose place or event cannot be read ends alone."""
+        for listener in listeners:
+            try:
+                await self._look([listener])
+            except Exception as error:
+                if concerns_all(error):
+                    return
+                log.exception("stream_unreadable", tenant_id=str(listener.tenant_id))
+                self._due.pop(listener, None)
+                listener.end("failed")
 
     async def _settle(self) -> None:
         """Wait until a transaction has ended that was open at the last look, or somebody publishes.

@@ -263,6 +263,23 @@ def test_a_place_of_no_moment_is_refused_and_stops_no_other_stream(listen: Open,
     assert stream.event()["id"] == published
 
 
+def test_a_stream_whose_place_cannot_be_read_ends_alone(
+    listen: Open, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    """Streams are looked for together: an error that one of them brings about must not stop the others."""
+    other_key = api_keys.create(name="k", environment="live", tenant=other_tenant)
+    unreadable, other = listen(), listen(by=other_key.key)
+    hub = event_stream._hub
+    assert hub is not None
+    wait_until(lambda: not hub._due, "the first look at the streams does not end")
+    (listener,) = hub._of_tenant[tenant.id]
+    listener.after = positions.Position(0, UUID(int=2**128 - 1))
+    for each in (tenant, other_tenant):
+        publish_one(each)
+    assert other.event()["tenant_id"] == str(other_tenant.id)
+    assert unreadable.event() == {"event": "closed", "data": "failed"}
+
+
 def test_after_a_restore_it_goes_on_with_what_came_since(listen: Open, tenant: Tenant) -> None:
     publish_one(tenant)
     positions.forget()
