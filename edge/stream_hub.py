@@ -231,12 +231,21 @@ class Hub:
             ]
             try:
                 for start in range(0, len(waiting), POLL_CHUNK):
-                    chunk = waiting[start : start + POLL_CHUNK]
-                    news = reading.with_news([_wanted(listener) for listener in chunk])
-                    for place in await self._polling.run_each(news):
-                        self._ask(chunk[place])
+                    for listener in await self._with_news(waiting[start : start + POLL_CHUNK]):
+                        self._ask(listener)
             except Exception as error:  # noqa: BLE001 - streams outlive a database that is away
                 log.warning("stream_poll_failed", error=type(error).__name__)
+
+    async def _with_news(self, listeners: Sequence[Listener]) -> Sequence[Listener]:
+        """Those for which there is news; all, when one of them cannot be asked for: the look finds out which."""
+        news = reading.with_news([_wanted(listener) for listener in listeners])
+        try:
+            return [listeners[place] for place in await self._polling.run_each(news)]
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            log.warning("stream_poll_failed", error=type(error).__name__)
+            return listeners
 
     async def _hear(self) -> None:
         """Wake the listeners of tenants that published."""
