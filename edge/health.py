@@ -3,34 +3,26 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import orjson
-
 from edge.request import Request
 from gateway.api import health_views
-from gateway.api.health_views import Report
 from gateway.api.reply import Reply
 
 
 async def live(request: Request) -> Reply:
     """GET /v1/health/live."""
-    return _answer(health_views.live())
+    return health_views.live()
 
 
-def _shared(ask: Callable[[], Report]) -> Callable[[Request], Awaitable[Reply]]:
-    asking: asyncio.Task[Report] | None = None
+def _shared(ask: Callable[[], Reply]) -> Callable[[Request], Awaitable[Reply]]:
+    asking: asyncio.Task[Reply] | None = None
 
     async def handler(request: Request) -> Reply:
         nonlocal asking
         if asking is None or asking.done():
             asking = asyncio.create_task(asyncio.to_thread(ask))
-        return _answer(await asyncio.shield(asking))
+        return await asyncio.shield(asking)
 
     return handler
-
-
-def _answer(report: Report) -> Reply:
-    status, body = report
-    return Reply(status, {"Content-Type": "application/json"}, orjson.dumps(body))
 
 
 health = _shared(health_views.health)

@@ -63,7 +63,8 @@ class TestHealth:
     def test_503_without_a_database(self, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as stopped:
             stopped.setitem(connection.settings_dict, "HOST", "/nonexistent")
-            assert door.ask("GET", "/v1/health").status_code == 503
+            answer = door.ask("GET", "/v1/health")
+            assert (answer.status_code, answer["X-Service-Error-Source"]) == (503, "whabuzz")
             assert door.ask("GET", "/v1/health/ready").status_code == 503
             assert door.ask("GET", "/v1/health/live").status_code == 200
 

@@ -3,39 +3,39 @@
 from typing import Any
 
 from django.conf import settings
+from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from gateway.api import probes
+from gateway.api.json import dumps
+from gateway.api.reply import Reply
 
-Report = tuple[int, dict[str, Any]]
-"""An HTTP status and a body."""
 
-
-def health() -> Report:
+def health() -> Reply:
     """200 while the database answers, 503 when it does not, in under two seconds."""
-    ok = probes.database_answers()
-    return 200 if ok else 503, {"ok": ok, "sha": settings.SERVICE_SHA, "db": _word(ok)}
+    return _report(db=probes.database_answers())
 
 
-def live() -> Report:
+def live() -> Reply:
     """200 from a process that answers at all; asks nothing of the database."""
-    return 200, {"ok": True, "sha": settings.SERVICE_SHA}
+    return _report()
 
 
-def ready() -> Report:
+def ready() -> Reply:
     """200 while the database answers, is migrated for this build and has the partitions of today; else 503."""
-    found = probes.readiness()
-    ok = all(found.values())
-    parts = {name: _word(is_well) for name, is_well in found.items()}
-    return 200 if ok else 503, {"ok": ok, "sha": settings.SERVICE_SHA, **parts}
+    return _report(**probes.readiness())
 
 
-def _word(is_well: bool) -> str:
-    return "ok" if is_well else "error"
+def _report(**parts: bool) -> Reply:
+    ok = all(parts.values())
+    headers = {"Content-Type": "application/json"}
+    if not ok:
+        headers["X-Service-Error-Source"] = settings.SERVICE_NAME
+    words = {name: "ok" if is_well else "error" for name, is_well in parts.items()}
+    return Reply(200 if ok else 503, headers, dumps({"ok": ok, "sha": settings.SERVICE_SHA, **words}))
 
 
 class LiveOut(serializers.Serializer[dict[str, Any]]):
@@ -71,9 +71,8 @@ class HealthView(OpenView):
         auth=[],
         responses={200: HealthOut, 503: HealthOut},
     )
-    def get(self, request: Request) -> Response:
-        status, body = health()
-        return Response(body, status=status)
+    def get(self, request: Request) -> HttpResponse:
+        return health().as_response()
 
 
 class LiveView(OpenView):
@@ -87,9 +86,8 @@ class LiveView(OpenView):
         auth=[],
         responses=LiveOut,
     )
-    def get(self, request: Request) -> Response:
-        status, body = live()
-        return Response(body, status=status)
+    def get(self, request: Request) -> HttpResponse:
+        return live().as_response()
 
 
 class ReadyView(OpenView):
@@ -103,6 +101,5 @@ class ReadyView(OpenView):
         auth=[],
         responses={200: ReadyOut, 503: ReadyOut},
     )
-    def get(self, request: Request) -> Response:
-        status, body = ready()
-        return Response(body, status=status)
+    def get(self, request: Request) -> HttpResponse:
+        return ready().as_response()
