@@ -1,7 +1,5 @@
 """Views of `/v1/billing*` (specification 4). While billing is off: 503 `billing_disabled`, after authentication."""
 
-from typing import Any
-
 from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase
 from django.utils.cache import patch_vary_headers
@@ -52,12 +50,13 @@ class BillingDisabled(ServiceError):
 
 
 class BillingViewSet(ResourceViewSet):
-    """A view that answers 503 while billing is off; permissions are checked first."""
+    """A view that answers 503 while billing is off, whatever is asked of it; the caller is judged first."""
 
     area = Area.BILLING
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        super().initial(request, *args, **kwargs)
+    def check_throttles(self, request: Request) -> None:
+        # The last step that judges the caller, before the query and the body are judged.
+        super().check_throttles(request)
         if not settings.BILLING_ENABLED:
             raise BillingDisabled
 

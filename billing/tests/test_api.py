@@ -26,6 +26,7 @@ pytestmark = pytest.mark.django_db
 
 ROUTES = [
     ("GET", "/v1/billing"),
+    ("GET", "/v1/billing?unknown=1"),
     ("PATCH", "/v1/billing/profile"),
     ("POST", "/v1/billing/mandate"),
     ("GET", "/v1/billing/invoices"),

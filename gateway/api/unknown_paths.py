@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import Resolver404, resolve
 from rest_framework.permissions import BasePermission
@@ -46,7 +47,10 @@ class UnknownPath(APIView):
 def _not_found(path: str) -> NotFound:
     likely = _likely(path)
     text = f"There is nothing at {path[:200]}."
-    return NotFound(f"{text} Did you mean {likely}?" if likely else text)
+    return NotFound(
+        f"{text} Did you mean {likely}?" if likely else text,
+        hint=f"Check the id and the path: the operations are at {settings.BASE_URL}/docs.",
+    )
 
 
 def _likely(path: str) -> str | None:
