@@ -38,7 +38,7 @@ def record(
         if PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT).exists():
             raise Conflict("A payment of this invoice is in flight: wait for its result.")
         attempt = _insert(invoice, amount_paise, reference, at)
-        _count_in(attempt, actor_user_id, action="billing.payment", details={"reference": reference})
+        _record(attempt, "billing.payment", actor_user_id, {"reference": reference})
     return attempt
 
 
@@ -63,13 +63,11 @@ def record_tds(
         if attempts.filter(kind=PaymentAttempt.Kind.TDS).exists():
             raise Conflict("Tax deducted at source was recorded for this invoice already.")
         attempt = _captured(invoice, PaymentAttempt.Kind.TDS, amount_paise, certificate.strip().upper(), at)
-        _count_in(attempt, actor_user_id, action="billing.tds", details={"certificate": certificate})
+        _record(attempt, "billing.tds", actor_user_id, {"certificate": certificate})
     return attempt
 
 
-def _count_in(
-    attempt: PaymentAttempt, actor_user_id: int | None, *, action: str, details: dict[str, str]
-) -> None:
+def _record(attempt: PaymentAttempt, action: str, actor_user_id: int | None, details: dict[str, str]) -> None:
     """Count an attempt in its invoice, whose row is locked, and in its tenant's restriction, with an audit entry."""
     invoice, at = attempt.invoice, attempt.created_at
     invoice.amount_paid_paise += attempt.amount_paise
