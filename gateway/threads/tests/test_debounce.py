@@ -133,7 +133,8 @@ def test_a_forked_process_works_in_a_thread_of_its_own(monkeypatch: pytest.Monke
             again.set()
         else:
             working.set()
-            go_on.wait(DEADLINE)
+            # Longer than the test waits: the parent's thread must not be the one that works again.
+            go_on.wait(2 * DEADLINE)
 
     debounced = Debounced(work, seconds=0.0)
     debounced.ask()
