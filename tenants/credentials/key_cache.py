@@ -72,8 +72,11 @@ class Mirror(Generic[Facts]):
         self.read: Callable[[str], Facts | None] = read
         self.build: Callable[[dict[str, Any]], Facts] = build
         self.cache: dict[str, tuple[float, Facts | None]] = {}
-        self.forgotten = 0
-        """How often something was forgotten: what was read before that may be out of date."""
+        self.changes = 0
+        """How many changes this process has heard of. What was read of an entry before its last one is out of date."""
+        self._changed: dict[str, int] = {}
+        """The number of the last change of each entry. Of those that are not in it, the last is `_others_changed`."""
+        self._others_changed = 0
         self.lock = Lock()
 
     def recall(self, name: str) -> Facts | None:
@@ -92,14 +95,14 @@ class Mirror(Generic[Facts]):
         recalled = self.recall(name)
         if recalled is not None:
             return recalled
-        forgotten = self.forgotten
+        changes = self.changes
         facts = self._from_valkey(name)
         if facts is None:
             facts = self.read(name)
-            if facts is not None and self.forgotten == forgotten:
+            if facts is not None and not self._changed_since(changes, name):
                 self.put(name, facts)
         if facts is not None:
-            self.remember(name, facts, forgotten=forgotten)
+            self.remember(name, facts, read_after=changes)
         return facts
 
     def put(self, name: str, facts: Facts) -> None:
@@ -137,11 +140,14 @@ class Mirror(Generic[Facts]):
         self.forget(name)
         CHANGES.tell(self.prefix + name)
 
-    def remember(self, name: str, facts: Facts, *, forgotten: int) -> None:
-        """Keep facts for `PROCESS_SECONDS`, unless something was forgotten since `forgotten` was read, before them."""
+    def remember(self, name: str, facts: Facts, *, read_after: int) -> None:
+        """Keep facts for `PROCESS_SECONDS`, unless their entry changed after they were read.
+
+        `read_after` is what `changes` was before the read.
+        """
         CHANGES.listen()
         with self.lock:
-            if self.forgotten != forgotten:
+            if self._changed_since(read_after, name):
                 return
             if len(self.cache) >= PROCESS_ENTRIES:
                 self.cache.clear()
@@ -150,11 +156,19 @@ class Mirror(Generic[Facts]):
     def forget(self, name: str | None = None) -> None:
         """Drop what this process remembers of one entry, or of all."""
         with self.lock:
-            self.forgotten += 1
+            self.changes += 1
+            if name is None or len(self._changed) >= PROCESS_ENTRIES:
+                self._changed.clear()
+                self._others_changed = self.changes
+            else:
+                self._changed[name] = self.changes
             if name is None:
                 self.cache.clear()
             else:
                 self.cache.pop(name, None)
+
+    def _changed_since(self, changes: int, name: str) -> bool:
+        return self._changed.get(name, self._others_changed) > changes
 
 
 def _uuid(value: str | None) -> UUID | None:
@@ -218,11 +232,11 @@ def tenant_by_id(tenant_id: UUID) -> TenantFacts | None:
 
 def remember_many(key_hashes: Collection[str]) -> None:
     """Read these keys and their tenants from the database, one statement in all, into this process's memory."""
-    keys_forgotten, tenants_forgotten = KEYS.forgotten, TENANTS.forgotten
+    keys_changes, tenants_changes = KEYS.changes, TENANTS.changes
     for key in ApiKey.objects.filter(key_hash__in=key_hashes).select_related("tenant"):
-        KEYS.remember(key.key_hash, key_facts(key), forgotten=keys_forgotten)
+        KEYS.remember(key.key_hash, key_facts(key), read_after=keys_changes)
         if key.tenant is not None:
-            TENANTS.remember(str(key.tenant.id), tenant_facts(key.tenant), forgotten=tenants_forgotten)
+            TENANTS.remember(str(key.tenant.id), tenant_facts(key.tenant), read_after=tenants_changes)
 
 
 def recall(key_hash: str) -> tuple[KeyFacts, TenantFacts] | None:

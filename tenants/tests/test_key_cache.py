@@ -87,6 +87,24 @@ def test_what_was_read_before_a_change_is_not_kept(
     assert facts.revoked
 
 
+def test_a_change_of_another_key_keeps_nothing_from_being_remembered(
+    key: api_keys.NewKey, empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A business that makes and revokes keys all the time must not cost the others a look-up for each call."""
+    other = api_keys.create(name="other", environment="live", tenant=key.row.tenant).row
+
+    def read(key_hash: str) -> key_cache.KeyFacts | None:
+        found = key_cache.read_key(key_hash)
+        key_cache.write_key(other)
+        return found
+
+    empty_valkey.flushdb()
+    key_cache.forget_process_cache()
+    monkeypatch.setattr(key_cache.KEYS, "read", read)
+    key_cache.key_by_hash(key.row.key_hash)
+    assert key_cache.KEYS.recall(key.row.key_hash) is not None
+
+
 def test_an_entry_that_is_not_ours_is_not_believed(
     api: Api, key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
