@@ -1,6 +1,7 @@
 """HTTP/1.1 of the edge: uvicorn's protocol, with bounds on headers and framing and our form of its refusals.
 
-Other bounds: bodies in `request.py`, readers of a stream in `event_stream.py`, idle connections in `server.py`."""
+Other bounds: bodies in `request.py`, readers of a stream in `event_stream.py`, idle connections in `server.py`.
+"""
 
 from asyncio import TimerHandle
 from typing import Any
