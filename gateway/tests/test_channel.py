@@ -30,12 +30,23 @@ def connections() -> set[int]:
 def test_after_a_break_news_are_heard_again_and_some_are_said_to_be_missed(connections: set[int]) -> None:
     heard: queue.Queue[str] = queue.Queue()
     missed: queue.Queue[None] = queue.Queue()
-    channel = Channel("news:test", heard=heard.put, missed=lambda: missed.put(None))
-    channel.listen()
-    assert told(channel, heard).startswith("news")
+    Channel("news:test", heard=heard.put, missed=lambda: missed.put(None)).listen()
+    other = Channel("news:test", heard=heard.put, missed=lambda: missed.put(None))
+    assert told(other, heard).startswith("news")
     assert missed.empty(), "nothing can be missed before the first subscription"
     for client in valkey().client_list(_type="pubsub"):
         if int(client["id"]) not in connections:
             valkey().client_kill_filter(_id=client["id"])
     missed.get(timeout=SECONDS)
-    assert told(channel, heard).startswith("news")
+    assert told(other, heard).startswith("news")
+
+
+def test_a_process_does_not_hear_itself() -> None:
+    heard: queue.Queue[str] = queue.Queue()
+    channel, other = (Channel("news:self", heard=heard.put, missed=lambda: None) for _ in range(2))
+    channel.listen()
+    assert told(other, heard).startswith("news")
+    channel.tell("own")
+    other.tell("last")
+    while (news := heard.get(timeout=SECONDS)) != "last":
+        assert news.startswith("news")

@@ -6,6 +6,7 @@ Best effort, so what is told must come out without it as well, only later.
 import os
 import threading
 from collections.abc import Callable
+from uuid import uuid4
 
 import structlog
 
@@ -20,7 +21,10 @@ AGAIN_SECONDS = 1.0
 
 
 class Channel:
-    """One kind of news. `heard` takes each message; `missed` is called after a break, when some went by unheard."""
+    """One kind of news. `heard` takes each message of others; `missed` is called after a break: some went by unheard.
+
+    A teller does not hear itself: what it did before it told may have been overtaken when its own news come back.
+    """
 
     def __init__(self, name: str, *, heard: Callable[[str], None], missed: Callable[[], None]) -> None:
         self._name = name
@@ -31,11 +35,13 @@ class Channel:
         self._heard_before = False
         """Whether this is a subscription after one that broke; redis-py may have renewed it by itself."""
         self._never = threading.Event()
+        self._tellers: dict[int, str] = {}
+        """The name under which this object tells, of each process: a forked one has a name of its own."""
 
     def tell(self, message: str) -> None:
-        """Tell all processes that listen, this one too. A Valkey that cannot be reached is no failure."""
+        """Tell all other processes that listen. A Valkey that cannot be reached is no failure."""
         try:
-            valkey().publish(self._name, message)
+            valkey().publish(self._name, f"{self._teller()} {message}")
         except VALKEY_UNAVAILABLE as error:
             log.warning("news_not_told", channel=self._name, error=type(error).__name__)
 
@@ -47,6 +53,9 @@ class Channel:
             if self._process != os.getpid():
                 threading.Thread(target=self._run, name=f"channel {self._name}", daemon=True).start()
                 self._process = os.getpid()
+
+    def _teller(self) -> str:
+        return self._tellers.setdefault(os.getpid(), uuid4().hex)
 
     def _run(self) -> None:
         while True:
@@ -69,7 +78,9 @@ class Channel:
                 if message is None:
                     continue
                 if message["type"] == "message":
-                    self._heard(message["data"].decode())
+                    teller, _, text = message["data"].decode().partition(" ")
+                    if teller != self._teller():
+                        self._heard(text)
                 elif message["type"] == "subscribe":
                     if self._heard_before:
                         self._missed()
