@@ -480,6 +480,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 300},
     },
     "redeemed-codes": {"task": "phone_numbers.tasks.forget_redeemed_codes", "schedule": 3600.0},
+    "connect-sessions": {"task": "phone_numbers.tasks.forget_connect_sessions", "schedule": 3600.0},
     "billing": {"task": "billing.tasks.run_billing", "schedule": 600.0, "options": {"expires": 600}},
     "billing-notices": {
         "task": "billing.tasks.apply_notices",

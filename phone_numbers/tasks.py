@@ -7,6 +7,7 @@ from uuid import UUID
 from celery import shared_task
 
 from phone_numbers import onboarding, tokens
+from phone_numbers.hosted_connect import sessions
 from phone_numbers.sandbox import making
 from phone_numbers.syncing import sync
 
@@ -33,6 +34,12 @@ def warn_of_token_ends(**_: Any) -> None:
 def forget_redeemed_codes(**_: Any) -> None:
     """Hourly: forget the tokens of codes that nobody will repeat."""
     onboarding.forget_redeemed_codes()
+
+
+@shared_task
+def forget_connect_sessions(**_: Any) -> None:
+    """Hourly: forget the connect sessions of years ago."""
+    sessions.forget_old()
 
 
 @shared_task

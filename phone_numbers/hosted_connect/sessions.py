@@ -19,6 +19,7 @@ from django.db.models import Q
 from gateway import ids
 from gateway.api.errors import Conflict, MetaUnreachable, NotFound, ServiceError
 from gateway.clock import now
+from gateway.database.pruning import delete_free
 from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import onboarding
 from phone_numbers.graph_calls import Refused
@@ -187,3 +188,9 @@ def _end(session: ConnectSession, **outcome: Any) -> ConnectSession:
         **outcome, completed_at=now(), finishing_until=None
     )
     return ConnectSession.objects.get(pk=session.pk)
+
+
+def forget_old() -> int:
+    """Forget sessions made more than EVENT_METADATA_DAYS ago. Returns how many."""
+    kept_from = ids.first_at(now() - timedelta(days=settings.EVENT_METADATA_DAYS))
+    return delete_free(ConnectSession.objects.filter(pk__lt=kept_from))

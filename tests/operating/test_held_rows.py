@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import OperationalError, connection, models, transaction
+from pytest_django import Settings
 
 from billing import tasks as billing_tasks
 from billing.isolation import HELD_AT_MOST, SomeFailed, each
@@ -24,7 +25,7 @@ from messaging import tasks as messaging_tasks
 from messaging.message_templates.models import TemplateMirror
 from messaging.models import Batch, KeptNotification
 from phone_numbers import tasks as phone_tasks
-from phone_numbers.models import BusinessAccount, RedeemedCode
+from phone_numbers.models import BusinessAccount, ConnectSession, RedeemedCode
 from tenants import tasks as tenants_tasks
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, OutboundMail, Tenant
@@ -199,6 +200,26 @@ def test_old_codes_of_others_are_forgotten(two: tuple[Tenant, Tenant]) -> None:
     with held(RedeemedCode.objects.filter(pk=codes[0].pk)):
         phone_tasks.forget_redeemed_codes()
         assert list(RedeemedCode.objects.all()) == [codes[0]]
+
+
+def test_old_connect_sessions_of_others_are_forgotten_and_younger_ones_stay(
+    two: tuple[Tenant, Tenant], settings: Settings
+) -> None:
+    def session(of: Tenant, days: int) -> ConnectSession:
+        made_at = now() - timedelta(days=days)
+        return ConnectSession.objects.create(
+            id=uuid_at(made_at),
+            tenant=of,
+            environment="live",
+            return_url="https://a.example",
+            expires_at=made_at,
+        )
+
+    held_one, other = (session(each_tenant, settings.EVENT_METADATA_DAYS + 1) for each_tenant in two)
+    younger = session(other.tenant, settings.EVENT_METADATA_DAYS - 1)
+    with held(ConnectSession.objects.filter(pk=held_one.pk)):
+        phone_tasks.forget_connect_sessions()
+        assert set(ConnectSession.objects.all()) == {held_one, younger}
 
 
 def test_old_notifications_beside_one_that_is_held_are_forgotten(db: None) -> None:
