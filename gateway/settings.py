@@ -228,7 +228,19 @@ TEMPLATES = [
 ]
 
 DATABASES = {"default": env.db_url_config(env.str("DATABASE_URL", embedded_addresses.database_url(DATA_DIR)))}
-DATABASES["default"]["OPTIONS"] = {**DATABASES["default"].get("OPTIONS", {}), "connect_timeout": 2}
+_LOST_HOST = {
+    "connect_timeout": 2,
+    "tcp_user_timeout": 10_000,  # milliseconds
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+"""Bounds, in seconds, after which a connection to a database host that is gone ends, and its call is answered 503.
+
+A host that lost its power or its network sends nothing. Without bounds a statement waits for the kernel to give up:
+a quarter of an hour after the last bytes were sent, for ever when they had arrived.
+"""
+DATABASES["default"]["OPTIONS"] = {**_LOST_HOST, **DATABASES["default"].get("OPTIONS", {})}
 DATABASES["default"]["CONN_MAX_AGE"] = 600  # at rest a new connection costs a worker more than its tasks
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DATABASE_POOL_SIZE: int = env.int("DATABASE_POOL_SIZE", 4)
@@ -246,7 +258,7 @@ if DATABASE_REPLICA_URL:
     DATABASES["replica"] = {
         **DATABASES["default"],
         **_REPLICA,
-        "OPTIONS": {**_REPLICA.get("OPTIONS", {}), "connect_timeout": 2},
+        "OPTIONS": {**_LOST_HOST, **_REPLICA.get("OPTIONS", {})},
     }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
