@@ -318,6 +318,22 @@ def test_many_beats_at_once_claim_each_account_once(tenant: Tenant, queued: list
     assert len(queued) == len({account_id for account_id, _ in queued}) == 20
 
 
+@pytest.mark.django_db(transaction=True)
+def test_two_beats_that_look_at_the_same_moment_claim_an_account_once(
+    tenant: Tenant, queued: list[Any]
+) -> None:
+    make_account(tenant)
+
+    def another_beat_before_the_lease(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith("UPDATE"):
+            in_threads(sync.start_due)
+        return execute(sql, params, many, context)
+
+    with database.execute_wrapper(another_beat_before_the_lease):
+        sync.start_due()
+    assert len(queued) == 1
+
+
 def test_a_token_that_fails_the_daily_check_is_told_once_and_comes_back(
     simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
 ) -> None:
