@@ -82,6 +82,8 @@ def came_back(page: Page) -> dict[str, list[str]]:
 
 def leave(dialog: Page, button: str) -> None:
     """Press a button that closes the dialog's window: the window may be gone before the driver hears of its click."""
+    # Before its script has run the button does nothing.
+    dialog.wait_for_load_state()
     with contextlib.suppress(Error):
         dialog.get_by_role("button", name=button).click()
     if not dialog.is_closed():
