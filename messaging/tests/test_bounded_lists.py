@@ -96,6 +96,10 @@ def test_a_page_reads_a_bounded_number_of_rows(
     api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch, table: str, path: str, walks: int
 ) -> None:
     monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
+    if table == "events":
+        with connection.cursor() as cursor:
+            # What former tests left in its pages and indexes would count in the choice of a plan.
+            cursor.execute("TRUNCATE events")
     load(table, tenant)
     with CaptureQueriesContext(connection) as queries:
         answer = api.get(f"{path}&limit=10")
