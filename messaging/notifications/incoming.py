@@ -19,7 +19,7 @@ from gateway.database.statements import bulk_cursor, run
 from gateway.monitoring import metrics
 from gateway.upstream.notifications.normalise import Change, EventDraft, normalise
 from gateway.upstream.notifications.split_by_tenant import Place, Splitter, rebase
-from messaging.media import media_owners as known_media
+from messaging.media import media_owners
 from messaging.models import KeptNotification
 from messaging.notifications import side_effects
 from messaging.notifications.routing import Owner, owners
@@ -94,12 +94,12 @@ def _publish(
         raw, moved = splitter.split({(change.entry, change.change) for change, _ in changes})
     by_change = [[event_of(draft, owner, moved) for draft in change.drafts] for change, owner in changes]
     media = [
-        known_media.Media(tenant_id, owner.environment, media_id, owner.phone_number_id)
+        media_owners.Media(tenant_id, owner.environment, media_id, owner.phone_number_id)
         for change, owner in changes
         if owner.phone_number_id
-        for media_id in known_media.media_ids(change)
+        for media_id in media_owners.media_ids(change)
     ]
-    run(known_media.noting(media))
+    run(media_owners.noting(media))
     fresh = set(
         publish(
             tenant_id=tenant_id,

@@ -11,7 +11,7 @@ from gateway.database.loop_group_commit import LoopGroupCommit
 from gateway.database.statements import Statements
 from gateway.monitoring import tracing
 from gateway.upstream.notifications.normalise import Change, normalise
-from messaging.media import media_owners as known_media
+from messaging.media import media_owners
 from messaging.notifications import side_effects
 from messaging.notifications.incoming import event_of
 from messaging.notifications.routing import Owner, finding_owners
@@ -83,13 +83,13 @@ def _taking_in(notifications: Sequence[_Notification]) -> Statements[list[bool]]
                 owned[place] = known
     if owned:
         publications = [_publication(notifications[place], owners) for place, owners in owned.items()]
-        yield from known_media.noting(
+        yield from media_owners.noting(
             [
-                known_media.Media(owner.tenant_id, owner.environment, media_id, owner.phone_number_id)
+                media_owners.Media(owner.tenant_id, owner.environment, media_id, owner.phone_number_id)
                 for place, owners in owned.items()
                 for change, owner in zip(notifications[place].changes, owners, strict=True)
                 if owner.phone_number_id
-                for media_id in known_media.media_ids(change)
+                for media_id in media_owners.media_ids(change)
             ]
         )
         published = yield from publishing(publications)
