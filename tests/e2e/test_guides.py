@@ -8,7 +8,7 @@ import requests
 from playwright.sync_api import Browser, Page, expect
 
 from gateway.guides import serving
-from tests.e2e.conftest import Stack
+from tests.e2e.conftest import Stack, until
 from tests.pages import ROOT
 
 pytestmark = pytest.mark.e2e
@@ -21,6 +21,9 @@ DARK = """() => {
     document.body.dataset.mdColorScheme = "slate";
 }"""
 """Switches a page as the theme's script does, at once."""
+SETTLED = """() => [...document.querySelectorAll("pre > code")].every(
+    (code) => code.scrollWidth <= code.clientWidth || code.tabIndex >= 0)"""
+"""Whether the theme has made code blocks that scroll focusable, which it does some time after the layout."""
 AXE = ROOT / "tests/node/node_modules/axe-core/axe.min.js"
 
 
@@ -53,6 +56,7 @@ def test_every_page_is_accessible_in_light_and_dark_fits_a_phone_and_obeys_its_p
         page.evaluate(DARK)
         complaints += violations(page, ["color-contrast"])
         page.set_viewport_size({"width": 360, "height": 800})
+        until(lambda page=page: page.evaluate(SETTLED), f"the focus of code blocks at {path}")
         complaints += violations(page, ["scrollable-region-focusable"])
         if page.evaluate("document.documentElement.scrollWidth") > 360:
             complaints.append(f"{path} scrolls sideways on a phone")
