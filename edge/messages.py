@@ -7,7 +7,7 @@ from edge.callers import admitted_caller
 from edge.request import Request
 from gateway.api.errors import InvalidRequest, UnsupportedMediaType
 from gateway.api.json import parse_object
-from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES
+from gateway.api.limits.body_size import API_BODY_BYTES
 from gateway.api.limits.in_flight import Bulkhead
 from gateway.api.reply import Reply
 from messaging.sending import flow
@@ -38,7 +38,7 @@ async def send(request: Request) -> Reply:
         raise InvalidRequest.of(**dict.fromkeys(QueryDict(request.query_string), unknown))
     if not (request.header(b"content-type") or "").partition(";")[0].strip().lower() == "application/json":
         raise UnsupportedMediaType
-    raw = await request.body(limit=UPSTREAM_BODY_BYTES) or b"{}"
+    raw = await request.body(limit=API_BODY_BYTES) or b"{}"
     body = parse_object(raw)
     from_ = body.get("from")
     send = SendRequest(

@@ -7,7 +7,6 @@ from rest_framework.request import Request
 
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.json import object_of
-from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, limited_by
 from gateway.api.limits.in_flight import waits_for_upstream
 from messaging import idempotency
 from messaging.message_log.views import MessageLogView
@@ -16,7 +15,6 @@ from messaging.sending.flow import SendRequest
 from messaging.sending.runtimes import BlockingRuntime, run_blocking
 
 
-@limited_by(UPSTREAM_BODY_BYTES)
 class MessagesView(MessageLogView):
     """Send one message, or mark one as read, the upstream's own bodies and answers; look messages up in the log."""
 

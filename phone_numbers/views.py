@@ -15,7 +15,6 @@ from rest_framework.response import Response
 from gateway.api import query
 from gateway.api.authentication import caller_of, scope_of, tenant_of
 from gateway.api.errors import NotFound
-from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, limited_by
 from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.pagination import whole_list
 from gateway.api.rendering import rendered
@@ -270,7 +269,6 @@ class AccountsView(ResourceViewSet):
         )
 
 
-@limited_by(UPSTREAM_BODY_BYTES)
 class BusinessProfileView(UpstreamCallsView):
     """A number's business profile, both ways the upstream's own bodies."""
 

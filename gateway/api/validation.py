@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from django.http import QueryDict
@@ -11,6 +12,8 @@ from rest_framework.serializers import BaseSerializer
 
 from gateway.api.nearest import did_you_mean
 
+SHOWN_PROBLEMS = 20
+"""Of the items of a list: it can have thousands of wrong ones, and each has a sentence of its own."""
 _INVALID_CHOICE = re.compile(r'"(.*)" is not a valid choice\.', re.DOTALL)
 
 
@@ -51,11 +54,12 @@ def _mistype(field: Any, value: Any) -> str | None:
 
 
 def _with_choices(field: Any, errors: Any) -> Any:
-    """The errors of a field; where a choice is wrong, the sentence names the choices and the nearest."""
+    """The errors of a field, of a list the first; a wrong choice gets a sentence with the choices and the nearest."""
     if isinstance(errors, dict):
         children = getattr(field, "fields", {})
         item = getattr(field, "child", None)
-        return {name: _with_choices(children.get(name, item), found) for name, found in errors.items()}
+        shown = errors.items() if children else islice(errors.items(), SHOWN_PROBLEMS)
+        return {name: _with_choices(children.get(name, item), found) for name, found in shown}
     if isinstance(errors, list):
         return [_with_choices(field, found) for found in errors]
     wrong = _INVALID_CHOICE.fullmatch(errors) if isinstance(errors, ErrorDetail) else None

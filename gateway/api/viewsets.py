@@ -18,6 +18,7 @@ from rest_framework.serializers import Serializer
 from rest_framework.viewsets import ViewSet
 
 from gateway.api.errors import InvalidRequest, PayloadTooLarge
+from gateway.api.limits.body_size import API_BODY_BYTES
 from gateway.api.nearest import did_you_mean
 from gateway.api.openapi.schema import ServiceSchema
 from gateway.api.pagination import NewestFirst
@@ -29,6 +30,7 @@ Declared = dict[str, bool]
 class DeclaredQuery:
     """Mixin: after the caller's permission, a body over the limit is 413, an undeclared query parameter is 400."""
 
+    body_limit = API_BODY_BYTES
     refuses_large_bodies = True
     """The middleware leaves the refusal to the view, so that the request log knows the caller."""
 

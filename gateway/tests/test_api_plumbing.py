@@ -132,12 +132,25 @@ def test_another_content_type_is_415(api: Api) -> None:
 
 
 def test_a_body_over_the_limit_is_413_before_it_is_read(api: Api) -> None:
-    error = assert_error(api.post("/v1/api-keys", b" " * (64 * 1024 + 1)), 413, "payload_too_large")
-    assert error["details"] == {"limit_bytes": 64 * 1024}
+    error = assert_error(api.post("/v1/api-keys", b" " * (1024 * 1024 + 1)), 413, "payload_too_large")
+    assert error["details"] == {"limit_bytes": 1024 * 1024}
+
+
+def test_a_body_of_a_mebibyte_is_taken_and_what_it_holds_besides_is_ignored(api: Api) -> None:
+    body = b'{"name":"Backend","notes":"%b"}'
+    body %= b"x" * (1024 * 1024 - len(body) + 2)
+    assert len(body) == 1024 * 1024
+    assert api.post("/v1/api-keys", body).status_code == 201
+
+
+def test_of_thousands_of_wrong_items_the_first_twenty_are_named(api: Api) -> None:
+    answer = api.post("/v1/webhooks", {"url": "https://example.org", "event_types": [["*"]] * 9000})
+    fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
+    assert list(fields) == [f"event_types.{place}" for place in range(20)]
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("size", "status"), [(100, 400), (64 * 1024 + 100, 413)])
+@pytest.mark.parametrize(("size", "status"), [(100, 400), (1024 * 1024 - 100, 400), (1024 * 1024 + 100, 413)])
 def test_a_chunked_body_is_read_and_limited_like_any_other(
     key: api_keys.NewKey, size: int, status: int
 ) -> None:
@@ -164,7 +177,7 @@ def test_a_chunked_body_is_read_and_limited_like_any_other(
 @pytest.mark.parametrize(
     ("path", "limit"),
     [
-        ("/v1/api-keys", 64 * 1024),
+        ("/v1/api-keys", 1024 * 1024),
         ("/login", 64 * 1024),
         ("/admin/login/", 64 * 1024),
         ("/v1/messages", 1024 * 1024),

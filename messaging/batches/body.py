@@ -15,13 +15,13 @@ from msgspec import Raw, Struct
 
 from gateway.api.errors import InvalidRequest
 from gateway.api.json import MOST_NESTED, parse_object, values_in
-from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES
+from gateway.api.limits.body_size import API_BODY_BYTES
+from gateway.api.validation import SHOWN_PROBLEMS
 from messaging.sending import upstream_body
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """The largest body of a batch."""
 MAX_MESSAGES = 10_000
-SHOWN_PROBLEMS = 20
 LONGEST_CLIENT_REF = 255
 LONGEST_TEXT = 1024
 """Bytes of a member that is read as a text here; no number or reference is longer."""
@@ -181,8 +181,8 @@ def outgoing(raw: bytes, body: Body) -> Iterator[bytes]:
     built = taken_apart = 0
     for idx, (item, written) in enumerate(zip(body.messages, _decode_items(raw).messages, strict=True)):
         content = bytes(written)
-        if len(content) > UPSTREAM_BODY_BYTES:
-            what = f"A message may hold at most {UPSTREAM_BODY_BYTES} bytes."
+        if len(content) > API_BODY_BYTES:
+            what = f"A message may hold at most {API_BODY_BYTES} bytes."
             raise InvalidRequest.of(**{f"messages[{idx}]": what})
         try:
             content.decode()

@@ -13,7 +13,7 @@ from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.json import UnreadJSON
 from gateway.api.limits import in_flight
-from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, large_bodies, limited_by
+from gateway.api.limits.body_size import API_BODY_BYTES, large_bodies, limited_by
 from gateway.api.pagination import NewestFirst
 from gateway.api.viewsets import DeclaredQuery
 from messaging.batches import body, lifecycle
@@ -45,7 +45,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     )
     def create(self, request: Request) -> Response:
         tenant_id = tenant_of(request).id
-        is_large = int(request.META.get("CONTENT_LENGTH") or 0) > UPSTREAM_BODY_BYTES
+        is_large = int(request.META.get("CONTENT_LENGTH") or 0) > API_BODY_BYTES
         place = in_flight.large_batches.held(tenant_id) if is_large else nullcontext()
         with place, large_bodies.held_for(request._request):
             batch, new = lifecycle.create(

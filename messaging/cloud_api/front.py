@@ -18,7 +18,7 @@ from rest_framework.request import Request
 from gateway.api.authentication import TenantCaller
 from gateway.api.errors import InvalidRequest, ServiceError, error_response
 from gateway.api.json import PARSED, parse_object
-from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, limited_by
+from gateway.api.limits.body_size import API_BODY_BYTES, limited_by
 from gateway.api.limits.throttling import TenantRateThrottle
 from messaging import form_files
 from messaging.cloud_api.errors import INVALID, UNKNOWN_PATH, in_graph_form, refusal
@@ -56,7 +56,7 @@ _send_marketing = MessagesView.as_view({"post": "create"}, edge="marketing_messa
 _JSON = re.compile(r"application/(?:[\w.]+\+)?json", re.IGNORECASE)
 
 
-@limited_by(UPSTREAM_BODY_BYTES)
+@limited_by(API_BODY_BYTES)
 @csrf_exempt
 def graph(
     request: HttpRequest, node: str, edge: str | None = None, version: str | None = None

@@ -15,7 +15,7 @@ from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import InvalidRequest
 from gateway.api.json import object_of
-from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, limited_by
+from gateway.api.limits.body_size import limited_by
 from gateway.api.limits.in_flight import waits_for_upstream
 from gateway.api.pagination import NewestFirst
 from gateway.upstream.judging import passed_through
@@ -35,7 +35,6 @@ ACCOUNT = [
 _WORDS = re.compile(r"[A-Za-z_]{1,64}(,[A-Za-z_]{1,64}){0,19}")
 
 
-@limited_by(UPSTREAM_BODY_BYTES)
 class TemplatesView(UpstreamCallsView):
     """A tenant's message templates: the list from the mirror, everything else the upstream's own answers."""
 

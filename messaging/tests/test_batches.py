@@ -11,7 +11,7 @@ from django.core.management import call_command
 
 from gateway import ids
 from gateway.api.limits import in_flight
-from gateway.api.limits.body_size import UPSTREAM_BODY_BYTES, LargeBodyMemory
+from gateway.api.limits.body_size import API_BODY_BYTES, LargeBodyMemory
 from gateway.api.limits.in_flight import Bulkhead
 from messaging.batches import views
 from messaging.models import Batch, BatchItem
@@ -227,7 +227,7 @@ def test_what_the_upstream_may_judge_is_taken_as_it_was_written(
         (b'"x":%b' % (b"[" * 199 + b"]" * 199), 202),
         (b'"x":%b' % (b"[" * 200 + b"]" * 200), 400),
         (b'"x":%b' % (b"[" * 5000 + b"]" * 5000), 400),
-        (b'"x":"%b"' % (b"x" * UPSTREAM_BODY_BYTES), 400),
+        (b'"x":"%b"' % (b"x" * API_BODY_BYTES), 400),
         (b'"x":"\xff"', 400),
         (b'"\xff":1', 400),
         (b'"x":"\\q"', 400),
@@ -248,8 +248,8 @@ def test_one_business_may_store_a_few_large_batches_at_once(
 ) -> None:
     full = Bulkhead(per_number=1, per_tenant=0, crowded=1, in_all=1)
     monkeypatch.setattr(in_flight, "large_batches", full)
-    assert_error(api.post(PATH, b" " * (UPSTREAM_BODY_BYTES + 1)), 429, "too_many_in_flight")
-    assert_error(api.post(PATH, b" " * UPSTREAM_BODY_BYTES), 400, "invalid_request")
+    assert_error(api.post(PATH, b" " * (API_BODY_BYTES + 1)), 429, "too_many_in_flight")
+    assert_error(api.post(PATH, b" " * API_BODY_BYTES), 400, "invalid_request")
     monkeypatch.undo()
     monkeypatch.setattr(views, "large_bodies", LargeBodyMemory(0))
     assert_error(api.post(PATH, b" " * 70_000), 503, "service_unavailable")

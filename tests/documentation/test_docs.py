@@ -177,8 +177,7 @@ def test_the_limits_are_the_codes() -> None:
     rate, burst = settings.API_RATE_PER_SECOND, settings.API_RATE_BURST
     assert limits["requests of one business"].startswith(f"{rate:.0f} a second, {burst} at once")
     assert limits["body"] == (
-        f"{body_size.DEFAULT_BODY_BYTES // 1024} KiB; messages, templates and profiles "
-        f"{body_size.UPSTREAM_BODY_BYTES // mib} MiB, batches {body.MAX_BODY_BYTES // mib} MiB, "
+        f"{body_size.API_BODY_BYTES // mib} MiB; batches {body.MAX_BODY_BYTES // mib} MiB, "
         f"media and header samples {form_files.MAX_FILE_BYTES // mib} MiB"
     )
     assert limits["messages in a batch"] == f"{body.MAX_MESSAGES:,}"

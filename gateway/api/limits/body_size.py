@@ -1,8 +1,8 @@
-"""Body limits: 64 KiB, or what the view declares; judged before a byte is read.
+"""Body limits: 64 KiB of a page, 1 MiB of an operation of the API, or what the view declares.
 
-A body of declared length is refused by its headers, in the API after the caller has been judged. One sent in chunks is
-read when the view asks for it, and refused as soon as it is too large. How slowly a body may come is the server's part
-(`gateway/web_server/`).
+A body of declared length is refused by its headers before a byte is read, in the API after the caller has been judged.
+One sent in chunks is read when the view asks for it, and refused as soon as it is too large. How slowly a body may come
+is the server's part (`gateway/web_server/`).
 
 Flows with larger bodies keep their own limits: notifications `messaging/notifications/incoming.py`, batches
 `messaging/batches/body.py`, files `messaging/form_files.py`.
@@ -26,9 +26,9 @@ View = TypeVar("View")
 
 
 DEFAULT_BODY_BYTES = 64 * 1024
-"""The largest body of a view that declares none."""
-UPSTREAM_BODY_BYTES = 1024 * 1024
-"""The largest body that the upstream reads: a message, a template, a profile."""
+"""The largest body of a view that declares none: of a page."""
+API_BODY_BYTES = 1024 * 1024
+"""The largest body of an operation of the API, and the largest message, template or profile that the upstream reads."""
 
 
 def limited_by(limit: int) -> Callable[[View], View]:
