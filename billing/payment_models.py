@@ -23,7 +23,7 @@ class MandateQuerySet(models.QuerySet["Mandate"]):
 
 
 class Mandate(models.Model):
-    """A standing permission to debit a tenant. Written by `mandates.py`."""
+    """A standing permission to debit a tenant. Written by `payments/mandates.py`."""
 
     class Method(models.TextChoices):
         UPI = "upi", "UPI"
@@ -164,7 +164,7 @@ class PaymentAttempt(models.Model):
 
 
 class BankTransfer(models.Model):
-    """The bank's reference of a recorded transfer, unique per tenant. Written by `bank_transfers.py`."""
+    """The bank's reference of a recorded transfer, unique per tenant. Written by `payments/bank_transfers.py`."""
 
     attempt = models.OneToOneField(
         PaymentAttempt, primary_key=True, on_delete=models.PROTECT, related_name="bank_transfer"
@@ -182,7 +182,7 @@ class BankTransfer(models.Model):
 
 
 class Refund(models.Model):
-    """Money that staff pay back from a captured attempt. Written by `refunds.py`; an attempt has one in flight."""
+    """Money that staff pay back from a captured attempt, which has one in flight. Written by `payments/refunds.py`."""
 
     class Status(models.TextChoices):
         CREATED = "created"
@@ -236,7 +236,7 @@ class ProviderTrouble(models.Model):
 
 
 class ProviderEvent(models.Model):
-    """A notice of the payment provider, kept as it came. Written by `notices.py`."""
+    """A notice of the payment provider, kept as it came. Written by `payments/notices.py`."""
 
     id = models.BigAutoField(primary_key=True)
     provider = models.CharField(max_length=20)

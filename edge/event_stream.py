@@ -1,4 +1,4 @@
-"""The edge's door to `GET /v1/events/stream`: server-sent events, no thread and no connection to the database each."""
+"""The edge's door to `GET /v1/events/stream`: a stream holds no thread and no connection to the database."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""HTTP/1.1 of the edge: uvicorn's protocol, with bounds on headers and framing and our form of its refusals.
+"""HTTP/1.1 of the edge: uvicorn's protocol, with bounds on headers and framing and refusals in the service's form.
 
 Other bounds: bodies in `request.py`, readers of a stream in `event_stream.py`, idle connections in `server.py`.
 """

@@ -41,7 +41,7 @@ POLL_SECONDS, DEAF_POLL_SECONDS = 10.0, 0.5
 YOUNG_SECONDS = 3.0
 """For how long after its beginning a stream is polled as if no signal came: publishers notice it within a second."""
 UNSETTLED_SECONDS, MOST_UNSETTLED_SECONDS, LONGER = 0.005, 0.1, 1.3
-"""Pauses before the horizon is asked for again while transactions are open: first, longest, and each to the next."""
+"""Pauses before the horizon is asked for again while transactions are open: the first, the longest, their growth."""
 AGAIN_SECONDS = 1.0
 TELL_SECONDS = 3.0
 KEEP_SECONDS = 8.0

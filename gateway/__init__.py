@@ -1,4 +1,4 @@
-"""The shared floor of the service: settings, API plumbing, the upstream client, ids, encryption, partitions."""
+"""What all apps build on: settings, API plumbing, the upstream client, ids, encryption, partitions."""
 
 from gateway.celery import app as celery_app
 

@@ -1,4 +1,4 @@
-"""Django app of the shared floor."""
+"""Django app of what all apps build on."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Django's middleware of pages, passed by for calls of the API: those carry no cookie, session, message or style sheet.
+"""Django's middleware of pages. Calls of the API skip it: they carry no cookie, session, message or style sheet.
 
-Each is what its parent is for every other path; what is found of a view before it runs (`process_view`) stays as it is.
+For every other path each class does what its parent does. `process_view`, which Django calls by itself, is not skipped.
 """
 
 from typing import Any
@@ -44,12 +44,12 @@ class Sessions(_PagesOnly, SessionMiddleware):
 
 
 class Authentication(_PagesOnly, AuthenticationMiddleware):
-    """Who is logged in there."""
+    """The person who is logged in."""
 
 
 class Messages(_PagesOnly, MessageMiddleware):
-    """What a page says once."""
+    """Messages that the next page shows once."""
 
 
 class ContentSecurityPolicy(_PagesOnly, CSPMiddleware):
-    """What a page may load."""
+    """The policy that says what a page may load."""

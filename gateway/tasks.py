@@ -1,4 +1,4 @@
-"""Celery entry points of the shared floor."""
+"""Celery entry points of what all apps build on."""
 
 from typing import Any
 

@@ -15,6 +15,7 @@ from gateway.upstream.notifications.lossless_json import loads
 from messaging.models import Batch
 from webhooks.events import envelope
 from webhooks.events import expunge as events
+from webhooks.message_models import EXPUNGED
 from webhooks.models import Event
 
 # What was sent left the item when it was settled; what stays is the answer. A batch at a time, by primary keys.
@@ -66,4 +67,4 @@ def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -
 def _forget_answers(tenant_id: UUID) -> None:
     for batch_id in Batch.objects.for_tenant(tenant_id).order_by("id").values_list("id", flat=True):
         with connection.cursor() as cursor:
-            cursor.execute(_FORGET_ANSWERS, [batch_id, events.MARK])
+            cursor.execute(_FORGET_ANSWERS, [batch_id, EXPUNGED])

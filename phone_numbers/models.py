@@ -45,7 +45,7 @@ class BusinessAccount(models.Model):
     subscribed = models.BooleanField(default=False)
     taken_away = models.CharField(max_length=32, choices=TakenAway.choices, null=True, blank=True)
     facts_changed_at = models.DateTimeField(null=True, blank=True)
-    """When a command or event last changed a fact: what was read from the upstream before that is older."""
+    """When a command or event last changed a fact. A read of the upstream that began earlier does not overwrite it."""
     token_checked_at = models.DateTimeField(null=True, blank=True)
     token_questioned_at = models.DateTimeField(null=True, blank=True)
     """When the upstream was last asked about the token because a call with it was refused."""

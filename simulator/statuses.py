@@ -1,7 +1,7 @@
 """Statuses of accepted sends: sent, delivered, read, or failed, as `messages` notifications (upstream fact
 3.5).
 
-`graph_messages` calls `accepted` after a 200; the phone page calls `opened`. Nothing is sent for an account
+`graph/messages.py` calls `accepted` after a 200; the phone page calls `opened`. Nothing is sent for an account
 that has not subscribed the app.
 """
 

@@ -1,6 +1,6 @@
 """Businesses, the platform apps that act for them, their API keys, the people, and what staff did.
 
-Rows and their invariants only. Written by `signup/registration.py`, `standing/approval.py` and `tenants.py` (tenants),
+Rows and their invariants only. Written by `signup/registration.py`, `standing/` and `lifecycle.py` (tenants),
 `credentials/api_keys.py` (API keys), `platform_apps.py`, `credentials/console_sessions.py` (console tokens), `mail.py`
 and `audit.py`.
 """

@@ -1,10 +1,10 @@
 """Register of the running dispatchers in Valkey: the first of them that has room gets each signal.
 
-At a moderate rate a process that wakes with cold caches costs several times what its work does, so signals are not
-spread: the first dispatcher takes what it can, the next one what that has no room or no CPU for. One that does not take
-its signals within `PATIENCE_MILLISECONDS` is taken off the register while another has room, and any takes them: the
-next signal sees to that, and each dispatcher once a second. It comes back, as the last, when it next says that it is
-alive.
+At a moderate rate a process that wakes with cold caches costs several times what its work does. So signals are not
+spread: the first dispatcher gets them until it has no room or no CPU left, then the next one. A dispatcher that does
+not take its signals within `PATIENCE_MILLISECONDS` is removed from the register while another has room, and any
+dispatcher takes them. Each signal checks that, and so does each dispatcher once a second. One that was removed is
+registered again, as the last, by its next report.
 
 The scripts are sent whole: naming them by their hash (EVALSHA) saves 3 of the 42 µs of a signal, and a Valkey that
 restarts would have to be given them again.
@@ -30,6 +30,7 @@ CALL_MILLISECONDS = 1_000
 MOST_SIGNALS = 256
 """Hand-overs that wait for one dispatcher; beyond it they are refused."""
 LOOK = b"look"
+"""The signal that asks a dispatcher to look for what is due. The scripts write it."""
 
 # `own` is the list of a dispatcher. While it holds something, `own:patience` says that it may still be taken in time.
 _SCRIPT = """
@@ -106,7 +107,7 @@ class Sent(NamedTuple):
     """What became of a signal."""
 
     taken: bool
-    """Whether the hand-overs were."""
+    """Whether the hand-overs were taken."""
     must_start: bool
     """Whether the caller must start a dispatcher."""
     has_room: bool

@@ -12,7 +12,7 @@ from gateway.upstream.notifications.message_facts import Status
 from tenants.models import ApiKey
 
 EXPUNGED = "expunged:"
-"""What the key of an expunged message begins with; its row's id follows."""
+"""What the key of an expunged message begins with, and the dedupe key of an expunged event; the row's id follows."""
 PRECEDENCE: Mapping[Status, str] = {
     "failed": "failed_at",
     "read": "read_at",

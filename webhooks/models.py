@@ -83,9 +83,9 @@ class Endpoint(models.Model):
     """For one delivery attempt in all; null is 15."""
     rate_per_second = models.PositiveSmallIntegerField(null=True, blank=True)
     paced_until = models.DateTimeField(null=True, blank=True)
-    """The next free slot of the rate (`delivery/pacing.py`)."""
+    """The next free slot of the rate (`delivery/claiming/endpoint_rate.py`)."""
     ordered = models.BooleanField(default=False, db_default=False)
-    """Whether the events of one customer go out one after another (`delivery/ordering.py`)."""
+    """Whether the events of one customer go out one after another (`delivery/claiming/ordering.py`)."""
     uid = models.CharField(max_length=255, null=True, blank=True)
     metadata = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
     """The caller's own id and notes; never sent."""

@@ -217,7 +217,7 @@ def replay_endpoint(
     """Queue a new delivery for each delivery of the endpoint made from `begin` to before `end` that has one of the
     statuses now; `missed` means events that never got a delivery to it. A preview counts and queues nothing.
 
-    Raises InvalidRequest for a range that is turned round or longer than the tenant's retention, NotFound for
+    Raises InvalidRequest for a range that ends before it begins or is longer than the tenant's retention, NotFound for
     another tenant's endpoint, Conflict for one that is not active, TooManyInFlight while another request of the tenant
     is being worked on. Bodies past retention are left out, and so is what is queued already.
     """

@@ -191,8 +191,7 @@ class EndpointsView(ResourceViewSet):
     )
     def replay(self, request: Request, endpoint_id: UUID) -> Response:
         lifecycle.find(**scope_of(request), endpoint_id=endpoint_id)
-        body = checked(ReplayIn(data=request.data))
-        wanted = body
+        wanted = checked(ReplayIn(data=request.data))
         queued = replay.replay_endpoint(
             **scope_of(request),
             endpoint_id=endpoint_id,

@@ -1,8 +1,8 @@
 """Signals the dispatchers, after the commit, that deliveries are due.
 
 A signal hands over a few fresh deliveries (`events/hand_over.py`) or asks a dispatcher to look for what is due. Losing
-a request to look costs half a second: dispatchers look by themselves that often. While nothing is open it costs up to
-five: so often a dispatcher at rest looks. A worker has a dispatcher from its start to its end, and begins another one
+a request to look costs half a second: dispatchers look by themselves that often. While no delivery is open they look
+every five seconds, so it costs up to that. A worker has a dispatcher from its start to its end, and begins another one
 when it fails (`gateway/threads/loop_thread.py`). Losing a hand-over costs the lease.
 """
 

@@ -19,12 +19,12 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--cell", action="append", required=True, metavar="NAME=URL")
-    parser.add_argument("--default", required=True, help="the cell of what is of no cell")
+    parser.add_argument("--default", required=True, help="the cell that gets what no cell has an account of")
     parser.add_argument("routes", type=Path, help="the directory that `manage.py cell_routes` writes to")
     options = parser.parse_args()
     cells = dict(each.split("=", 1) for each in options.cell)
     if options.default not in cells:
-        parser.error("--default is no --cell")
+        parser.error("--default names none of the --cell options")
     django.setup()
 
     from edge import server

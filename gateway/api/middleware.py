@@ -22,10 +22,10 @@ from gateway.monitoring import answer_metrics, tracing
 
 log = structlog.get_logger("gateway.request")
 
-type_of_middleware = Callable[[HttpRequest], HttpResponseBase]
+GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
 
-def service_response(get_response: type_of_middleware) -> type_of_middleware:
+def service_response(get_response: GetResponse) -> GetResponse:
     """Give each request an id and each response the service's headers."""
 
     def middleware(request: HttpRequest) -> HttpResponseBase:

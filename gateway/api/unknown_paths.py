@@ -35,7 +35,7 @@ class _AnyCaller(BasePermission):
 
 
 class UnknownPath(APIView):
-    """A path under `/v1` that no route has: who is a stranger learns nothing of the routes."""
+    """A path under `/v1` that no route has: a caller without credentials learns nothing of the routes."""
 
     permission_classes = [_AnyCaller]
 

@@ -148,7 +148,7 @@ def covers(day: date) -> bool:
 
 
 def missing() -> dict[str, int]:
-    """How many of the partitions that the maintenance makes ahead are not there, a table."""
+    """How many of the partitions that the maintenance makes ahead are not there, by table."""
     today = now().date()
     return {
         name: sum(start not in starts.values() for start in _starts(_tables[name], today))
@@ -157,7 +157,7 @@ def missing() -> dict[str, int]:
 
 
 def rows_in_default() -> dict[str, int]:
-    """Rows that no partition took, a table: anything but 0 wants a look (a metric, and an alarm in the docs)."""
+    """Rows that no partition took, by table: anything but 0 wants a look (a metric, and an alarm in the docs)."""
     counts = {}
     with connection.cursor() as cursor:
         for table in _tables.values():

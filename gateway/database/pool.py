@@ -8,7 +8,7 @@ from gateway.database.replica import REPLICA
 
 
 def begin() -> None:
-    """Make the connections of this process so, from its next one on."""
+    """Configure the connections that this process opens from now on: borrowed from a pool, statements planned once."""
     databases: dict[str, dict[str, Any]] = settings.DATABASES
     for alias, database in databases.items():
         if settings.DATABASE_PREPARED_STATEMENTS:

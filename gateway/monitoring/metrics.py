@@ -3,7 +3,7 @@
 Counters and histograms live in one hash of Valkey, so they are right however many processes and hosts count, and
 begin anew when Valkey does, which Prometheus expects of counters. Gauges are asked for at the scrape. A flow calls
 `add` or `observe`, which cost a dictionary look-up, and `flush` every now and then. Each app registers its metrics in
-a `monitoring.py` of its own.
+a module `monitoring` of its own.
 """
 
 import collections

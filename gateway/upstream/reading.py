@@ -46,7 +46,7 @@ def read(
 def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -> Iterator[GraphAnswer]:
     """A list, page by page; ends after the last page or the first error.
 
-    The `next` link is never followed: its cursor goes into an address of our own.
+    The `next` link is never followed: its cursor goes into a request that is made here.
     """
     after: str | None = None
     for _ in range(MAX_PAGES):

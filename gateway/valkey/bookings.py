@@ -1,10 +1,10 @@
-"""Bookings: what calls leave in Valkey without waiting for it, written by a background thread.
+"""Bookings: writes to Valkey that calls do not wait for, made by a background thread.
 
-What they took from token buckets without asking first, and which keys they used.
+They are the tokens that calls took from buckets without asking first, and the keys that calls used.
 
 A call that asks Valkey waits for it, and at the edge changes threads twice. All bookings of a process travel in one
-pipeline: the fewer of them, the fewer wake-ups, of which each costs a process that has little to do more than the
-bookings themselves. Best effort, as the buckets are: what Valkey does not take is lost.
+pipeline, because each wake-up costs a process that has little to do more than the bookings themselves. Best effort, as
+the buckets are: what Valkey does not take is lost.
 """
 
 import threading

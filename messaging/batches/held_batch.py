@@ -61,7 +61,7 @@ class ClaimedItem:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The next items, claimed. None: nothing is left, or the batch is cancelled, or its tenant is `suspended`."""
+    """The next items, claimed. Empty: nothing is left, or the batch is cancelled, or its tenant is `suspended`."""
 
     items: list[ClaimedItem]
     suspended: bool = False

@@ -1,9 +1,9 @@
 """The batch runner: one in each worker process of the queue `batches`, for all batches that the process holds.
 
-It runs from the process's start on (`gateway/worker.py`): asyncio and aiohttp for the messages, threads for the
-database and for Valkey. It ends when told to stop, or when it had nothing to run for long, at which the next one
-begins. A crash loses nothing and repeats nothing: the lease runs out, another runner goes on, and what was claimed
-without a result is reported as `outcome_unknown`.
+It runs from the process's start on (`gateway/worker.py`): an event loop for the messages, threads for the database and
+for Valkey. It ends when it is told to stop, or after it had nothing to run for long; then the next one begins
+(`gateway/threads/loop_thread.py`). A crash loses nothing and repeats nothing: the lease runs out, another runner goes
+on, and what was claimed without a result is reported as `outcome_unknown`.
 """
 
 import asyncio

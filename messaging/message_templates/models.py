@@ -56,7 +56,7 @@ class MessageTemplate(models.Model):
     document = models.TextField()
     """The upstream's object as JSON text: its members in its order, which a jsonb column would not keep."""
     changed_at = models.DateTimeField()
-    """When this was known to be so: what was read from the upstream before that is older."""
+    """The time of the last update that was stored. A read of the upstream that began earlier does not overwrite it."""
     deleted_at = models.DateTimeField(null=True, blank=True)
     """Deleted by a command or an event; the row goes once a later list no longer has it."""
 

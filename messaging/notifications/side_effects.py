@@ -28,7 +28,7 @@ def has_effect(change: Change) -> bool:
 def apply(change: Change, owner: Owner) -> None:
     """Apply what the change's field means for accounts, numbers and templates.
 
-    An effect that fails takes nothing with it: the event stays, and the account is read anew from the upstream.
+    A failure is logged and does not undo the event; the account is read again from the upstream instead.
     Raises only what an unreachable database raises.
     """
     if not has_effect(change):

@@ -1,7 +1,7 @@
 """Runtimes of the sending flow: the flow is written once, asynchronously, and runs in both kinds of web process.
 
 `BlockingRuntime` is that of Django's threads: nothing in it ever waits for an event loop, so `run_blocking` drives the
-flow from begin to end. `loop_runtime.py` holds that of the edge.
+flow from its begin to its end. `loop_runtime.py` holds that of the edge.
 """
 
 import time
@@ -37,7 +37,7 @@ class Runtime(Protocol):
         """Write one event, committed when this returns, in one statement with what others publish meanwhile."""
 
     async def call(self, call: GraphCall) -> GraphAnswer:
-        """GraphCall the upstream once. Raises UpstreamUnreachable."""
+        """Call the upstream once. Raises UpstreamUnreachable."""
 
     async def aside(self, work: Callable[[], None]) -> None:
         """Do work of Django's ORM."""

@@ -22,7 +22,7 @@ from whabuzz.{module} import {imports}
 
 
 def module(groups: dict[str, list[Operation]], *, asynchronous: bool) -> str:
-    """The source of `resources.py` or `async_resources.py`."""
+    """The source of the SDK's module `resources`, or `async_resources`."""
     names = ["Download", "Pages", "Resource", "Transport"]
     names = [f"Async{name}" for name in names] if asynchronous else names
     title = "Asynchronous resources" if asynchronous else "Resources"

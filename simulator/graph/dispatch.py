@@ -1,7 +1,7 @@
 """Dispatch of the fake Graph API: every `/v25.0/…` call comes through `handle`, whatever its version.
 
 It notes the request, plays faults, checks the token, finds the handler in one table and gives errors Meta's
-shape. Handlers live in `graph_*.py` and get a `Call`; what they return is answered as JSON.
+shape. Handlers are the other modules of this folder and get a `Call`; what they return is answered as JSON.
 """
 
 import time

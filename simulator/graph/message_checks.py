@@ -1,6 +1,6 @@
 """Checks of message bodies, one function per `type` (upstream facts 1.1.1 and 1.1.2).
 
-`graph_messages` calls `check`, which raises `GraphError` with Meta's codes: 100 wrong shape, 131008 missing,
+`messages.py` calls `check`, which raises `GraphError` with Meta's codes: 100 wrong shape, 131008 missing,
 131009 bad value. Templates are checked against the stored template in `message_templates/checks.py`.
 """
 

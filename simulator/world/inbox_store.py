@@ -1,6 +1,6 @@
 """Inboxes of the pretend customers' servers: one per name, each a bounded ring with counters.
 
-`views.py` is its HTTP side. In count-only mode an inbox keeps nothing of a delivery but its id and arrival
+`inbox_views.py` is its HTTP side. In count-only mode an inbox keeps nothing of a delivery but its id and arrival
 time, so that it does not slow down what is being measured.
 """
 

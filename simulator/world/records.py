@@ -204,7 +204,7 @@ class Message:
     timestamp: float
     body: dict[str, Any]
     status: str
-    # What a template reads like once it is filled (template_checks.check_parameters).
+    # What a template reads like once it is filled (`message_templates/checks.py`).
     rendered: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     reaction: str | None = None

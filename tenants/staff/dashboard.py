@@ -1,7 +1,7 @@
 """The staff admin's first page: cards of what needs attention, charts and tables of the last day.
 
-Each app registers the cards, charts and tables of what it owns, in its `staff/cards.py`. Cards are made of the figures
-of `/v1/admin/health`. Charts and tables read much, so they are kept for a minute.
+Each app registers the cards, charts and tables of what it owns, in its module `staff.cards`. Cards are made of the
+figures of `/v1/admin/health`. Charts and tables read much, so they are kept for a minute.
 """
 
 import json

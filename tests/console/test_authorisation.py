@@ -1,4 +1,4 @@
-"""Every page of the console × everybody who could ask for it, from the table in `console_pages.py`."""
+"""Every page of the console × everybody who could ask for it, from the table in `pages.py`."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""References to the specification, the upstream facts and the decisions: each one resolves, in one of four forms."""
+"""References resolve: those to the specification, the upstream facts and the decisions, and those to modules."""
 
 import re
 from collections import Counter
@@ -99,6 +99,21 @@ def test_every_reference_resolves() -> None:
 )
 def test_references_are_found_in_prose(text: str, expected: list[tuple[str, str]]) -> None:
     assert list(references(text)) == expected
+
+
+def is_module(named: str, *, by: Path) -> bool:
+    """Whether a path leads to a file from the root, or from one of the folders that the naming file is in."""
+    return any((folder / named).is_file() for folder in by.parents if folder.is_relative_to(ROOT))
+
+
+def test_every_module_that_code_names_exists() -> None:
+    modules = [path for path in sources() if path.suffix == ".py"]
+    named = [
+        (path, name) for path in modules for name in re.findall(r"`((?:[\w-]+/)*\w+\.py)`", path.read_text())
+    ]
+    assert len(named) > 100
+    unknown = [f"{path.relative_to(ROOT)}: {name}" for path, name in named if not is_module(name, by=path)]
+    assert unknown == []
 
 
 def test_no_reference_has_a_former_form() -> None:

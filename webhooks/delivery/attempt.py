@@ -20,8 +20,8 @@ from webhooks.requests.signed_request import body_of, delivery_headers
 class Attempts:
     """The attempts of one dispatcher.
 
-    `on_answer` is told of each answer, of the receiver or of the way out; `on_first`, for each first attempt that
-    reached the receiver, how many seconds after its event it began.
+    `on_answer` is called with each answer, the receiver's or that the egress proxy failed. `on_first` is called for
+    each first attempt that reached the receiver, with the seconds from its delivery's making to its begin.
     """
 
     def __init__(

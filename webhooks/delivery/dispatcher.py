@@ -1,9 +1,9 @@
 """The dispatcher: claim → prepare → post → record, thousands of signed deliveries a second from one process.
 
 One runs in each worker process of the queue `deliveries`, from its start on (`gateway/worker.py`). It claims what is
-due, sends many requests at once, writes results in bulk, lingers for the next wake-up and ends when idle for long, at
-which the next one begins, or told to stop. A crash loses nothing: leases run out and the deliveries are claimed again
-(docs/architecture.md).
+due, sends many requests at once and writes results in bulk. At rest it waits for the next wake-up. It ends when it is
+told to stop, or after it was idle for long; then the next one begins (`gateway/threads/loop_thread.py`). A crash loses
+nothing: leases run out and the deliveries are claimed again (docs/architecture.md).
 """
 
 import asyncio
@@ -36,10 +36,11 @@ log = structlog.get_logger(__name__)
 SWARM_SECONDS = 0.02
 """Wait this long after a request ends, so that one claim refills all slots that are freed together."""
 LINGER_SECONDS = 300.0
+"""How long a dispatcher without work stays."""
 POLL_SECONDS = 0.5
 """How often a dispatcher looks for what is due without a signal: nothing signals that a retry becomes due."""
 QUIET_POLL_SECONDS = 5.0
-"""The same while no delivery at all is open, and signals can be heard: only a lost one is found so."""
+"""The same while no delivery at all is open and the listener is connected: then a look only replaces a lost signal."""
 METRICS_SECONDS = 5.0
 LONGEST_RUN_SECONDS = 600.0
 
@@ -50,7 +51,7 @@ _dispatcher: "_Dispatcher | None" = None
 
 
 def run() -> bool:
-    """Run the dispatcher of this process until it was idle for long; returns at once when one is running already.
+    """Run the dispatcher of this process until it ends; returns at once when one is running already.
 
     Returns whether another may follow: this one ran, and the process is not stopping.
     """
@@ -245,7 +246,7 @@ class _Dispatcher:
         return self.capacity + self.delivery_rate.ahead() - self.senders.open
 
     def _room_beside_look(self) -> int:
-        """Room for what is handed over: during a look a reserve beyond what it may bring."""
+        """Room for what is handed over. During a look: what the look cannot fill, and a reserve."""
         if self.looked_for is None:
             return self._room()
         return self._room() - self.looked_for + self.capacity // RESERVE
@@ -272,7 +273,7 @@ class _Dispatcher:
         return self.caps.of(endpoint_id=delivery.endpoint_id, tenant_id=delivery.tenant_id)
 
     def _look_soon(self) -> None:
-        """Customers' next events may go out, or requests of those that were at their caps have ended."""
+        """Look for due deliveries: a customer's next event may go out, or one that was at its cap has room."""
         self.look_timer = None
         self.claimer.must_look = True
         self.freed.set()
@@ -283,7 +284,7 @@ class _Dispatcher:
             self.look_timer = self.loop.call_later(SWARM_SECONDS, self._look_soon)
 
     def _has_room(self) -> bool:
-        """Whether fresh deliveries may be handed over: what waits for the caps of others keeps none of them back."""
+        """Whether fresh deliveries may be handed over. What waits for a cap is not claimed, so it does not count."""
         return (
             self.claimer.clock is not None
             and not self.egress.is_on

@@ -10,7 +10,7 @@ SECONDS = 5.0
 
 
 class EgressPause:
-    """Told of every answer; `is_on` while nothing shall be claimed. After it a few deliveries find out."""
+    """`note` is called with every answer; `is_on` while nothing may be claimed. After it a few deliveries try again."""
 
     def __init__(self) -> None:
         self._failures = 0

@@ -1,6 +1,6 @@
 """Monitoring of the delivery engine: its section of `/v1/admin/health` and its metrics.
 
-Both are asked of the partial indexes, so they are quick however many deliveries were ever made.
+Both read partial indexes, so their cost does not grow with the deliveries that were ever made.
 """
 
 from datetime import datetime

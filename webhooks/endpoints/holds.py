@@ -44,7 +44,7 @@ class Hold:
 
 
 def with_holds(deliveries: Sequence[Delivery], *, tenant_id: UUID, environment: str) -> Sequence[Delivery]:
-    """Deliveries of a tenant, of which those that are held back show by what and until when; no row changes."""
+    """A tenant's deliveries. Those that are held back show by what, and until when; no row changes."""
     waiting = [delivery for delivery in deliveries if delivery.status in Delivery.OPEN]
     if not waiting:
         return deliveries

@@ -136,7 +136,8 @@ def change(
     changes: dict[str, Any],
     actor: Actor,
 ) -> Endpoint:
-    """Change an endpoint. A new url or verify token is taken only after a passed ping; so is `active` without a pass.
+    """Change an endpoint. A new url or verify token is taken only after a passed ping, and so is `active` for an
+    endpoint that has not passed one.
 
     Raises WebhookVerifyFailed when the ping fails, NotFound, and Conflict when the endpoint changed during the ping in
     a way that forbids what was asked. Nothing is changed then.

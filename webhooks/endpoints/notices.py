@@ -2,7 +2,7 @@
 
 One event and one mail for each change of state. `told_failing_since` of the endpoint holds the failure that the tenant
 was told of: it is set and cleared under the endpoint's lock, in the transaction of the event, so that two processes do
-not tell twice. The failure of an operational event is no news: it would make the next one.
+not tell twice. A failed delivery of an operational event is not told: telling it would make the next one.
 """
 
 from collections import defaultdict

@@ -14,8 +14,6 @@ from gateway import ids
 from webhooks.message_models import EXPUNGED
 from webhooks.models import Event
 
-MARK = EXPUNGED
-"""What the dedupe key of an expunged event begins with."""
 BATCH_EVENTS = 500
 
 _DELETE_BODIES = """
@@ -51,7 +49,7 @@ WHERE event_id = ANY(%s) AND id >= %s
 
 def remaining(tenant_id: UUID) -> QuerySet[Event]:
     """The events of a tenant that are not expunged."""
-    return Event.objects.for_tenant(tenant_id).exclude(dedupe_key__startswith=MARK)
+    return Event.objects.for_tenant(tenant_id).exclude(dedupe_key__startswith=EXPUNGED)
 
 
 def in_batches(rows: QuerySet[Event]) -> Iterator[list[Event]]:
@@ -83,6 +81,6 @@ def expunge_events(events: Sequence[Event]) -> int:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_DELETE_BODIES, [[day for day, _ in bodies], [body for _, body in bodies]])
         cursor.execute(_FORGET_MESSAGES, [event_ids, EXPUNGED])
-        cursor.execute(_FORGET_PERSONS, [MARK, event_ids])
+        cursor.execute(_FORGET_PERSONS, [EXPUNGED, event_ids])
         cursor.execute(_FORGET_ANSWERS, [event_ids, ids.first_at(events[0].created_at)])
     return len(events)

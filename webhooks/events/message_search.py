@@ -21,7 +21,7 @@ from gateway.database.stored_rows import StoredRows
 from webhooks.events.delivery_search import DELIVERIES
 from webhooks.events.message_log import LOOK_BACK
 from webhooks.events.search import EVENTS
-from webhooks.message_models import STATUS_CONDITIONS, Message
+from webhooks.message_models import EXPUNGED, STATUS_CONDITIONS, Message
 from webhooks.models import Delivery, Event, within_retention
 from webhooks.partitioned_tables import LONGEST_RETENTION_DAYS
 
@@ -128,7 +128,7 @@ def find(*, tenant_id: UUID, environment: str, key: str) -> Message:
     with bulk_cursor(prepared=True) as cursor:
         cursor.execute(_FIND, {"tenant_id": tenant_id, "environment": environment, "key": key})
         rows = [MESSAGES.instance(row) for row in cursor.fetchall()]
-    if not rows or key.startswith("expunged:"):
+    if not rows or key.startswith(EXPUNGED):
         raise NotFound("There is no such message.")
     return min(rows, key=lambda row: (row.event_id is None, row.month))
 

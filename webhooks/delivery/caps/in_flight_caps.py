@@ -15,7 +15,7 @@ FIRST_CAP = 16
 """Of an endpoint that has not answered yet."""
 SLOW_MS = 1_000
 SLOW_FACTOR = 16
-"""So many times as many slow requests as others may be under way: each costs its body and its socket, no work."""
+"""Slow requests that may be under way, as a multiple of the capacity: each costs its body and its socket, no work."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +72,7 @@ class InFlightCaps:
     def begin_slow(self, endpoint: InFlight) -> bool:
         """A request of an endpoint is slow: its cap halves now, not only at the time-out.
 
-        False when too many are slow already: then this one is counted in the capacity on.
+        False when too many are slow already: then this one still counts in the capacity.
         """
         if self.slow >= self._most_slow:
             return False

@@ -93,7 +93,7 @@ class Recorder:
             return
 
     async def _record(self, batch: list[Outcome]) -> None:
-        """Write a batch, again and again while the database is away: what is written twice counts once (record.py).
+        """Write a batch, again and again while the database is away: what is written twice counts once.
 
         What cannot be written in the end is delivered again when its lease runs out (at least once).
         """

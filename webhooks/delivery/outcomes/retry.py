@@ -1,4 +1,4 @@
-"""Retry schedule: what follows an attempt. Its steps are the setting WEBHOOK_RETRY_SCHEDULE, one attempt more in all.
+"""Retry schedule: what follows an attempt. WEBHOOK_RETRY_SCHEDULE with n steps allows n + 1 attempts.
 
 Without database or clock (decision "Webhooks to customers").
 """
@@ -37,7 +37,7 @@ PUT_OFF_SECONDS = 10.0
 
 
 def put_off(attempts: int) -> Decision:
-    """A delivery that was not attempted, because the service's own way out is closed: later, without an attempt."""
+    """A delivery that the egress proxy kept from its receiver: it is tried later, and no attempt is counted."""
     delay = PUT_OFF_SECONDS * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads load, no secret
     return Decision("failed" if attempts else "pending", delay)
 
