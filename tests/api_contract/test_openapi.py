@@ -98,6 +98,15 @@ def operations() -> dict[str, dict[str, Any]]:
     return {operation["operationId"]: operation for path in paths for operation in path.values()}
 
 
+def test_no_operation_but_those_of_one_tenant_takes_the_tenant_to_act_on() -> None:
+    with_tenant, without = set(), set()
+    for operation in operations().values():
+        names = [parameter["name"] for parameter in operation.get("parameters", [])]
+        (with_tenant if "X-Service-Tenant" in names else without).update(operation["tags"])
+    assert without == {"Admin", "Console sessions", "Device logins", "Health", "Tenants"}
+    assert with_tenant.isdisjoint(without)
+
+
 def schemas(contents: dict[str, Any]) -> list[Any]:
     return [content.get("schema", {}) for kind, content in contents.items() if kind == "application/json"]
 

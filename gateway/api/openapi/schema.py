@@ -14,14 +14,12 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 from rest_framework.serializers import FileField
 
-from gateway.api.authentication import TENANT_HEADER
+from gateway.api.authentication import TENANT_HEADER, TenantCaller
 from gateway.api.errors import error_kinds
 from gateway.api.pagination import NewestFirst
 
 UPSTREAM_TAGS = frozenset({"Numbers", "Messages", "Media", "Templates", "Test world"})
 """Operations that call the upstream: its errors pass through with its status."""
-PLATFORM_TAGS = frozenset({"Tenants", "Admin", "Console", "Health"})
-"""Operations that act on no tenant chosen by header."""
 
 ERRORS = {
     "400": "`invalid_request`: the request fails validation; `details.fields` names each field.",
@@ -115,7 +113,7 @@ class ServiceSchema(AutoSchema):
             known = {parameter["name"] for parameter in parameters}
             paging = NewestFirst().get_schema_operation_parameters(self.view)
             parameters += [parameter for parameter in paging if parameter["name"] not in known]
-        if self.get_auth() and not PLATFORM_TAGS.intersection(self.get_tags()):
+        if any(isinstance(permission, TenantCaller) for permission in self.view.get_permissions()):
             parameters.append(
                 {
                     "in": "header",

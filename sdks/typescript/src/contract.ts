@@ -9303,10 +9303,7 @@ export interface operations {
     get_console_session: {
         parameters: {
             query?: never;
-            header?: {
-                /** @description The tenant to act on; required with a platform key. */
-                "X-Service-Tenant"?: string;
-            };
+            header?: never;
             path?: never;
             cookie?: never;
         };
@@ -9351,10 +9348,7 @@ export interface operations {
     end_console_session: {
         parameters: {
             query?: never;
-            header?: {
-                /** @description The tenant to act on; required with a platform key. */
-                "X-Service-Tenant"?: string;
-            };
+            header?: never;
             path?: never;
             cookie?: never;
         };
