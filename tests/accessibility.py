@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from django.conf import settings
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from tenants.models import User
 from tests.pages import ROOT
@@ -29,6 +29,7 @@ def in_chromium(journey: Callable[[Browser], Seen]) -> Seen:
 
     def run() -> Seen:
         path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+        expect.set_options(timeout=30_000)
         with sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
             try:

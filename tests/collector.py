@@ -55,7 +55,7 @@ class Collector:
     def wait_for(self, name: str, count: int = 1, *, trace_id: str | None = None) -> list[Exported]:
         """The spans of a name once there are `count`; fails when they do not come in time."""
         with self.arrived:
-            assert self.arrived.wait_for(lambda: len(self.named(name, trace_id=trace_id)) >= count, 10), (
+            assert self.arrived.wait_for(lambda: len(self.named(name, trace_id=trace_id)) >= count, 30), (
                 f"{name}: {len(self.named(name, trace_id=trace_id))} of {count} came; "
                 f"there are {sorted({span.name for span in self.spans})}"
             )

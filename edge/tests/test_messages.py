@@ -142,7 +142,7 @@ def test_a_repeated_header_has_the_same_value_at_both_doors(
 def test_of_many_at_once_with_one_key_one_sends(
     key: api_keys.NewKey, number: PhoneNumber, simulator: RunningSimulator, edge_address: tuple[str, int]
 ) -> None:
-    simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 500})
+    simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 3000})
     together = threading.Barrier(6)
     statuses: list[int] = []
 
@@ -189,7 +189,7 @@ def test_a_hanging_number_is_bounded_and_holds_up_no_other(
 ) -> None:
     monkeypatch.setattr(messages, "_bulkhead", Bulkhead(per_number=2, per_tenant=10, crowded=30, in_all=30))
     well = connected_number(tenant, simulator.account())
-    simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 1500})
+    simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 4000})
     door = EdgeDoor(edge_address)
     hanging = [threading.Thread(target=send, args=(door, key, text(number))) for _ in range(2)]
     for thread in hanging:

@@ -53,6 +53,8 @@ def a_new_key_is_shown_once(page: Page) -> list[str]:
     page.keyboard.type("web shop")
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog", name="Your new key")).to_be_visible()
+    # Before the page's script has run it keeps no focus inside.
+    expect(page.get_by_role("dialog").get_by_role("heading")).to_be_focused()
     found = complaints_here(page, "the dialog of a new key")
     for _ in range(10):
         page.keyboard.press("Tab")

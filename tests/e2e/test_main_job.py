@@ -54,6 +54,7 @@ def test_the_printed_curl_sends_and_everything_comes_back_signed(stack: Stack, b
     until(lambda: mine("message.inbound"), "the answer")
     page.close()
 
+    until(lambda: mine("message.outbound"), "the event of the send")
     (outbound,) = mine("message.outbound")
     statuses = mine("message.status")
     (inbound,) = mine("message.inbound")

@@ -69,4 +69,5 @@ def test_an_answer_that_is_not_whole_in_time_is_a_time_out(
     with pytest.raises(UpstreamUnreachable) as unreachable:
         transport(GraphCall("POST", f"{server}/{answer}", {}, b"{}"))
     assert unreachable.value.reason == "timeout"
-    assert time.monotonic() - began < 1.0
+    # Each wait for a piece of it is short: without a deadline for the whole it takes 100 seconds, or never ends.
+    assert time.monotonic() - began < 10

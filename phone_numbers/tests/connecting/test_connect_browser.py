@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect, sync_playwright
 
 from gateway.clock import now
 from phone_numbers.hosted_connect import sessions
@@ -183,7 +183,6 @@ def test_a_sign_up_that_is_not_loaded_can_be_tried_again(drive: Callable[..., li
         page.get_by_text("could not be loaded").wait_for()
         page.unroute(sdk)
         page.get_by_role("button", name="Try again").click()
-        page.get_by_role("button", name="Connect my number").wait_for()
-        page.wait_for_function("!document.getElementById('begin').disabled")
+        expect(page.get_by_role("button", name="Connect my number")).to_be_enabled(timeout=30_000)
 
     assert all("ERR_FAILED" in complaint for complaint in drive(play))
