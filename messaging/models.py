@@ -3,6 +3,7 @@
 from typing import ClassVar, Self
 from uuid import UUID
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from gateway import ids
@@ -186,7 +187,7 @@ class BatchItem(models.Model):
 class BatchFile(models.Model):
     """A CSV file that a person uploaded to make a batch of. Written by `csv_batches/uploads.py` alone.
 
-    It is emptied when its batch is made, and forgotten after a day.
+    It is emptied when its batch is made, and forgotten with the batch; one of which none was made, after a day.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -196,10 +197,15 @@ class BatchFile(models.Model):
     content = models.BinaryField()
     batch_id = models.UUIDField(null=True)
     """The batch that was made of it; no foreign key, because batches are forgotten by plain SQL."""
+    row_numbers = ArrayField(models.PositiveIntegerField(), null=True)
+    """Of each message of the batch, in their order, the number that a spreadsheet shows beside its row."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     class Meta:
-        indexes: ClassVar = [models.Index(fields=["created_at"], name="batch_file_by_age")]
+        indexes: ClassVar = [
+            models.Index(fields=["created_at"], name="batch_file_by_age"),
+            models.Index(fields=["batch_id"], name="batch_file_of_batch"),
+        ]
 
     def __str__(self) -> str:
         return str(self.pk)

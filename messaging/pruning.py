@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from gateway.clock import now
-from gateway.database.pruning import delete_before
+from gateway.database.pruning import delete_before, delete_free
 from messaging.csv_batches import uploads
 from messaging.idempotency import WINDOW
 from messaging.models import BatchFile, IdempotencyRecord, KeptNotification
@@ -23,8 +23,8 @@ def forget_idempotency_records() -> int:
 
 
 def forget_batch_files() -> int:
-    """Forget the CSV files of which no batch was made within a day, and those that are emptied. Returns how many."""
-    return delete_before(BatchFile, "created_at", now() - uploads.KEPT)
+    """Forget the CSV files of which no batch was made within a day. Returns how many."""
+    return delete_free(BatchFile.objects.filter(batch_id__isnull=True, created_at__lt=now() - uploads.KEPT))
 
 
 # A few at a time: each has up to 10,000 items.
@@ -36,13 +36,15 @@ WITH old AS (
     FOR UPDATE OF b SKIP LOCKED
 ), items AS (
     DELETE FROM messaging_batchitem i USING old WHERE i.batch_id = old.id
+), files AS (
+    DELETE FROM messaging_batchfile f USING old WHERE f.batch_id = old.id
 )
 DELETE FROM messaging_batch b USING old WHERE b.id = old.id
 """
 
 
 def forget_batches() -> int:
-    """Forget batches that ended longer ago than their tenant's retention, items included. Returns how many."""
+    """Forget batches that ended longer ago than their tenant's retention, items and file included. Returns how many."""
     forgotten = 0
     while True:
         with transaction.atomic(), connection.cursor() as cursor:

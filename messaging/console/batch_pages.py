@@ -47,7 +47,8 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     """One batch: progress, why it waits, and its failed items."""
     found = _batch(visit, batch_id)
     rows = found.items.filter(status=BatchItem.Status.FAILED).order_by("idx")[:FAILED_SHOWN]
-    shown = [(item, failed.error_of(bytes(item.response or b""))) for item in rows]
+    counted_by, place_of = failed.places_in(found)
+    shown = [(place_of(item.idx), item, failed.error_of(bytes(item.response or b""))) for item in rows]
     return render(
         request,
         "console/messaging/batch.html",
@@ -56,7 +57,8 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
             "title": _title(found) or found.public_id,
             "number": shown_numbers(visit, [found.phone_number_id]).get(found.phone_number_id),
             "failed": shown,
-            "meanings": meanings_of(error.get("code") for _, error in shown),
+            "counted_by": counted_by,
+            "meanings": meanings_of(error.get("code") for _, _, error in shown),
             "most": FAILED_SHOWN,
         },
     )

@@ -3,31 +3,49 @@
 Made of what was sent, so it serves batches of the API too; after retention, or once expunged, only the errors are left.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from gateway.csv_cells import as_text
+from messaging.csv_batches import uploads
 from messaging.csv_batches.rows import TO
 from messaging.message_templates import parameters
 from messaging.models import Batch, BatchItem
 from webhooks.events import envelope
 
-_TAIL = ("http_status", "error_code", "error", "place")
+_TAIL = ("http_status", "error_code", "error")
 _AT_ONCE = 1_000
 _READ = ("idx", "http_status", "event_id", "body", "response")
 
 
 def rows(batch: Batch) -> Iterator[Sequence[str]]:
-    """The rows, the names of the columns first."""
+    """The rows, the names of the columns first; the last column is where the message was in what was sent."""
+    name, place_of = places_in(batch)
+    tail_names = (*_TAIL, name.lower())
     places: dict[str, int] = {TO: 0}
     # Tuples of texts alone: the garbage collector does not follow them.
-    found = [_in_columns(places, values) + tail for some in _chunks(batch) for values, tail in _some(some)]
-    yield (*map(as_text, places), *_TAIL)
+    found = [
+        (*_in_columns(places, values), *tail, str(place_of(idx)))
+        for some in _chunks(batch)
+        for idx, values, tail in _some(some)
+    ]
+    yield (*map(as_text, places), *tail_names)
     for row in found:
-        cells, tail = row[: -len(_TAIL)], row[-len(_TAIL) :]
+        cells, tail = row[: -len(tail_names)], row[-len(tail_names) :]
         yield [as_text(text) for text in (*cells, *("",) * (len(places) - len(cells)), *tail)]
+
+
+def places_in(batch: Batch) -> tuple[str, Callable[[int], int]]:
+    """How people count a batch's messages: the name of the count, and the count of an item's `idx`.
+
+    Of a batch from a file it is the row that the spreadsheet shows, else the message from 1 on.
+    """
+    rows_of_file = uploads.row_numbers_of(batch)
+    if rows_of_file is None:
+        return "Message", lambda idx: idx + 1
+    return "Row", rows_of_file.__getitem__
 
 
 def error_of(response: bytes | None) -> dict[str, Any]:
@@ -51,7 +69,7 @@ def _chunks(batch: Batch) -> Iterator[list[tuple[Any, ...]]]:
         at = some[-1][0]
 
 
-def _some(items: Sequence[tuple[Any, ...]]) -> Iterator[tuple[dict[str, str], tuple[str, ...]]]:
+def _some(items: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, dict[str, str], tuple[str, ...]]]:
     stored = envelope.load([event_id for _, _, event_id, body, _ in items if event_id and not body])
     for idx, http_status, event_id, body, response in items:
         found = None if body else stored.get(event_id)
@@ -63,8 +81,8 @@ def _some(items: Sequence[tuple[Any, ...]]) -> Iterator[tuple[dict[str, str], tu
         error = error_of(response)
         described = error.get("error_data")
         said = described.get("details") if isinstance(described, dict) else None
-        tail = (http_status, error.get("code"), said or error.get("message"), idx)
-        yield values, tuple(["" if each is None else str(each) for each in tail])
+        tail = (http_status, error.get("code"), said or error.get("message"))
+        yield idx, values, tuple(["" if each is None else str(each) for each in tail])
 
 
 def _object(content: bytes) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 A file becomes one batch, however often it is started: its row is locked while the batch is made.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -32,8 +33,8 @@ def store(*, tenant_id: UUID, environment: str, name: str, content: bytes) -> Ba
         stored = BatchFile.objects.create(
             tenant_id=tenant_id, environment=environment, name=name[:200], content=content
         )
-        newest = BatchFile.objects.filter(tenant_id=tenant_id).order_by("-id").values("id")[:MOST_FILES]
-        BatchFile.objects.filter(tenant_id=tenant_id).exclude(pk__in=newest).delete()
+        waiting = BatchFile.objects.filter(tenant_id=tenant_id, batch_id__isnull=True)
+        waiting.exclude(pk__in=waiting.order_by("-id").values("id")[:MOST_FILES]).delete()
     return stored
 
 
@@ -75,5 +76,11 @@ def start(stored: BatchFile, *, from_: str, template: MessageTemplate, mapped: M
         body = orjson.dumps({**head, "messages": list(rows.bodies(document, found))})
         batch, _ = lifecycle.create(tenant_id=locked.tenant_id, environment=locked.environment, raw=body)
         locked.batch_id, locked.content = batch.id, b""
-        locked.save(update_fields=["batch_id", "content"])
+        locked.row_numbers = [row.number for row, _, _ in found.messages]
+        locked.save(update_fields=["batch_id", "content", "row_numbers"])
     return batch
+
+
+def row_numbers_of(batch: Batch) -> Sequence[int] | None:
+    """The file's row of each of the batch's messages; None for a batch that was made of no file."""
+    return BatchFile.objects.filter(batch_id=batch.id).values_list("row_numbers", flat=True).first()

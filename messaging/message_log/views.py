@@ -54,12 +54,13 @@ class MessageLogView(ResourceViewSet):
             "template": query.text(request, "template", longest=LONGEST_TEMPLATE),
             "batch_id": query.public_id(request, "batch_id", ids.BATCH),
         }
+        begin, end = query.span(request)
         page = message_search.search(
             **scope_of(request),
             equal={name: value for name, value in equal.items() if value is not None},
             status=query.choice(request, "status", STATUSES),
-            begin=query.moment(request, "from"),
-            end=query.moment(request, "to"),
+            begin=begin,
+            end=end,
             before=before_of(request, Message),
             limit=limit_of(request),
         )

@@ -3,6 +3,7 @@
 import csv
 import html
 import io
+import re
 import threading
 import tracemalloc
 from datetime import timedelta
@@ -17,6 +18,7 @@ from django.test import Client
 
 from gateway.clock import now
 from messaging import pruning
+from messaging.batches import lifecycle
 from messaging.csv_batches import file, rows, uploads
 from messaging.message_templates import parameters
 from messaging.message_templates.models import MessageTemplate
@@ -413,7 +415,7 @@ def test_failed_messages_come_as_a_file_that_can_be_sent_again(
         "http_status": "429",
         "error_code": "130429",
         "error": "'@too fast",
-        "place": "1",
+        "row": "3",
     }
     assert second["body_1"] == '\'=HYPERLINK("x")'
     again = upload(browser, answer.content, "failed.csv")
@@ -422,6 +424,53 @@ def test_failed_messages_come_as_a_file_that_can_be_sent_again(
     )
     assert "Send 2 messages" in page
     assert "Hi =HYPERLINK" in page
+
+
+def test_failures_are_named_by_the_row_of_the_spreadsheet(
+    browser: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    """Blank rows, and rows that were left out, count: the person looks for the row in the file."""
+    head, first, second = FILE.splitlines(keepends=True)
+    path = upload(browser, b"".join((head, b"98123,Chitra,A-16\n", b"\n", first, second)))
+    browser.post(f"{path}/start", choices(number, template))
+    assert_failures_are_counted(browser, Batch.objects.get(), name="Row", places=["4", "5"])
+
+
+def test_failures_of_a_batch_of_the_api_are_counted_from_one(browser: Client, number: PhoneNumber) -> None:
+    message = {"to": "+919812345678", "type": "text", "text": {"body": "Hi"}}
+    batch, _ = lifecycle.create(
+        tenant_id=number.tenant_id,
+        environment=number.environment,
+        raw=orjson.dumps({"from": number.phone_number_id, "messages": [message] * 2}),
+    )
+    assert_failures_are_counted(browser, batch, name="Message", places=["1", "2"])
+
+
+def assert_failures_are_counted(browser: Client, batch: Batch, *, name: str, places: list[str]) -> None:
+    batch.items.update(status="failed", http_status=400)
+    Batch.objects.filter(pk=batch.pk).update(failed=2)
+    page = browser.get(f"/console/batches/{batch.public_id}").content.decode()
+    table = page.partition('aria-label="Failed messages"')[2].partition("</table>")[0]
+    assert f'<th class="amount">{name}</th>' in table
+    assert re.findall(r'<td class="amount">(\d+)</td>', table) == places
+    answer = browser.get(f"/console/batches/{batch.public_id}/failed.csv").content.decode()
+    assert [row[name.lower()] for row in csv.DictReader(io.StringIO(answer))] == places
+
+
+def test_the_rows_of_a_file_are_kept_as_long_as_its_batch(
+    browser: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    path = upload(browser)
+    browser.post(f"{path}/start", choices(number, template))
+    BatchFile.objects.update(created_at=now() - uploads.KEPT - timedelta(minutes=1))
+    for count in range(uploads.MOST_FILES + 1):
+        upload(browser, name=f"{count}.csv")
+    assert pruning.forget_batch_files() == 0
+    batch = Batch.objects.get()
+    assert uploads.row_numbers_of(batch) == [2, 3]
+    Batch.objects.update(completed_at=now() - timedelta(days=400))
+    assert pruning.forget_batches() == 1
+    assert uploads.row_numbers_of(batch) is None
 
 
 def test_no_name_of_a_column_begins_a_formula(
