@@ -52,12 +52,13 @@ class EventsView(ResourceViewSet):
     )
     def list(self, request: Request) -> Response:
         caller = scope_of(request)
+        begin, end = query.span(request)
         page = search.search(
             **caller,
             types=query.choices(request, "type", EVENT_TYPES) or (),
             equal=_equal(request),
-            begin=query.moment(request, "from"),
-            end=query.moment(request, "to"),
+            begin=begin,
+            end=end,
             before=before_of(request, Event),
             limit=limit_of(request),
         )

@@ -18,6 +18,7 @@ from django.db.models import Min
 from django.db.models.functions import Now
 
 from gateway import ids
+from gateway.api import query
 from gateway.api.errors import Conflict, InvalidRequest, NotFound, TooManyInFlight
 from gateway.clock import isoformat, now
 from gateway.database import transactions
@@ -223,8 +224,7 @@ def replay_endpoint(
     """
     endpoint = lifecycle.find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
     retention = timedelta(days=Tenant.objects.values_list("retention_days", flat=True).get(pk=tenant_id))
-    if begin > end:
-        raise InvalidRequest.of(**{"from": "Must not be after `to`."})
+    query.check_span(begin, end)
     if end - begin > retention:
         raise InvalidRequest.of(
             to=f"The range must not be longer than the retention ({retention.days} days)."

@@ -232,13 +232,14 @@ class DeliveriesView(ResourceViewSet):
             "status": query.choice(request, "status", Delivery.Status.values),
             "last_http_status": query.integer(request, "http_status", least=100, most=599),
         }
+        begin, end = query.span(request)
         page = delivery_search.search(
             **scope_of(request),
             equal={name: value for name, value in equal.items() if value is not None},
             event_types=query.choices(request, "event_type", EVENT_TYPES) or (),
             event_id=query.public_id(request, "event_id", ids.EVENT),
-            begin=query.moment(request, "from"),
-            end=query.moment(request, "to"),
+            begin=begin,
+            end=end,
             before=before_of(request, Delivery),
             limit=limit_of(request),
         )

@@ -29,6 +29,20 @@ def moment(request: Request, name: str) -> datetime | None:
     return value
 
 
+def span(request: Request) -> tuple[datetime | None, datetime | None]:
+    """The range of a list: `from` (inclusive) and `to` (exclusive). Either may be absent; both may be the same."""
+    begin, end = moment(request, "from"), moment(request, "to")
+    if begin is not None and end is not None:
+        check_span(begin, end)
+    return begin, end
+
+
+def check_span(begin: datetime, end: datetime) -> None:
+    """Refuse a range that is turned round. Raises InvalidRequest."""
+    if begin > end:
+        raise InvalidRequest.of(**{"from": "Must not be after `to`."})
+
+
 def choice(request: Request, name: str, allowed: Collection[str]) -> str | None:
     """One of a closed list of words."""
     text = request.query_params.get(name)

@@ -85,11 +85,12 @@ class RequestsView(ResourceViewSet):
             for name, longest in _TEXTS.items()
             if (value := query.text(request, name, longest=longest)) is not None
         }
+        begin, end = query.span(request)
         page = search.search(
             **scope_of(request),
             equal=equal | _status(request),
-            begin=query.moment(request, "from"),
-            end=query.moment(request, "to"),
+            begin=begin,
+            end=end,
             before=before_of(request, ApiRequest),
             limit=limit_of(request),
         )

@@ -49,6 +49,32 @@ def test_a_query_parameter_that_means_nothing_is_refused(
     assert problem in sentence
 
 
+RANGED = [
+    path
+    for path, operations in DOCUMENT["paths"].items()
+    if {"from", "to"} <= {item["name"] for item in operations.get("get", {}).get("parameters", [])}
+]
+"""Every path whose answer is of a range of time."""
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", RANGED)
+def test_a_range_that_ends_before_it_begins_is_refused(api: Api, path: str) -> None:
+    """An empty list would read as: nothing happened in that time."""
+    error = assert_error(
+        api.get(f"{path}?from=2026-11-02T00:00:00Z&to=2026-11-01T23:59:59Z"), 400, "invalid_request"
+    )
+    assert error["details"]["fields"] == {"from": ["Must not be after `to`."]}
+
+
+@pytest.mark.django_db
+def test_a_range_may_have_one_end_or_none(api: Api) -> None:
+    for bounds in ("from=2026-11-02T00:00:00Z", "to=2026-11-02T00:00:00Z", ""):
+        assert api.get(f"/v1/events?{bounds}").status_code == 200
+    both = "from=2026-11-02T00:00:00Z&to=2026-11-02T05:30:00%2B05:30"
+    assert api.get(f"/v1/events?{both}").status_code == 200, "the same moment, empty but not turned round"
+
+
 @pytest.mark.django_db
 def test_an_operation_without_parameters_says_so(api: Api) -> None:
     error = assert_error(api.post("/v1/api-keys?name=x", {"name": "x"}), 400, "invalid_request")

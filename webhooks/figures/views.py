@@ -102,7 +102,7 @@ class AnalyticsView(ResourceViewSet):
         responses=AnalyticsOut,
     )
     def retrieve(self, request: Request) -> Response:
-        begin, end = query.moment(request, "from"), query.moment(request, "to")
+        begin, end = query.span(request)
         if begin is None or end is None:
             missing = [name for name, value in (("from", begin), ("to", end)) if value is None]
             raise InvalidRequest.of(**dict.fromkeys(missing, "Required: an ISO 8601 date-time."))
