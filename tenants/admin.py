@@ -39,7 +39,7 @@ register_navigation(
     NavigationLink("Overview", "dashboard", "admin:index"),
     NavigationLink("Search", "search", "admin:staff_search"),
     NavigationLink(
-        "Approval queue",
+        approval_admin.QUEUE,
         "pending_actions",
         "admin:tenants_tenant_changelist",
         "?status__exact=pending_approval",

@@ -142,6 +142,19 @@ class ApplicationForm(forms.Form):
 class SignUpForm(ApplicationForm):
     """Account onboarding: the person who signs up, and the business."""
 
+    field_order = (
+        "email",
+        "password",
+        "phone",
+        "company",
+        "website",
+        "tax_id",
+        "address",
+        "city",
+        "pin_code",
+    )
+    """As the page has them, so that its summary of errors goes from the top to the bottom."""
+
     email = forms.EmailField(
         label="Business email",
         max_length=254,
@@ -175,6 +188,8 @@ class SignUpForm(ApplicationForm):
                 validate_password(password, person)
             except ValidationError as error:
                 self.add_error("password", error)
+            if self.errors and "password" not in self.errors:
+                self.add_error("password", "Please type it again: a page never shows a password.")
         return cleaned
 
 

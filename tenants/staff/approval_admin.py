@@ -33,6 +33,7 @@ STATUS_LABELS = {
     "rejected": "danger",
     "suspended": "danger",
 }
+QUEUE = "Approval queue"
 CANNED_REJECTIONS = (
     ("", "Write your own below"),
     (
@@ -139,8 +140,15 @@ class TenantAdmin(ReadOnlyAdmin):
     way_in = worded("created_via")
     shown_status = status_label(STATUS_LABELS)
 
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The queue is headed by its own name."""
+        named = {"title": QUEUE, "list_name": QUEUE} if _is_queue(request) else {}
+        return cast("HttpResponse", super().changelist_view(request, {**(extra_context or {}), **named}))
+
     def get_ordering(self, request: HttpRequest) -> tuple[str]:
-        return ("id",) if request.GET.get("status__exact") == "pending_approval" else ("-id",)
+        return ("id",) if _is_queue(request) else ("-id",)
 
     @display(description="Events are kept")
     def retention(self, tenant: Tenant) -> str:
@@ -277,6 +285,10 @@ class TenantAdmin(ReadOnlyAdmin):
             "HttpResponse",
             super().change_view(request, object_id, form_url, {**(extra_context or {}), **evidence}),
         )
+
+
+def _is_queue(request: HttpRequest) -> bool:
+    return request.GET.get("status__exact") == Tenant.Status.PENDING_APPROVAL
 
 
 def _trail(tenant_id: str) -> list[tuple[AuditEntry, str, str]]:

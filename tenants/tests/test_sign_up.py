@@ -148,6 +148,18 @@ def test_a_wrong_field_is_said_beside_the_field(
     assert PASSWORD not in page
 
 
+def test_a_sign_up_to_correct_asks_for_the_password_again_and_lists_errors_as_the_page_goes(
+    browser: Client,
+) -> None:
+    page = sign_up(browser, tax_id="1", company="").content.decode()
+    assert "Please type it again" in page
+    assert FORM["password"] not in page
+    summary = page.partition('role="alert"')[2].partition("</div>")[0]
+    assert re.findall(r'href="#id_(\w+)"', summary) == ["password", "company", "tax_id"]
+    whole = sign_up(browser, password="short").content.decode()
+    assert "Please type it again" not in whole, "the password's own error says enough"
+
+
 def test_sign_ups_are_limited_by_address_of_the_caller(browser: Client) -> None:
     answers = [sign_up(browser, email=f"person{number}@infosys.com").status_code for number in range(21)]
     assert answers == [302] * 20 + [429]

@@ -85,6 +85,9 @@ def test_the_queue_is_oldest_first_and_shows_what_to_look_at(browser: Client, wa
     assert page.index("Infosys Limited") < page.index(younger.name)
     assert "email domain differs from website" in page
     assert "Company" in page
+    assert headings(page) == ("Approval queue", "Approval queue |")
+    name, title = headings(browser.get("/admin/tenants/tenant/").content.decode())
+    assert (name.split()[-1], "Approval" in title) == ("Tenants", False)
     detail = browser.get(f"/admin/tenants/tenant/{waiting.pk}/change/").content.decode()
     for evidence in (
         "44 Electronics City",
@@ -95,6 +98,15 @@ def test_the_queue_is_oldest_first_and_shows_what_to_look_at(browser: Client, wa
     ):
         assert evidence in detail
     assert "the-hash-of-a-password" not in detail
+
+
+def headings(page: str) -> tuple[str, str]:
+    """The text of a list's heading, and the beginning of its title."""
+    heading = re.search(r"<h1[^>]*>(.*?)</h1>", page, re.DOTALL)
+    title = re.search(r"<title>\s*(.*? \|)", page, re.DOTALL)
+    assert heading
+    assert title
+    return " ".join(re.sub(r"<[^>]*>|chevron_right", " ", heading[1]).split()), title[1]
 
 
 def test_the_four_decisions(browser: Client, staff: User, waiting: Tenant) -> None:
