@@ -5,10 +5,11 @@ database triggers forbid changing them (migrations 0002, 0005), except the payme
 e-invoice's registration.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
+from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import F, Q
@@ -221,6 +222,13 @@ class Invoice(models.Model):
     def amount_due_paise(self) -> int:
         """What is still to be paid."""
         return max(0, self.total_paise - self.amount_paid_paise - self.credited_paise)
+
+    @property
+    def pay_by(self) -> datetime:
+        """Overdue from then on: the due date. One that a refund made due again has the full time anew."""
+        if self.reopened_at is None:
+            return self.due_at
+        return max(self.due_at, self.reopened_at + timedelta(days=settings.BILLING_DUE_DAYS))
 
     @property
     def surplus_paise(self) -> int:

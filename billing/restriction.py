@@ -54,9 +54,8 @@ def mark_overdue(at: datetime) -> int:
     )
 
     def mark(invoice: Invoice) -> int:
-        since = max(invoice.due_at, invoice.reopened_at + again) if invoice.reopened_at else invoice.due_at
         with transaction.atomic():
-            marked = late.filter(pk=invoice.pk).update(overdue_since=since)
+            marked = late.filter(pk=invoice.pk).update(overdue_since=invoice.pay_by)
             refresh(tenant_id=invoice.tenant_id, at=at)
         return marked
 

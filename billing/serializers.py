@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from rest_framework import serializers
 
-from billing.buyers import profiles
+from billing.buyers import countries, profiles
 from billing.models import (
     BillingProfile,
     BillingSnapshot,
@@ -58,6 +58,11 @@ class ProfileIn(serializers.Serializer[dict[str, Any]]):
     tax_id = serializers.CharField(required=False, max_length=20)
     phone = serializers.RegexField(r"^\+[1-9][0-9]{7,14}\Z", required=False)
     country = serializers.RegexField(r"^[A-Z]{2}\Z", required=False)
+
+    def validate_country(self, code: str) -> str:
+        if code not in countries.NAMES:
+            raise serializers.ValidationError("ISO 3166 has no such country. Two letters, e.g. IN.")
+        return code
 
 
 class PlanOut(serializers.Serializer[Any]):

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 
 from billing.admin.amounts import amount_in_rupees
 from billing.admin.filters import MonthFilter, StateFilter
-from billing.buyers import profiles
+from billing.buyers import countries, profiles
 from billing.models import BillingProfile, BillingSnapshot
 from billing.templatetags.money import month_name
 from tenants.signup.tax_ids import STATES
@@ -33,15 +33,19 @@ class BillingProfileAdmin(TenantRowsAdmin):
         "pin",
         "state",
         "phone",
-        "country",
+        "shown_country",
         "is_sez",
     )
-    readonly_fields = ("owner", "kind_of_tax_id", "state")
+    readonly_fields = ("owner", "kind_of_tax_id", "state", "shown_country")
     kind_of_tax_id = worded("tax_id_type")
 
     @display(description="State", ordering="state_code")
     def state(self, profile: BillingProfile) -> str:
         return STATES.get(profile.state_code, profile.state_code)
+
+    @display(description="Country", ordering="country")
+    def shown_country(self, profile: BillingProfile) -> str:
+        return countries.name_of(profile.country)
 
     def has_switch_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm("billing.change_billingprofile")

@@ -18,7 +18,8 @@ from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 from billing import accounting
 from billing.admin.amounts import AmountForm, amount_in_rupees, rupees_field
 from billing.admin.filters import MonthFilter
-from billing.invoices import credit_notes, replacing
+from billing.buyers import countries
+from billing.invoices import credit_notes, payment_state, replacing
 from billing.models import CreditNote, Invoice
 from billing.payments import bank_transfers
 from billing.pricing.money import rupees
@@ -29,15 +30,16 @@ from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import (
     CodeFilter,
     ReadOnlyAdmin,
+    StatusLabel,
     TenantRowsAdmin,
     display,
     person,
-    status_label,
     worded,
 )
 
 INVOICE_LABELS = {
     "open": "info",
+    payment_state.OVERDUE: "danger",
     "processing": "info",
     "failed": "danger",
     "paid": "success",
@@ -51,7 +53,8 @@ _PARTY = ("name", "gstin", "pan", "address", "state", "country")
 
 def _party(party: dict[str, Any]) -> str:
     """A frozen buyer or seller, a line each."""
-    shown = [(name.upper() if name in {"gstin", "pan"} else "", party.get(name)) for name in _PARTY]
+    named = party | {"country": countries.name_of(party.get("country", ""))}
+    shown = [(name.upper() if name in {"gstin", "pan"} else "", named.get(name)) for name in _PARTY]
     return format_html_join(mark_safe("<br>"), "{} {}", [(title, value) for title, value in shown if value])
 
 
@@ -127,7 +130,6 @@ class InvoiceAdmin(TenantRowsAdmin):
         "sold_by",
     )
     supply = worded("supply_type", "Supply")
-    shown_status = status_label(INVOICE_LABELS)
     paid = amount_in_rupees("Paid", "amount_paid_paise")
     credited = amount_in_rupees("Credited", "credited_paise")
     due = amount_in_rupees("Due", "amount_due_paise")
@@ -177,6 +179,10 @@ class InvoiceAdmin(TenantRowsAdmin):
     def _require_view(self, request: HttpRequest) -> None:
         if not self.has_view_permission(request):
             raise PermissionDenied
+
+    @display(description="Status", label=INVOICE_LABELS, ordering="status")
+    def shown_status(self, invoice: Invoice) -> StatusLabel:
+        return StatusLabel(*payment_state.of(invoice, now()))
 
     @display(description="Month", ordering="period")
     def month(self, invoice: Invoice) -> str:

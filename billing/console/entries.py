@@ -12,8 +12,7 @@ from billing.early_warnings import BEFORE_THE_INVOICE, MANDATE_DAYS, TRIAL_DAYS
 from billing.models import Mandate
 from billing.overview import Overview
 from billing.pricing.money import rupees
-from billing.pricing.periods import Period
-from billing.templatetags.money import indian_date
+from billing.pricing.periods import Period, indian_date
 from gateway.clock import now
 from gateway.roles import Area
 from tenants.console.frame import LIVE, HomeWarning, Page, Section, register, warns

@@ -1,11 +1,12 @@
 """Forms of the billing pages: the profile that invoices are made out to, and autopay."""
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.core.exceptions import ValidationError
 
-from billing.models import INDIA, Mandate
+from billing.buyers import countries
+from billing.models import INDIA, BillingProfile, Mandate
 from billing.payments.mandates import DEFAULT_CAP_PAISE, LARGEST_CAP_PAISE
 from tenants.names import check_name
 from tenants.signup.tax_ids import ADDRESS_STATES
@@ -35,12 +36,10 @@ class ProfileForm(forms.Form):
         required=False,
         error_messages={"invalid": "A PIN code has six digits."},
     )
-    country = forms.RegexField(
-        r"^[A-Z]{2}\Z",
+    country = forms.ChoiceField(
         label="Country",
         initial=INDIA,
-        help_text="Two letters: IN for India.",
-        error_messages={"invalid": "Two capital letters, e.g. IN."},
+        choices=list(countries.NAMES.items()),
     )
     phone = forms.RegexField(
         r"^\+[1-9][0-9]{7,14}\Z",
@@ -48,6 +47,13 @@ class ProfileForm(forms.Form):
         help_text="With country code, e.g. +919800000001. The payment provider asks for it.",
         error_messages={"invalid": "Give it with its country code, e.g. +919800000001."},
     )
+
+    def __init__(self, data: Any = None, *, stored: BillingProfile) -> None:
+        """The form over a stored profile. A code that is none of ISO's stays a choice, so that saving keeps it."""
+        super().__init__(data, initial={name: getattr(stored, name) for name in self.base_fields})
+        if stored.country not in countries.NAMES:
+            field = cast("forms.ChoiceField", self.fields["country"])
+            field.choices = [(stored.country, stored.country), *countries.NAMES.items()]
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}

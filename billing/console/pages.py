@@ -77,9 +77,7 @@ def profile(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Who invoices are made out to. Invoices that were issued stay as they are."""
     _require_billing()
     stored = profiles.profile_of(visit.tenant)
-    form = ProfileForm(
-        request.POST or None, initial={name: getattr(stored, name) for name in ProfileForm.base_fields}
-    )
+    form = ProfileForm(request.POST or None, stored=stored)
     if request.method == "POST" and form.is_valid():
         try:
             profiles.change(tenant_id=visit.tenant.id, changes=form.changes(), actor_user_id=visit.user.pk)

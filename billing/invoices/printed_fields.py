@@ -8,10 +8,13 @@ from typing import Any
 
 import segno
 
+from billing.buyers import countries
+from billing.invoices import payment_state
 from billing.models import CreditNote, Invoice
 from billing.pricing import gst
 from billing.pricing.money import in_words, rupees
-from billing.pricing.periods import Period, ist_date
+from billing.pricing.periods import Period, indian_date, ist_date
+from gateway.clock import now
 from tenants.lifecycle import IST
 
 Document = dict[str, Any]
@@ -31,7 +34,7 @@ def of_invoice(invoice: Invoice) -> Document:
     if invoice.irn:
         facts.append(("IRN", invoice.irn))
         facts.append(("Acknowledgement", f"{invoice.ack_no} of {_date(invoice.ack_at)}"))
-    status = invoice.get_status_display()
+    payment = payment_state.of(invoice, now())
     settled = [
         ("Paid", invoice.amount_paid_paise),
         ("Credited", invoice.credited_paise),
@@ -41,8 +44,8 @@ def of_invoice(invoice: Invoice) -> Document:
         "title": "Tax invoice",
         "number": invoice.number,
         "issued_on": _numbers(invoice.issued_at),
-        "status": invoice.status,
-        "badge": f"{status} on {_date(invoice.paid_at)}" if invoice.paid_at else status,
+        "status": payment.code,
+        "badge": payment.text,
         "endorsement": invoice.endorsement,
         "seller": invoice.seller,
         "buyer_title": "Billed to",
@@ -136,7 +139,7 @@ def _buyer(invoice: Invoice) -> list[str]:
     if buyer["state"]:
         lines.append(f"{buyer['state']} ({buyer['state_code']})")
     if buyer.get("country", "IN") != "IN":
-        lines.append(f"Country {buyer['country']}")
+        lines.append(countries.name_of(buyer["country"]))
     elif buyer["gstin"]:
         lines.append(f"GSTIN {buyer['gstin']}")
     elif buyer["pan"]:
@@ -155,7 +158,7 @@ def _month(invoice: Invoice) -> str:
 
 
 def _date(moment: datetime | None) -> str:
-    return f"{ist_date(moment):%-d %b %Y}" if moment else ""
+    return indian_date(moment) if moment else ""
 
 
 def _numbers(moment: datetime) -> tuple[int, int, int]:

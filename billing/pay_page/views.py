@@ -10,6 +10,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from billing import pay_links
+from billing.invoices import payment_state
 from billing.models import Invoice
 from billing.payments import payment_links
 from billing.payments.provider import ProviderRefused, ProviderUnreachable
@@ -56,7 +57,8 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
         {
             "invoice": invoice,
             "due": rupees(invoice.amount_due_paise),
-            "due_on": ist_date(invoice.due_at),
+            "due_on": ist_date(invoice.pay_by),
+            "is_overdue": payment_state.of(invoice, now()).code == payment_state.OVERDUE,
             "month": ist_date(Period.parse(invoice.period).start),
             "problem": problem,
         },

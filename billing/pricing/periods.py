@@ -58,6 +58,12 @@ def ist_date(moment: datetime) -> date:
     return moment.astimezone(IST).date()
 
 
+def indian_date(at: datetime | date) -> str:
+    """A date for people, of a moment the date in India, e.g. `1 Dec 2026`."""
+    day = ist_date(at) if isinstance(at, datetime) else at
+    return f"{day.day} {day:%b %Y}"
+
+
 def financial_year(moment: datetime) -> str:
     """The financial year in IST as four digits: 1 April 2026 to 31 March 2027 is `2627` (rule 46(b))."""
     local = moment.astimezone(IST)

@@ -1,14 +1,18 @@
 """Template filters of billing: amounts in rupees, months and dates as India names them."""
 
-from datetime import date, datetime
+from typing import Any
 
 from django import template
 
+from billing.invoices import payment_state
+from billing.models import Invoice
 from billing.pricing.money import rupees
-from billing.pricing.periods import Period, ist_date
+from billing.pricing.periods import Period, indian_date
+from gateway.clock import now
 
 register = template.Library()
 register.filter("rupees", rupees)
+register.filter("indian_date", indian_date)
 
 
 @register.filter
@@ -17,8 +21,7 @@ def month_name(period: str) -> str:
     return Period.parse(period).name
 
 
-@register.filter
-def indian_date(at: datetime | date) -> str:
-    """The date in India of a moment, e.g. `1 Dec 2026`."""
-    day = ist_date(at) if isinstance(at, datetime) else at
-    return f"{day.day} {day:%b %Y}"
+@register.inclusion_tag("console/billing/invoice_status.html")
+def payment_badge(invoice: Invoice) -> dict[str, Any]:
+    """Whether an invoice is paid, open or overdue, in a colour."""
+    return {"payment": payment_state.of(invoice, now())}

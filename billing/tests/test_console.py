@@ -4,17 +4,18 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from pytest_django import Settings
 
 from billing import pay_links
 from billing.billing_run import run
-from billing.buyers import profiles
-from billing.invoices import credit_notes
+from billing.buyers import countries, profiles
+from billing.invoices import credit_notes, invoice_page, payment_state
 from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
+from billing.pricing.periods import indian_date
 from billing.restriction import RESTRICTED_AFTER
 from billing.staff import cards
-from billing.templatetags.money import indian_date
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import answer, deliver
 from gateway.clock import now
@@ -127,13 +128,34 @@ def test_nobody_pays_by_claiming_to_return(invoice: Invoice, provider: RunningSi
     assert Client().post(path).status_code == 405
 
 
-def test_an_invoice_after_its_due_date_is_overdue(
-    customer: Client, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+def test_an_invoice_after_its_due_date_is_overdue_on_every_page_and_on_paper(
+    customer: Client, staff: User, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for hours, shown in ((-1, "To be paid</span>"), (1, "Overdue</span>")):
+    staff_browser = Client()
+    staff_browser.force_login(staff)
+    day = indian_date(invoice.due_at)
+    pay_page = urlsplit(pay_links.url_of(invoice)).path
+    for hours, shown, asked in (
+        (-1, "To be paid", f"is to be paid by {day}"),
+        (1, f"Overdue since {day}", f"has been overdue since {day}"),
+    ):
         at = invoice.due_at + timedelta(hours=hours)
-        monkeypatch.setattr("billing.console.pages.now", lambda at=at: at)
-        assert shown in text(customer, "/console/billing")
+        for module in ("templatetags.money", "invoices.printed_fields", "admin.invoices", "pay_page.views"):
+            monkeypatch.setattr(f"billing.{module}.now", lambda at=at: at)
+        assert f"{shown}</span>" in text(customer, "/console/billing")
+        assert f"{shown}</p>" in text(customer, f"/console/billing/invoices/{invoice.public_id}")
+        assert shown in text(staff_browser, f"/admin/billing/invoice/{invoice.pk}/change/")
+        assert asked in text(customer, pay_page)
+
+
+def test_a_refund_that_makes_an_invoice_due_again_gives_the_full_time_anew(invoice: Invoice) -> None:
+    reopened = invoice.due_at + timedelta(days=30)
+    again = reopened + timedelta(days=settings.BILLING_DUE_DAYS)
+    invoice.reopened_at = reopened
+    assert payment_state.of(invoice, again - timedelta(minutes=1)).text == "To be paid"
+    assert payment_state.of(invoice, again).text == f"Overdue since {indian_date(again)}"
+    invoice.status = Invoice.Status.PROCESSING
+    assert payment_state.of(invoice, again).text == "Payment under way"
 
 
 def test_a_paid_invoice_cannot_be_paid_again(customer: Client, invoice: Invoice) -> None:
@@ -178,6 +200,32 @@ def test_an_incomplete_profile_is_named_and_completed(customer: Client, payer: T
     answer = customer.post("/console/billing/profile", {**PROFILE, "country": "IN"}, follow=True)
     assert "The billing profile lacks" not in answer.content.decode()
     assert BillingProfile.objects.get(tenant=payer).tax_id == PROFILE["tax_id"]
+
+
+def test_the_country_is_chosen_by_name_and_kept_by_code(customer: Client, payer: Tenant) -> None:
+    assert len(countries.NAMES) == 249, "those that ISO 3166 assigns"
+    page = text(customer, "/console/billing/profile")
+    assert '<option value="IN" selected>India</option>' in page
+    assert '<option value="CI">Côte d’Ivoire</option>' in page
+    customer.post("/console/billing/profile", {**PROFILE, "country": "DE"})
+    assert BillingProfile.objects.get(tenant=payer).country == "DE"
+    assert "<p>Germany</p>" in invoice_page.render(invoice_abroad(payer))
+    for unknown in ("XX", "Germany", "de"):
+        assert customer.post("/console/billing/profile", {**PROFILE, "country": unknown}).status_code == 400
+
+
+def test_a_stored_country_that_iso_does_not_know_is_kept(customer: Client, payer: Tenant) -> None:
+    profiles.change(tenant_id=payer.id, changes={**PROFILE, "country": "XK"})
+    assert '<option value="XK" selected>XK</option>' in text(customer, "/console/billing/profile")
+    customer.post("/console/billing/profile", {**PROFILE, "country": "XK", "city": "Pristina"})
+    stored = BillingProfile.objects.get(tenant=payer)
+    assert (stored.country, stored.city) == ("XK", "Pristina")
+
+
+def invoice_abroad(payer: Tenant) -> Invoice:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    return only_invoice(payer)
 
 
 def test_home_warns_of_what_is_overdue(customer: Client, invoice: Invoice, payer: Tenant) -> None:

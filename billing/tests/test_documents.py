@@ -180,7 +180,8 @@ class TestKindsOfBuyers:
         assert (invoice.place_of_supply, invoice.supply_type) == ("96-Other Country", "export")
         assert invoice.endorsement == "Supply meant for export on payment of integrated tax"
         assert payment_links.pay_now(invoice=invoice, at=CHARGE).payment_url
-        assert_error(api.patch("/v1/billing/profile", {"country": "Germany"}), 400, "invalid_request")
+        for unknown in ("Germany", "XX"):
+            assert_error(api.patch("/v1/billing/profile", {"country": unknown}), 400, "invalid_request")
 
 
 class TestCreditNotes:
