@@ -73,7 +73,7 @@ SELECT count(*) FILTER (WHERE i.response IS NULL OR position('"outcome_unknown"'
        count(*) FILTER (WHERE position('"outcome_unknown"'::bytea IN i.response) > 0)
 FROM messaging_batch b JOIN messaging_batchitem i ON i.batch_id = b.id
 WHERE b.tenant_id = %(tenant_id)s AND b.environment = %(environment)s
-  AND b.id >= %(earliest)s AND b.id < %(end)s AND i.status = 'failed'
+  AND b.id < %(end)s AND (b.completed_at >= %(begin)s OR b.completed_at IS NULL) AND i.status = 'failed'
   AND i.sent_at >= %(begin)s AND i.sent_at < %(ends)s
 """
 # A single send that was not accepted makes no event. A repeat that was answered from the idempotency record made no
@@ -87,8 +87,9 @@ WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(fi
 """
 SEND_ROUTES = ["/v1/messages", "/{node}/messages", "/{version}/{node}/messages"]
 """As the request log writes them: the API's own, and that of the Cloud API front."""
-BATCH_DAYS = 8
-"""A batch ends, retries included, within this many days of its creation (`messaging/batches/lifecycle.py`)."""
+DOUBLE_WITHIN = timedelta(days=8)
+"""An event names a message a second time when it does so within this time of the first. The search needs an end, or it
+would read every partition; what could record a message twice, a result written again, comes minutes later."""
 
 
 @dataclass
@@ -133,7 +134,7 @@ def count(counting: Counting, *, tenant_id: UUID, environment: str, span: TimeSp
     """Count a span from the tables, hour by hour."""
     ledger = Ledger()
     scope = {"tenant_id": tenant_id, "environment": environment}
-    earliest = ids.first_at(span.begin - timedelta(days=BATCH_DAYS))
+    earliest = ids.first_at(span.begin - DOUBLE_WITHIN)
     for hour in span.hours():
         here = {**scope, **hour.ids, "earliest": earliest, "begin": hour.begin, "ends": hour.end}
         ((events, routed),) = counting.rows(_EVENTS, here)

@@ -191,6 +191,23 @@ def test_failed_items_and_unknown_outcomes_are_counted(
     assert (sends["failed"], sends["outcome_unknown"]) == (1, 1)
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_an_item_of_an_old_batch_counts_on_the_day_when_a_retry_failed(
+    api: Api, tenant: Tenant, is_open: bool
+) -> None:
+    batch = Batch.objects.create(
+        id=ids.first_at(now() - timedelta(days=20)),
+        tenant=tenant,
+        environment="live",
+        phone_number_id="1",
+        total=1,
+        rate_per_sec=80,
+        completed_at=None if is_open else now(),
+    )
+    BatchItem.objects.create(batch=batch, idx=0, status="failed", body=b"", response=b"{}", sent_at=now())
+    assert api.get("/v1/ledger").json()["sends"]["failed"] == 1
+
+
 @pytest.fixture
 def log_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """The request log listens; the returned function writes what it heard."""
