@@ -105,6 +105,8 @@ class Endpoint(models.Model):
     circuit_open_until = models.DateTimeField(null=True, blank=True)
     circuit_opened = models.PositiveSmallIntegerField(default=0)
     """How often in a row the circuit opened; its wait doubles each time."""
+    circuit_generation = models.PositiveIntegerField(default=0, db_default=0)
+    """How often the circuit opened in all. An attempt that was claimed before the last time is late."""
     window_started_at = models.DateTimeField(null=True, blank=True)
     window_attempts = models.PositiveIntegerField(default=0)
     window_failures = models.PositiveIntegerField(default=0)

@@ -128,6 +128,7 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
         answer,
         log_entry(answer, isoformat(at)),
         kept(answer, isoformat(at)),
+        circuit_generation=endpoint.circuit_generation,
     )
 
 

@@ -104,5 +104,6 @@ class Attempts:
             log_entry(answer, at),
             answers.kept(answer, at),
             probe=delivery.probe,
+            circuit_generation=delivery.circuit_generation,
             is_awaited=delivery.is_ordered,
         )

@@ -32,6 +32,8 @@ class HandedOver(msgspec.Struct, frozen=True, array_like=True):
     target: StoredTarget
     envelope: Envelope | None
     """None when the body is too large for a signal."""
+    circuit_generation: int = 0
+    """The one that the endpoint's circuit had at the claim; signals of the former version do not have it."""
 
     def packed(self) -> Packed:
         """The delivery as a signal carries it."""

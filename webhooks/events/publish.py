@@ -99,7 +99,7 @@ WITH draft AS (
     WHERE e.status = 'active' AND {WANTED.format(event="fresh")}
     RETURNING id, endpoint_id, event_id, leased_until
 ){{more}}
-SELECT fresh.id, d.id, d.endpoint_id, now(), d.leased_until IS NOT NULL, {TARGET_COLUMNS}
+SELECT fresh.id, d.id, d.endpoint_id, now(), d.leased_until IS NOT NULL, e.circuit_generation, {TARGET_COLUMNS}
 FROM fresh
 LEFT JOIN new_delivery d ON d.event_id = fresh.id
 LEFT JOIN webhooks_endpoint e ON e.id = d.endpoint_id AND d.leased_until IS NOT NULL
@@ -200,7 +200,7 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
     fresh: list[dict[UUID, None]] = [{} for _ in publications]
     handed_over: list[Packed] = []
     has_unclaimed = False
-    for event_id, delivery_id, endpoint_id, at, is_claimed, *target in written:
+    for event_id, delivery_id, endpoint_id, at, is_claimed, circuit_generation, *target in written:
         place, row, data = places[event_id]
         fresh[place][event_id] = None
         if is_claimed:
@@ -214,6 +214,7 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
                 claimed_at=at,
                 target=StoredTarget(*target),
                 envelope=whole if whole.size <= MOST_BODY_BYTES else None,
+                circuit_generation=circuit_generation,
             )
             handed_over.append(delivery.packed())
         elif delivery_id is not None:

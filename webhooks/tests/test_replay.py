@@ -73,6 +73,19 @@ class TestOneDelivery:
         row = Delivery.objects.get(is_replay=True)
         assert (row.last_error, row.next_attempt_at, len(row.attempt_log)) == ("http_5xx", None, 1)
 
+    def test_closes_an_open_circuit_when_it_arrives_and_never_lengthens_it(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        source = dead(tenant, "k1")
+        until = now() + timedelta(minutes=1)
+        Endpoint.objects.update(circuit_open_until=until, circuit_opened=2, circuit_generation=7)
+        receiver.answer = lambda request: web.Response(status=500)
+        assert api.post(f"/v1/webhook-deliveries/{source.public_id}/replay").json()["status"] == "dead"
+        assert Endpoint.objects.get().circuit_open_until == until
+        receiver.answer = lambda request: web.Response()
+        assert api.post(f"/v1/webhook-deliveries/{source.public_id}/replay").json()["status"] == "delivered"
+        assert Endpoint.objects.get().circuit_open_until is None
+
     def test_a_body_past_retention_cannot_be_replayed(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:

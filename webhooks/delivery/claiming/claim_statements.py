@@ -44,7 +44,8 @@ PUT_OFF_SECONDS = 15 * 60
 _READY = f"""{BUSY}
 SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT FROM busy)) AS clock LEFT JOIN (
     SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id,
-           e.secret_unreadable_since IS NOT NULL, e.rate_per_second IS NOT NULL, e.ordered, {TARGET_COLUMNS}
+           e.secret_unreadable_since IS NOT NULL, e.rate_per_second IS NOT NULL, e.ordered,
+           e.circuit_generation, {TARGET_COLUMNS}
     FROM busy
     LEFT JOIN webhooks_endpoint e ON e.id = busy.endpoint_id
     LEFT JOIN tenants_tenant t ON t.id = e.tenant_id
@@ -120,6 +121,7 @@ class Claimed(msgspec.Struct, frozen=True):
     claimed_monotonic: float
     target: Target
     probe: bool
+    circuit_generation: int
     envelope: Envelope | None
     send_at: float = 0.0
     """When its slot begins, on the monotonic clock; long ago where the endpoint has no rate."""
@@ -170,6 +172,7 @@ class _Busy(NamedTuple):
     """Whether the secret could not be read the last time."""
     is_paced: bool
     is_ordered: bool
+    circuit_generation: int
     stored: StoredTarget
 
 
@@ -222,6 +225,7 @@ def claiming(found: Ready, room: Room) -> Statements[Claim]:
         yield _BURY, [uuids(orphaned), BURY_ROWS]
     ready = [each for each in found.endpoints if not each.is_deleted]
     probing = {each.endpoint_id for each in ready if each.is_half_open}
+    generations = {each.endpoint_id: each.circuit_generation for each in ready}
     # In another order each time, so that no endpoint of a tenant at its cap is always the last.
     random.shuffle(ready)
     shares = room.shares([(each.endpoint_id, each.tenant_id, each.is_half_open) for each in ready])
@@ -266,7 +270,7 @@ def claiming(found: Ready, room: Room) -> Statements[Claim]:
     claimed_of = {row.endpoint_id for row in leased}
     targets = yield from _targets([each for each in ready if each.endpoint_id in claimed_of], found.at)
     envelopes = yield from envelope.loading(list({row.event_id for row in leased}))
-    deliveries = yield from _completing(leased, targets, envelopes, probing, slots.waits)
+    deliveries = yield from _completing(leased, targets, envelopes, probing, generations, slots.waits)
     return Claim(deliveries, unserved, slots.closed)
 
 
@@ -275,6 +279,7 @@ def _completing(
     targets: Mapping[UUID, Target],
     envelopes: Mapping[UUID, Envelope | None],
     probing: AbstractSet[UUID],
+    generations: Mapping[UUID, int],
     waits: Mapping[UUID, float],
 ) -> Statements[list[Claimed]]:
     """Leased deliveries with their targets, bodies and slots; those that nothing can sign are put off."""
@@ -294,6 +299,7 @@ def _completing(
             claimed_monotonic=moment,
             target=targets[row.endpoint_id],
             probe=row.endpoint_id in probing,
+            circuit_generation=generations[row.endpoint_id],
             envelope=envelopes.get(row.event_id),
             send_at=moment + waits[row.id] if row.id in waits else 0.0,
             is_ordered=row.is_ordered,
@@ -371,6 +377,7 @@ def taken_over(
                 claimed_monotonic=clock.monotonic(each.claimed_at),
                 target=to,
                 probe=False,
+                circuit_generation=each.circuit_generation,
                 envelope=each.envelope or bodies.get(each.event_id),
             )
         )

@@ -1,13 +1,15 @@
 """Circuit breaker of an endpoint. Pure functions: (counters, results) → counters (decision "Webhooks to customers").
 
 Opens at 10 consecutive failures, or when half of at least 20 attempts in 5 minutes failed; waits 30 s doubling to
-15 min; then one delivery probes, and success closes it.
+15 min; then one delivery probes, and success closes it. Attempts that were in flight when it opened are late: how they
+end says what the endpoint was like before, so they neither close the circuit nor open it again.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
+from operator import attrgetter
 
 FAILURES_IN_A_ROW = 10
 WINDOW = timedelta(minutes=5)
@@ -21,21 +23,29 @@ DISABLE_ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """How one attempt ended; `probe` marks the one that an open circuit let through."""
+    """How one attempt ended; `probe` marks the one that an open circuit let through.
+
+    `generation` is the circuit's at the attempt's claim.
+    """
 
     ok: bool
     probe: bool = False
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointCounters:
-    """Counters of an endpoint's attempts, as its row keeps them. `open_until` is None while the circuit is closed."""
+    """Counters of an endpoint's attempts, as its row keeps them. `open_until` is None while the circuit is closed.
+
+    `generation` counts how often the circuit opened in all.
+    """
 
     consecutive_failures: int = 0
     failing_since: datetime | None = None
     last_success_at: datetime | None = None
     open_until: datetime | None = None
     opened: int = 0
+    generation: int = 0
     window_started_at: datetime | None = None
     window_attempts: int = 0
     window_failures: int = 0
@@ -50,13 +60,16 @@ class EndpointCounters:
 
 
 def after(figures: EndpointCounters, results: Iterable[AttemptResult], at: datetime) -> EndpointCounters:
-    """The figures after attempts that ended at about `at`, in their order."""
-    for ok, together in groupby(results, key=lambda result: result.ok):
-        if ok:
+    """The figures after attempts that ended at about `at`, in their order. A late success counts as the last one."""
+    for (ok, generation), together in groupby(results, key=attrgetter("ok", "generation")):
+        if not ok:
+            for result in together:
+                if generation == figures.generation:
+                    figures = _failed(figures, at, probe=result.probe)
+        elif generation == figures.generation:
             figures = _succeeded(figures, at, attempts=sum(1 for _ in together))
         else:
-            for result in together:
-                figures = _failed(figures, at, probe=result.probe)
+            figures = replace(figures, last_success_at=at)
     return figures
 
 
@@ -79,7 +92,7 @@ def _failed(figures: EndpointCounters, at: datetime, *, probe: bool) -> Endpoint
         failing_since=figures.failing_since or at,
     )
     if figures.open_until is not None:
-        # Attempts that were in flight when the circuit opened do not count; only the probe does.
+        # A single replay is its customer's own try, and may fail as often as they like.
         return _open(figures, at) if probe else figures
     half_failed = (
         figures.window_attempts >= WINDOW_ATTEMPTS and figures.window_failures * 2 >= figures.window_attempts
@@ -95,6 +108,7 @@ def _open(figures: EndpointCounters, at: datetime) -> EndpointCounters:
         figures,
         open_until=at + wait,
         opened=min(figures.opened + 1, 100),
+        generation=figures.generation + 1,
         window_started_at=None,
         window_attempts=0,
         window_failures=0,

@@ -40,6 +40,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """What is kept of the receiver's answer."""
     error: str | None = None
     probe: bool = False
+    circuit_generation: int = 0
+    """The one that the endpoint's circuit had at the claim (`circuit_breaker`)."""
     is_awaited: bool = False
     """Whether its customer's next event waits until this is recorded."""
 
@@ -84,7 +86,7 @@ RETURNING d.id
 # In the order of their ids, so two workers never deadlock.
 _LOCK_ENDPOINTS = """
 SELECT id, consecutive_failures, failing_since, last_success_at, circuit_open_until, circuit_opened,
-       window_started_at, window_attempts, window_failures, now()
+       circuit_generation, window_started_at, window_attempts, window_failures, now()
 FROM webhooks_endpoint WHERE id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -92,12 +94,12 @@ _ENDPOINTS = """
 UPDATE webhooks_endpoint e
 SET consecutive_failures = r.consecutive_failures, failing_since = r.failing_since,
     last_success_at = r.last_success_at, circuit_open_until = r.open_until, circuit_opened = r.opened,
-    window_started_at = r.window_started_at, window_attempts = r.window_attempts,
+    circuit_generation = r.generation, window_started_at = r.window_started_at, window_attempts = r.window_attempts,
     window_failures = r.window_failures
 FROM unnest(%s::uuid[], %s::int[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[], %s::int[],
-            %s::timestamptz[], %s::int[], %s::int[])
-    AS r (id, consecutive_failures, failing_since, last_success_at, open_until, opened, window_started_at,
-          window_attempts, window_failures)
+            %s::int[], %s::timestamptz[], %s::int[], %s::int[])
+    AS r (id, consecutive_failures, failing_since, last_success_at, open_until, opened, generation,
+          window_started_at, window_attempts, window_failures)
 WHERE e.id = r.id
 """
 
@@ -171,7 +173,10 @@ def judging(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
     to_disable: dict[UUID, str] = {}
     for endpoint_id, *columns, at in (yield _LOCK_ENDPOINTS, [uuids(by_endpoint)]):
         outcomes = by_endpoint[endpoint_id]
-        results = [AttemptResult(outcome.is_success, outcome.probe) for outcome in outcomes]
+        results = [
+            AttemptResult(outcome.is_success, outcome.probe, outcome.circuit_generation)
+            for outcome in outcomes
+        ]
         figures = circuit_breaker.after(EndpointCounters(*columns), results, at)
         updated.append((endpoint_id, figures))
         if any(outcome.decision.gone for outcome in outcomes):
@@ -187,6 +192,7 @@ def judging(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
             [figures.last_success_at for _, figures in updated],
             [figures.open_until for _, figures in updated],
             [figures.opened for _, figures in updated],
+            [figures.generation for _, figures in updated],
             [figures.window_started_at for _, figures in updated],
             [figures.window_attempts for _, figures in updated],
             [figures.window_failures for _, figures in updated],

@@ -1,6 +1,6 @@
 """The circuit breaker over any sequence of results, and its figures in plain cases."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -17,6 +17,9 @@ from webhooks.delivery.outcomes.circuit_breaker import (
 )
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
+LATE_SUCCESS, LATE_FAILURE = AttemptResult(True), AttemptResult(False)
+"""Of attempts that were claimed before the circuit opened for the first time."""
+PROBED = AttemptResult(True, probe=True, generation=1)
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ def attempted(figures: EndpointCounters, moment: datetime) -> bool:
     return figures.open_until is None or figures.open_until <= moment
 
 
+def probed(figures: EndpointCounters, *, ok: bool) -> AttemptResult:
+    """The end of the probe that such a circuit lets through."""
+    return AttemptResult(ok, probe=True, generation=figures.generation)
+
+
 @given(steps)
 def test_whatever_comes_the_figures_stay_sound(sequence: list[Step]) -> None:
     figures, moment, in_a_row = EndpointCounters(), START, 0
@@ -41,7 +49,9 @@ def test_whatever_comes_the_figures_stay_sound(sequence: list[Step]) -> None:
         moment += timedelta(seconds=step.seconds)
         before = figures
         figures = circuit_breaker.after(
-            before, [AttemptResult(step.ok, probe=before.open_until is not None)], moment
+            before,
+            [AttemptResult(step.ok, probe=before.open_until is not None, generation=before.generation)],
+            moment,
         )
         in_a_row = 0 if step.ok else in_a_row + 1
         assert figures.consecutive_failures == in_a_row
@@ -71,8 +81,8 @@ def test_successes_together_close_a_circuit_as_they_would_one_by_one() -> None:
     later = START + FIRST_WAIT
     one_by_one = opened
     for _ in range(3):
-        one_by_one = circuit_breaker.after(one_by_one, [AttemptResult(True, probe=True)], later)
-    assert circuit_breaker.after(opened, [AttemptResult(True, probe=True)] * 3, later) == one_by_one
+        one_by_one = circuit_breaker.after(one_by_one, [PROBED], later)
+    assert circuit_breaker.after(opened, [PROBED] * 3, later) == one_by_one
     assert one_by_one.window_attempts == 2
 
 
@@ -81,6 +91,46 @@ def test_half_of_twenty_in_five_minutes_open_it() -> None:
     assert circuit_breaker.after(EndpointCounters(), alternating[:19], START).open_until is None
     figures = circuit_breaker.after(EndpointCounters(), [AttemptResult(True), *alternating[:19]], START)
     assert figures.open_until == START + FIRST_WAIT
+
+
+def opened_by_their_share() -> EndpointCounters:
+    results = [AttemptResult(number % 2 == 1) for number in range(19)]
+    return circuit_breaker.after(EndpointCounters(), [AttemptResult(True), *results], START)
+
+
+def test_a_late_success_is_the_last_one_and_closes_nothing() -> None:
+    opened, later = opened_by_their_share(), START + timedelta(seconds=3)
+    after_it = circuit_breaker.after(opened, [LATE_SUCCESS, LATE_SUCCESS], later)
+    assert after_it == replace(opened, last_success_at=later)
+    closed = circuit_breaker.after(after_it, [PROBED], START + FIRST_WAIT)
+    assert (closed.open_until, closed.opened) == (None, 0)
+
+
+def test_what_ends_together_with_the_failure_that_opens_is_late() -> None:
+    results = [AttemptResult(False)] * FAILURES_IN_A_ROW + [LATE_SUCCESS, LATE_FAILURE]
+    figures = circuit_breaker.after(EndpointCounters(), results, START)
+    assert (figures.open_until, figures.consecutive_failures) == (START + FIRST_WAIT, FAILURES_IN_A_ROW)
+
+
+def test_late_failures_do_not_open_a_circuit_that_closed_meanwhile() -> None:
+    closed = circuit_breaker.after(opened_by_their_share(), [PROBED], START + FIRST_WAIT)
+    assert circuit_breaker.after(closed, [LATE_FAILURE] * 20, START + FIRST_WAIT) == closed
+    fresh = AttemptResult(False, generation=1)
+    reopened = circuit_breaker.after(closed, [fresh] * FAILURES_IN_A_ROW, START + FIRST_WAIT)
+    assert reopened.open_until == START + 2 * FIRST_WAIT
+
+
+def test_a_probe_that_a_newer_one_overtook_does_not_double_the_wait_again() -> None:
+    probe = AttemptResult(False, probe=True, generation=1)
+    once = circuit_breaker.after(opened_by_their_share(), [probe], START + FIRST_WAIT)
+    assert circuit_breaker.after(once, [probe], START + 2 * FIRST_WAIT) == once
+
+
+def test_a_single_replay_closes_an_open_circuit_and_never_lengthens_it() -> None:
+    opened, later = opened_by_their_share(), START + timedelta(seconds=3)
+    failed = circuit_breaker.after(opened, [AttemptResult(False, generation=1)], later)
+    assert (failed.open_until, failed.opened) == (opened.open_until, 1)
+    assert circuit_breaker.after(failed, [AttemptResult(True, generation=1)], later).open_until is None
 
 
 def test_failures_of_an_earlier_window_do_not_count() -> None:
@@ -99,19 +149,19 @@ def test_late_failures_of_an_open_circuit_do_not_lengthen_it_but_a_failed_probe_
     for _ in range(8):
         assert figures.open_until is not None
         moment = figures.open_until
-        figures = circuit_breaker.after(figures, [AttemptResult(False, probe=True)], moment)
+        figures = circuit_breaker.after(figures, [probed(figures, ok=False)], moment)
         assert figures.open_until is not None
         waits.append((figures.open_until - moment).total_seconds())
     assert waits == [60, 120, 240, 480, 900, 900, 900, 900]
 
 
 def test_hopeless_after_five_days_and_twenty_failures_without_a_success() -> None:
-    figures = circuit_breaker.after(EndpointCounters(), [AttemptResult(False)] * 20, START)
+    figures = circuit_breaker.after(EndpointCounters(), [AttemptResult(False)] * FAILURES_IN_A_ROW, START)
+    for _ in range(10):
+        assert not figures.hopeless(START + timedelta(days=9))
+        figures = circuit_breaker.after(figures, [probed(figures, ok=False)], START)
     assert not figures.hopeless(START + timedelta(days=4.9))
     assert figures.hopeless(START + timedelta(days=5))
-    assert not circuit_breaker.after(EndpointCounters(), [AttemptResult(False)] * 19, START).hopeless(
-        START + timedelta(days=9)
-    )
-    assert not circuit_breaker.after(figures, [AttemptResult(True)], START).hopeless(
+    assert not circuit_breaker.after(figures, [probed(figures, ok=True)], START).hopeless(
         START + timedelta(days=9)
     )

@@ -1,6 +1,8 @@
 """Deliveries from publishing to the customer's server: signed, byte for byte, retried, isolated, fenced."""
 
 import asyncio
+import time
+from collections.abc import Awaitable
 from datetime import timedelta
 from typing import Any
 
@@ -210,6 +212,36 @@ def test_ten_failures_in_a_row_open_the_circuit_and_a_probe_closes_it(
     assert [row.circuit_open_until, row.consecutive_failures] == [None, 0]
     dispatcher.run()
     assert Delivery.objects.filter(status="delivered").count() == 11
+
+
+def test_a_success_that_was_in_flight_when_the_circuit_opened_does_not_close_it(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    """Two of three answers are failures; the first one comes when the circuit is open."""
+
+    def wait_until_open() -> None:
+        deadline = time.monotonic() + 20
+        try:
+            while Endpoint.objects.get().circuit_open_until is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            connection.close()
+
+    async def late(_: Received) -> web.Response:
+        await asyncio.to_thread(wait_until_open)
+        return web.Response()
+
+    def answer(_: Received) -> web.Response | Awaitable[web.Response]:
+        place = len(receiver.received)
+        return late(_) if place == 1 else web.Response(status=500 if place % 3 else 200)
+
+    receiver.answer = answer
+    for number in range(22):
+        publish_one(tenant, f"k{number}")
+    dispatcher.run()
+    assert Delivery.objects.filter(status="delivered").count() == 8
+    endpoint_row = Endpoint.objects.get()
+    assert (endpoint_row.circuit_open_until is None, endpoint_row.circuit_opened) == (False, 1)
 
 
 def test_a_late_result_does_not_overwrite_a_newer_one(

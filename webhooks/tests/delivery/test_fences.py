@@ -1,5 +1,6 @@
 """Fences of the delivery engine: a worker that was overtaken changes nothing, a probe is one worker's, secrets end."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from threading import Thread
 from typing import Any
@@ -14,8 +15,10 @@ from gateway.clock import now
 from gateway.database.statements import run
 from gateway.outbound.receiver_answer import Answer
 from tenants.models import Tenant
+from tests.fixtures import Api
 from webhooks.delivery.caps.fair_shares import Room
 from webhooks.delivery.claiming.claim_statements import Claimed, claim, claiming, finding_ready
+from webhooks.delivery.outcomes.circuit_breaker import FAILURES_IN_A_ROW, WINDOW_ATTEMPTS
 from webhooks.delivery.outcomes.outcome_statements import Outcome, record
 from webhooks.delivery.outcomes.retry import Decision
 from webhooks.giving_back import giving_back
@@ -128,6 +131,71 @@ def test_of_two_workers_at_a_half_open_circuit_the_second_sends_no_probe(
             rows = cursor.fetchall() if cursor.description else []
     assert claimed == []
     assert Delivery.objects.get().leased_until is None
+
+
+def ended(deliveries: Sequence[Claimed], *, ok: bool) -> list[Outcome]:
+    """The outcomes of attempts that the receiver answered."""
+    answer = Answer(200, None, 3, b"", None) if ok else Answer(500, "http_5xx", 3, b"", None)
+    decision = Decision("delivered") if ok else Decision("failed", 30.0)
+    return [
+        Outcome(
+            each.id,
+            each.endpoint_id,
+            each.attempts,
+            decision,
+            answer,
+            probe=each.probe,
+            circuit_generation=each.circuit_generation,
+        )
+        for each in deliveries
+    ]
+
+
+def fail_half(deliveries: Sequence[Claimed]) -> None:
+    """Open the circuit by the share of failures: there are not ten in a row."""
+    outcomes = zip(ended(deliveries[::2], ok=True), ended(deliveries[1::2], ok=False), strict=True)
+    record([outcome for pair in outcomes for outcome in pair])
+
+
+def is_open() -> bool:
+    return Endpoint.objects.get().circuit_open_until is not None
+
+
+def test_attempts_of_before_the_circuit_opened_neither_close_it_nor_open_it_again(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any]
+) -> None:
+    for number in range(WINDOW_ATTEMPTS + 2 * FAILURES_IN_A_ROW + 1):
+        publish_one(tenant, f"k{number}")
+    deliveries = claim(Room(100, 100))
+    fail_half(deliveries[:WINDOW_ATTEMPTS])
+    succeeding, *failing = deliveries[WINDOW_ATTEMPTS:]
+    assert is_open()
+    assert record(ended([succeeding], ok=True)) == 1
+    assert is_open()
+    assert api.post(f"/v1/webhooks/{endpoint['id']}/resume").status_code == 200
+    assert record(ended(failing, ok=False)) == 2 * FAILURES_IN_A_ROW
+    assert not is_open()
+
+    Delivery.objects.filter(status="failed").update(next_attempt_at=now())
+    record(ended(claim(Room(FAILURES_IN_A_ROW, FAILURES_IN_A_ROW)), ok=False))
+    assert is_open(), "what was claimed since then counts"
+
+
+def test_a_claim_that_met_the_opening_of_the_circuit_does_not_close_it(
+    tenant: Tenant, endpoint: dict[str, Any]
+) -> None:
+    """The circuit opens between the look at the endpoint and the claim."""
+    for number in range(WINDOW_ATTEMPTS):
+        publish_one(tenant, f"k{number}")
+    deliveries = claim(Room(100, 100))
+    publish_one(tenant, "met")
+    ready = run(finding_ready())
+    fail_half(deliveries)
+    assert is_open()
+    with transaction.atomic():
+        (met,) = run(claiming(ready, ROOM)).deliveries
+    assert record(ended([met], ok=True)) == 1
+    assert is_open()
 
 
 def test_a_secret_that_was_rotated_away_signs_until_its_end_and_no_longer(endpoint: dict[str, Any]) -> None:

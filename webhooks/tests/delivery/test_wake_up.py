@@ -418,6 +418,7 @@ def test_what_a_killed_dispatcher_was_handed_goes_out_long_before_its_lease_ends
 def test_a_fresh_delivery_is_claimed_and_handed_over(
     tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis
 ) -> None:
+    Endpoint.objects.update(circuit_generation=3)
     event_id = publish_one(tenant, raw=b'{"entry": [ 1.50 ]}', data='{"name": "Zoë \U0001f600"}'.encode())
     (given,) = handed_over(room)
     row = Delivery.objects.get()
@@ -431,6 +432,7 @@ def test_a_fresh_delivery_is_claimed_and_handed_over(
     assert row.leased_until == given.claimed_at + timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
     assert claim(Room(10, 10)) == []
     (taken,) = run(taking_over([given], DatabaseClock.at(given.claimed_at)))
+    assert taken.circuit_generation == 3
     stored = envelope.load([event_id])[event_id]
     assert stored is not None
     assert taken.envelope is not None
