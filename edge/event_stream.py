@@ -19,8 +19,6 @@ from webhooks.stream import sse
 from webhooks.stream.positions import Position
 from webhooks.stream.stream_query import asked_of, place_of
 
-PATIENCE_SECONDS = 30.0
-"""How long a client may take nothing of what it is sent."""
 START_SECONDS = 5.0
 
 _hub: Hub | None = None
@@ -67,7 +65,6 @@ async def listen(request: Request) -> StreamReply:
     return StreamReply(
         sse.HEADERS,
         _chunks(hub, listener, request, after),
-        PATIENCE_SECONDS,
         ended=partial(hub.leave, listener),
     )
 

@@ -23,10 +23,6 @@ class ClientGone(Exception):
     """The caller closed the connection before its request was complete."""
 
 
-def _nothing() -> None:
-    """There is no connection to abort."""
-
-
 def _joined(lines: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     """Header lines by name, those of one name joined as WSGI joins them: both doors judge the same value."""
     headers = dict(lines)
@@ -42,7 +38,6 @@ class Request:
     """One HTTP request. The body is read when a route asks for it, after the headers have been judged."""
 
     __slots__ = (
-        "_abort",
         "_large",
         "_receive",
         "admission_headers",
@@ -70,7 +65,6 @@ class Request:
             self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
         )
         self._receive = receive
-        self._abort: Callable[[], None] = scope.get("abort", _nothing)
         self._large = 0
 
     def header(self, name: bytes) -> str | None:
@@ -120,10 +114,6 @@ class Request:
         """Wait until the caller has closed the connection; after the body, if there is one."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
-
-    def abort(self) -> None:
-        """Drop the connection at once, with what was not yet sent."""
-        self._abort()
 
     def close(self) -> None:
         """Give back what the body took of the shared memory."""

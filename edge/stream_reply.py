@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StreamReply:
-    """An answer with status 200. A client that takes no chunk for `patience_seconds` is dropped."""
+    """An answer with status 200."""
 
     headers: Mapping[str, str]
     chunks: AsyncGenerator[bytes, None]
-    patience_seconds: float
     ended: Callable[[], Awaitable[None]]
     """Called once the answer has ended, however it ended."""

@@ -15,7 +15,7 @@ from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from pytest_django import Settings
 
-from edge import callers, event_stream, stream_hub, stream_listener, stream_places
+from edge import callers, event_stream, protocol, stream_hub, stream_listener, stream_places
 from edge.tests.doors import DjangoDoor, EdgeDoor
 from gateway import ids
 from tenants.credentials import api_keys, key_cache
@@ -410,7 +410,7 @@ def test_a_heartbeat_comes_while_nothing_happens(
 def test_a_client_that_takes_nothing_is_dropped(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_stream, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(protocol, "TAKE_SECONDS", 0.2)
     listen()
     hub = event_stream._hub
     assert hub is not None

@@ -5,12 +5,15 @@ import json
 import select
 import socket
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from edge import protocol, request
+from edge.connections import connections
 from gateway.api.limits.body_size import LargeBodyMemory
-from tests.fixtures import assert_error_body
+from tests.fixtures import assert_error_body, wait_until
 
 
 def talk(address: tuple[str, int], *parts: bytes) -> bytes:
@@ -133,3 +136,103 @@ def test_requests_that_wait_without_end_close_the_connection(edge_address: tuple
         while part := connection.recv(65536):
             received += part
     assert received.count(b'"ok":true') < 1000
+
+
+LIVE = b"GET /v1/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+BEGUN = b"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+
+
+def ask(connection: socket.socket) -> None:
+    """One request and its answer; the connection is kept."""
+    connection.sendall(LIVE)
+    received = b""
+    while b'"ok":true' not in received:
+        received += connection.recv(65536)
+        assert received, "it was closed"
+
+
+def is_closed(connection: socket.socket) -> bool:
+    return bool(select.select([connection], [], [], 0)[0]) and connection.recv(1, socket.MSG_PEEK) == b""
+
+
+@pytest.fixture
+def connect(
+    edge_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], socket.socket]]:
+    """Opens connections to an edge that holds three beyond those which are there already."""
+    wait_until(lambda: not connections._new, "former connections end")
+    monkeypatch.setattr("edge.connections.MOST_CONNECTIONS", connections._held + 3)
+    with contextlib.ExitStack() as stack:
+
+        def new() -> socket.socket:
+            before = set(connections._new)
+            opened = stack.enter_context(socket.create_connection(edge_address, timeout=20))
+            wait_until(lambda: bool(set(connections._new) - before), "it is counted")
+            return opened
+
+        yield new
+    wait_until(lambda: not connections._new, "they end")
+
+
+def test_one_that_never_asked_gives_way_to_a_new_connection(connect: Callable[[], socket.socket]) -> None:
+    kept, silent, begun = connect(), connect(), connect()
+    ask(kept)
+    begun.sendall(LIVE[:20])
+    newcomer = connect()
+    wait_until(lambda: is_closed(silent), "the silent one is closed")
+    ask(newcomer)
+    ask(kept)
+    begun.sendall(LIVE[20:])
+    wait_until(lambda: bool(select.select([begun], [], [], 0)[0]), "it is answered")
+    assert begun.recv(64).startswith(b"HTTP/1.1 200 ")
+
+
+def test_then_the_one_gives_way_that_has_idled_longest(connect: Callable[[], socket.socket]) -> None:
+    first, second, third = connect(), connect(), connect()
+    for connection in (first, second, third, first):
+        ask(connection)
+    ask(connect())
+    wait_until(lambda: is_closed(second), "it has idled longest")
+    ask(first)
+    ask(third)
+
+
+def test_a_request_in_work_never_gives_way(
+    connect: Callable[[], socket.socket], edge_address: tuple[str, int]
+) -> None:
+    at_work = [connect() for _ in range(3)]
+    for connection in at_work:
+        connection.sendall(BEGUN)
+    wait_until(lambda: not connections._new, "their headers have arrived")
+    error_of(talk(edge_address), 503, "service_unavailable")
+    for connection in at_work:
+        connection.sendall(b"x" * 100)
+        assert connection.recv(64).startswith(b"HTTP/1.1 401 ")
+    ask(connect())
+
+
+@pytest.mark.parametrize(
+    ("most_untaken", "last"),
+    [(1024, LIVE), (64 * 1024, LIVE.replace(b"Host: x", b"Host: x\r\nConnection: close"))],
+    ids=["kept", "closing"],
+)
+def test_answers_that_nobody_takes_end_the_connection(
+    edge_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch, most_untaken: int, last: bytes
+) -> None:
+    """Thirty answers are more than the buffers of the kernel hold here, and less than 64 KiB."""
+    made = protocol.BoundedProtocol.connection_made
+
+    def narrow(self: protocol.BoundedProtocol, transport: Any) -> None:
+        made(self, transport)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        transport.set_write_buffer_limits(high=most_untaken)
+
+    monkeypatch.setattr(protocol.BoundedProtocol, "connection_made", narrow)
+    monkeypatch.setattr(protocol, "TAKE_SECONDS", 0.3)
+    held = connections._held
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        connection.connect(edge_address)
+        wait_until(lambda: connections._held == held + 1, "it is counted")
+        connection.sendall(LIVE * 29 + last)
+        wait_until(lambda: connections._held == held, "it is dropped")
