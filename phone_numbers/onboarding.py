@@ -9,6 +9,7 @@ proved them. So a second call, or `subscribe`, finishes what failed.
 
 import hashlib
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,10 +17,12 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.clock import now
 from gateway.database.pruning import delete_free
+from gateway.database.transactions import leave_database
 from gateway.upstream import numbers as upstream
 from gateway.upstream import oauth, reading
 from gateway.upstream.calls import GraphAnswer, platform
@@ -35,6 +38,9 @@ from tenants.actors import Actor
 from tenants.standing.billing_restriction import NewNumbersClosed
 
 CODE_MEMORY = timedelta(days=1)
+SAME_CALL_SECONDS = 2.0
+"""How long a call waits for the token of a spent code: the same call may be storing it at the same time."""
+LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,11 @@ def connect(
 
 
 def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
-    """The token behind a code. The same code again gives the same token for a day, without asking upstream."""
+    """The token behind a code. The same code again gives the same token for a day, without asking upstream.
+
+    Raises Conflict when the same call, running at the same time, was faster: going on beside it would register the
+    number twice, and the upstream allows ten registrations in 72 hours.
+    """
     code_hash = hashlib.sha256(code.encode()).hexdigest()
     redeemed = RedeemedCode.objects.filter(tenant_id=tenant_id, environment=environment, code_hash=code_hash)
     if known := redeemed.first():
@@ -122,11 +132,14 @@ def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
     try:
         answer = accepted(oauth.exchange_code(environment=environment, code=code))
     except Refused as refused:
-        if known := redeemed.first():  # the same call, running at the same time, was faster
-            return str(known.access_token)
-        if (problem := _problem_of_code(refused.answer)) is not None:
-            raise problem from None
-        raise
+        if (problem := _problem_of_code(refused.answer)) is None:
+            raise
+        if _comes_soon(redeemed):
+            raise Conflict(
+                "This sign-up is being finished already.",
+                hint="Send the same request again in a few seconds: its answer is that of the sign-up.",
+            ) from None
+        raise problem from None
     token = answer.json().get("access_token")
     if not isinstance(token, str) or not token:
         raise InvalidRequest.of(code="The upstream gave no token for this code.")
@@ -137,6 +150,16 @@ def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
         defaults={"access_token": token},
     )
     return token
+
+
+def _comes_soon(redeemed: QuerySet[RedeemedCode]) -> bool:
+    ends_at = time.monotonic() + SAME_CALL_SECONDS
+    while not redeemed.exists():
+        if time.monotonic() >= ends_at:
+            return False
+        leave_database()
+        time.sleep(LOOK_SECONDS)
+    return True
 
 
 _SPENT_CODES = {36007: "This code has expired", 36009: "This code was used before"}

@@ -1,9 +1,14 @@
 """`POST /v1/numbers/embedded-signup`: five steps, repeatable from where they stopped."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from django.db import connection
 
+from gateway.upstream import oauth
+from phone_numbers import onboarding
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.reading import moves, published
 from tenants.models import Tenant
@@ -169,10 +174,47 @@ def test_the_longest_code_reaches_the_upstream(api: Api, simulator: RunningSimul
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, 100), "the upstream's own refusal"
 
 
+@pytest.mark.django_db(transaction=True)
+def test_of_the_same_calls_at_the_same_moment_one_connects_and_the_others_are_told_so(
+    api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The upstream has refused the others before the one has its token."""
+    account, calls, asked = simulator.account(), 4, oauth.exchange_code
+    all_answered = threading.Barrier(calls)
+
+    def exchange_code(**values: Any) -> Any:
+        answer = asked(**values)
+        all_answered.wait(20)
+        return answer
+
+    monkeypatch.setattr(oauth, "exchange_code", exchange_code)
+
+    def call(_: int) -> Any:
+        try:
+            return signup(api, account)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(calls) as pool:
+        answers = sorted(pool.map(call, range(calls)), key=lambda answer: int(answer.status_code))
+    assert answers[0].json()["connection_state"] == "connected"
+    for answer in answers[1:]:
+        assert "being finished already" in assert_error(answer, 409, "conflict")["message"]
+    again = signup(api, account)
+    assert again.json() == answers[0].json()
+    assert simulator.calls(account.phone_number_id).count("POST register") == 1
+
+
 @pytest.mark.parametrize(("spent", "says"), [("used", "was used before"), ("late", "has expired")])
 def test_a_spent_code_says_that_codes_work_once_for_seconds(
-    api: Api, other_api: Api, simulator: RunningSimulator, spent: str, says: str
+    api: Api,
+    other_api: Api,
+    simulator: RunningSimulator,
+    monkeypatch: pytest.MonkeyPatch,
+    spent: str,
+    says: str,
 ) -> None:
+    monkeypatch.setattr(onboarding, "SAME_CALL_SECONDS", 0.1)
     account = simulator.account()
     code = account.code if spent == "used" else simulator.code(account.waba_id, seconds=-1)
     body = {"code": code, "waba_id": account.waba_id, "phone_number_id": account.phone_number_id}
