@@ -6,7 +6,7 @@ blocking pool takes 44 (`make bench NAME=transport`); aiohttp takes two to three
 """
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -52,6 +52,13 @@ def request_head(
         raise ValueError("A header has a line break or a NUL in it.")
     length = "" if body_bytes is None else f"Content-Length: {body_bytes}\r\n"
     return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nAccept-Encoding: identity\r\n{fields}{length}\r\n".encode()
+
+
+def headers_of(fields: Sequence[tuple[bytes, bytes]]) -> CaseInsensitiveDict[str]:
+    """Header fields by their names; of equal ones the first counts."""
+    return CaseInsensitiveDict(
+        (name.decode("latin-1"), value.decode("latin-1")) for name, value in reversed(fields)
+    )
 
 
 class AnswerTooLargeError(Exception):
@@ -106,10 +113,8 @@ class AnswerReader:
         return taken
 
     def headers(self) -> CaseInsensitiveDict[str]:
-        """The fields by their names; of equal ones the first counts."""
-        return CaseInsensitiveDict(
-            (name.decode("latin-1"), value.decode("latin-1")) for name, value in reversed(self.fields)
-        )
+        """What `fields` are by their names."""
+        return headers_of(self.fields)
 
     def feed(self, data: bytes) -> None:
         """Read some bytes. Raises `BrokenOffError` and `AnswerTooLargeError`."""

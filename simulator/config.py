@@ -14,8 +14,6 @@ APP_SECRET = "sim_app_secret_0123456789abcdef"
 VERIFY_TOKEN = "sim-verify-token"
 RAZORPAY_KEY_ID = "rzp_sim_gateway"
 RAZORPAY_SECRET = "sim_razorpay_secret_0123456789"
-# The portfolio of the gateway's own company: `entry[].id` of partner events (upstream fact 0.10).
-PARTNER_BUSINESS_ID = "999888777666555"
 
 
 @dataclass(slots=True)

@@ -11,10 +11,9 @@ from typing import Self
 
 from aiohappyeyeballs import start_connection
 from django.conf import settings
-from requests.structures import CaseInsensitiveDict
 
 from gateway.api import timing
-from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, tls_context
+from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, headers_of, tls_context
 from gateway.outbound.connection import HttpConnection, IdleConnections, connect
 from gateway.outbound.dns import Names
 from gateway.outbound.receiver_answer import Attempt, UnknownNameError
@@ -83,10 +82,7 @@ class AsyncPool:
         self._idle.keep(origin, connection)
         ms = (perf_counter() - started) * 1000
         timing.add(ms)
-        headers = CaseInsensitiveDict(
-            (name.decode("latin-1"), value.decode("latin-1")) for name, value in reversed(attempt.fields)
-        )
-        return GraphAnswer(attempt.status, bytes(attempt.body), headers, ms)
+        return GraphAnswer(attempt.status, bytes(attempt.body), headers_of(attempt.fields), ms)
 
     async def _connect(self, origin: Origin, deadline: float) -> HttpConnection:
         """Raises OSError or UnknownNameError."""

@@ -334,34 +334,32 @@ def complete(batch: Batch) -> None:
             "waiting_since",
         ]
     )
+    publish(tenant_id=batch.tenant_id, events=[_completed(batch, batch.completed_at)])
+
+
+def _completed(batch: Batch, at: datetime) -> NewEvent:
     number = sender(tenant_id=batch.tenant_id, environment=batch.environment, from_=batch.phone_number_id)
-    publish(
-        tenant_id=batch.tenant_id,
-        events=[
-            NewEvent(
-                type="batch.completed",
-                environment=batch.environment,
-                dedupe_key=f"batch:{batch.public_id}{_round(batch.retries)}",
-                data=orjson.dumps(
-                    {
-                        "id": batch.public_id,
-                        "status": batch.status,
-                        "total": batch.total,
-                        "accepted": batch.accepted,
-                        "failed": batch.failed,
-                        "skipped": batch.total - batch.accepted - batch.failed,
-                        "rate_per_sec": batch.rate_per_sec,
-                        "client_ref": batch.client_ref,
-                        "created_at": isoformat(batch.created_at),
-                        "started_at": isoformat(batch.started_at) if batch.started_at else None,
-                        "completed_at": isoformat(batch.completed_at),
-                    }
-                ),
-                waba_id=number.waba_id if number else None,
-                phone_number_id=batch.phone_number_id,
-                display_phone_number=number.digits or None if number else None,
-            )
-        ],
+    data = {
+        "id": batch.public_id,
+        "status": batch.status,
+        "total": batch.total,
+        "accepted": batch.accepted,
+        "failed": batch.failed,
+        "skipped": batch.total - batch.accepted - batch.failed,
+        "rate_per_sec": batch.rate_per_sec,
+        "client_ref": batch.client_ref,
+        "created_at": isoformat(batch.created_at),
+        "started_at": isoformat(batch.started_at) if batch.started_at else None,
+        "completed_at": isoformat(at),
+    }
+    return NewEvent(
+        type="batch.completed",
+        environment=batch.environment,
+        dedupe_key=f"batch:{batch.public_id}{_round(batch.retries)}",
+        data=orjson.dumps(data),
+        waba_id=number.waba_id if number else None,
+        phone_number_id=batch.phone_number_id,
+        display_phone_number=number.digits or None if number else None,
     )
 
 

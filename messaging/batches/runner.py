@@ -109,11 +109,11 @@ class Runner:
     async def run(self) -> None:
         self.loop = asyncio.get_running_loop()
         try:
-            async with AsyncPool(limit=MESSAGES_AT_ONCE) as channel:
+            async with AsyncPool(limit=MESSAGES_AT_ONCE) as pool:
                 ran_at = time.monotonic()
                 while True:
                     self.woken.clear()
-                    self._start(await self._claim(), channel)
+                    self._start(await self._claim(), pool)
                     if self.running:
                         ran_at = time.monotonic()
                         await self._until_woken(POLL_SECONDS)
@@ -145,16 +145,16 @@ class Runner:
             log.warning("batches_not_claimed", error=type(error).__name__)
             return []
 
-    def _start(self, batches: list[Held], channel: AsyncPool) -> None:
+    def _start(self, batches: list[Held], pool: AsyncPool) -> None:
         for held in batches:
-            task = asyncio.create_task(self._run(held, channel))
+            task = asyncio.create_task(self._run(held, pool))
             self.running.add(task)
             task.add_done_callback(self._ended)
 
-    async def _run(self, held: Held, channel: AsyncPool) -> None:
+    async def _run(self, held: Held, pool: AsyncPool) -> None:
         attributes = {"gateway.tenant.id": str(held.tenant_id), "gateway.batch.id": held.public_id}
         with tracing.span("run batch", "consumer", parent=held.traceparent, attributes=attributes):
-            await BatchRun(self, channel, held).run()
+            await BatchRun(self, pool, held).run()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.running.discard(task)

@@ -71,8 +71,8 @@ class ProcessResources(Protocol):
 class BatchRun:
     """One batch under its lease, from the first claim to its end."""
 
-    def __init__(self, process: ProcessResources, channel: AsyncPool, held: Held) -> None:
-        self.process, self.channel, self.held = process, channel, held
+    def __init__(self, process: ProcessResources, pool: AsyncPool, held: Held) -> None:
+        self.process, self.pool, self.held = process, pool, held
         self.pacer = Pacer(phone_number_id=held.phone_number_id, rate=held.rate_per_sec)
         self.room = asyncio.Semaphore(min(int(held.rate_per_sec * UNDER_WAY_SECONDS), MOST_UNDER_WAY))
         self.lane = held.id.int
@@ -190,7 +190,7 @@ class BatchRun:
         number = self.number
         sent_at = now()
         try:
-            answer = await self.channel.send(flow.message_call(number, item.body))
+            answer = await self.pool.send(flow.message_call(number, item.body))
             verdict = judge(answer)
         except UpstreamUnreachable as error:
             self._add(_unknown(item, {"reason": error.reason}, sent_at=sent_at))
@@ -198,7 +198,13 @@ class BatchRun:
         except AppSecretRefused:
             self._add(
                 ItemResult(
-                    item, False, answer.status, answer.body, sent_at, retryable=True, upstream_ms=answer.ms
+                    item=item,
+                    accepted=False,
+                    http_status=answer.status,
+                    response=answer.body,
+                    sent_at=sent_at,
+                    retryable=True,
+                    upstream_ms=answer.ms,
                 )
             )
             return
@@ -212,11 +218,11 @@ class BatchRun:
         not_sent = verdict.throttled or verdict.token_problem
         self._add(
             ItemResult(
-                item,
-                verdict.ok,
-                answer.status,
-                answer.body,
-                sent_at,
+                item=item,
+                accepted=verdict.ok,
+                http_status=answer.status,
+                response=answer.body,
+                sent_at=sent_at,
                 retryable=not_sent,
                 upstream_ms=answer.ms,
             )
@@ -323,4 +329,4 @@ def _unknown(
 ) -> ItemResult:
     """A message that may have gone out: it is reported so, and never sent again (decision "Batches")."""
     response = outcome_unknown({"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, **details})
-    return ItemResult(item, False, http_status, response, sent_at)
+    return ItemResult(item=item, accepted=False, http_status=http_status, response=response, sent_at=sent_at)

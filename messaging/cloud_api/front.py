@@ -136,7 +136,6 @@ def _admit(request: HttpRequest) -> None:
 
 
 def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponseBase:
-    is_upload = edge == "media" and request.method == "POST"
     if node == "debug_token":
         return _called(DebugTokenView.as_view(), request)
     if node == "oauth":
@@ -155,21 +154,27 @@ def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponse
         _as_json(request)
         return _called(SubscribedAppsView.as_view(), request, waba_id=node)
     if request.method == "POST":
-        if is_upload:
-            return _upload(request, node)
-        body = {} if edge == "assets" else _as_json(request)
-        if edge == "messages":
-            return _message(request, node, body)
-        if edge == "marketing_messages":
-            return _marketing_message(request, node, body)
-        if edge in _OPERATIONS:
-            return _v1(request, f"/v1/numbers/{node}/{_OPERATIONS[edge]}", _registration(body))
-        if edge == "whatsapp_business_profile":
-            return _v1(request, f"/v1/numbers/{node}/business-profile", body)
-        if edge is None and set(_less_product(body)) == {"pin"}:
-            return _v1(request, f"/v1/numbers/{node}/two-step", _registration(body))
-    elif edge == "content":
+        return _post(request, node, edge)
+    if edge == "content":
         return _v1(request, f"/v1/media/{node}")
+    return _called(NodeView.as_view(), request, node=node, edge=edge)
+
+
+def _post(request: HttpRequest, node: str, edge: str | None) -> HttpResponseBase:
+    """A POST at a number, or at a node that the views of the front know."""
+    if edge == "media":
+        return _upload(request, node)
+    body = {} if edge == "assets" else _as_json(request)
+    if edge == "messages":
+        return _message(request, node, body)
+    if edge == "marketing_messages":
+        return _marketing_message(request, node, body)
+    if edge in _OPERATIONS:
+        return _v1(request, f"/v1/numbers/{node}/{_OPERATIONS[edge]}", _registration(body))
+    if edge == "whatsapp_business_profile":
+        return _v1(request, f"/v1/numbers/{node}/business-profile", body)
+    if edge is None and set(_less_product(body)) == {"pin"}:
+        return _v1(request, f"/v1/numbers/{node}/two-step", _registration(body))
     return _called(NodeView.as_view(), request, node=node, edge=edge)
 
 

@@ -19,13 +19,12 @@ from gateway.request_log import search as request_log
 from gateway.roles import Area
 from tenants.console import frame
 from tenants.console.frame import Visit, console_page
+from tenants.credentials.api_keys import PREFIX_CHARACTERS
 from tenants.models import ApiKey
 
 MOST_HITS = 5
 """Hits of one finder."""
 LONGEST_TEXT = 512
-KEY_PREFIX = 16
-"""Characters of an API key that are stored; a key that is pasted whole is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,8 @@ def _pages(visit: Visit, text: str) -> Iterator[Hit]:
 @finds(Area.INTEGRATION)
 def _keys(visit: Visit, text: str) -> Iterator[Hit]:
     if text.startswith("wb_"):
-        for key in ApiKey.objects.for_tenant(visit.tenant.id).filter(prefix__startswith=text[:KEY_PREFIX]):
+        prefix = text[:PREFIX_CHARACTERS]
+        for key in ApiKey.objects.for_tenant(visit.tenant.id).filter(prefix__startswith=prefix):
             yield Hit("API key", f"{key.prefix}… {key.name}", reverse("console_rotate_key", args=[key.pk]))
 
 

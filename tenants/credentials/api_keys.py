@@ -31,6 +31,7 @@ from tenants.models import ApiKey, PlatformApp, Tenant
 
 ROTATION_OVERLAP = timedelta(hours=24)
 PREFIX_CHARACTERS = 16
+"""Characters of a key that are stored and shown; a search with a whole key is cut to them."""
 _BASE62 = string.ascii_letters + string.digits
 _FORM = re.compile(r"wb_(live|test)_[A-Za-z0-9]{40}")
 

@@ -6,12 +6,10 @@ from uuid import UUID
 from django.db.models import Q
 from django.urls import reverse
 
+from tenants.credentials.api_keys import PREFIX_CHARACTERS
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tenants.staff.dialogs import change_url
 from tenants.staff.lookup import Hit, Line, register_finder, register_lines
-
-KEY_PREFIX = 16
-"""Characters of an API key that are stored; a key that is pasted whole is cut."""
 
 
 def uuid_of(text: str) -> UUID | None:
@@ -45,7 +43,7 @@ def _keys(text: str) -> Iterator[Hit]:
     key = uuid_of(text)
     if not text.startswith("wb_") and key is None:
         return
-    named = Q(pk=key) if key else Q(prefix__startswith=text[:KEY_PREFIX])
+    named = Q(pk=key) if key else Q(prefix__startswith=text[:PREFIX_CHARACTERS])
     for row in ApiKey.objects.filter(named).select_related("tenant", "app")[:10]:
         owner = row.tenant or row.app
         yield Hit("API key", f"{row.prefix}…", f"{row.name}, {owner}", change_url(ApiKey, row.pk))

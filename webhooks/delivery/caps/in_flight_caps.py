@@ -99,16 +99,16 @@ class InFlightCaps:
         """What may be claimed now, of `total` in all."""
         moment = monotonic()
         return Room(
-            total,
-            FIRST_CAP,
-            {endpoint_id: each.taken for endpoint_id, each in self._endpoints.items()},
-            {
+            total=total,
+            per_endpoint=FIRST_CAP,
+            taken={endpoint_id: each.taken for endpoint_id, each in self._endpoints.items()},
+            caps={
                 endpoint_id: 0 if each.closed_until > moment else self._cap(each)
                 for endpoint_id, each in self._endpoints.items()
             },
-            self._of_tenant,
-            {tenant_id: each.taken for tenant_id, each in self._tenants.items()},
-            frozenset(self._bodies.full_tenants),
+            per_tenant=self._of_tenant,
+            taken_by_tenant={tenant_id: each.taken for tenant_id, each in self._tenants.items()},
+            full_tenants=frozenset(self._bodies.full_tenants),
         )
 
     def note_unserved(self, unserved: Unserved, asked: Room) -> bool:
