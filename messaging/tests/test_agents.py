@@ -32,6 +32,7 @@ from tenants.models import Tenant, User
 from tests.fixtures import assert_error
 from tests.simulated import RunningSimulator
 from webhooks.models import Delivery, Endpoint, Event
+from webhooks.tests.publishing import dead_delivery, endpoint_of
 
 pytestmark = pytest.mark.django_db
 
@@ -169,25 +170,8 @@ def test_an_id_that_spells_another_route_finds_nothing(agent: Agent) -> None:
 
 
 def failing(tenant: Tenant) -> Endpoint:
-    endpoint = Endpoint.objects.create(
-        tenant=tenant,
-        environment="test",
-        url="http://127.0.0.1:9/",
-        event_types=["*"],
-        secret="whsec_c2VjcmV0",
-        secret_prefix="whsec_c2Vj",
-        status="active",
-    )
-    event = Event.objects.get(type="message.outbound")
-    Delivery.objects.create(
-        tenant_id=tenant.id,
-        environment="test",
-        endpoint_id=endpoint.id,
-        event_id=event.id,
-        event_type=event.type,
-        status="dead",
-        last_error="connection_error",
-    )
+    endpoint = endpoint_of(tenant, environment="test")
+    dead_delivery(endpoint, Event.objects.get(type="message.outbound"), last_error="connection_error")
     return endpoint
 
 

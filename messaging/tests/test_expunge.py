@@ -15,8 +15,8 @@ from phone_numbers.models import PhoneNumber
 from tenants.models import AuditEntry, Tenant
 from tests.fixtures import Api
 from tests.simulated import RunningSimulator
-from webhooks.models import Delivery, Endpoint, Event, EventPayload
-from webhooks.tests.publishing import make, readable
+from webhooks.models import Delivery, Event, EventPayload
+from webhooks.tests.publishing import endpoint_of, make, readable
 
 DAY = timedelta(days=1)
 
@@ -31,9 +31,7 @@ def expunge(tenant: Tenant, *arguments: str) -> str:
 @pytest.mark.django_db
 class TestEvents:
     def test_one_customer(self, tenant: Tenant, other_tenant: Tenant, api: Api) -> None:
-        endpoint = Endpoint.objects.create(
-            tenant=tenant, url="https://h.example", event_types=["*"], status="active", secret="whsec_AA=="
-        )
+        endpoint = endpoint_of(tenant)
         (gone,) = make(tenant, wa_id="91", user_id="IN.1", wamid="wamid.1")
         (stays,) = make(tenant, wa_id="92", wamid="wamid.2")
         (theirs,) = make(other_tenant, wa_id="91")

@@ -28,6 +28,7 @@ from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
 from tests.fixtures import UnreadableBody, assert_error
 from webhooks.models import Delivery, Endpoint, Event, EventKey, EventPayload
+from webhooks.tests.publishing import endpoint_of
 
 WABA, NUMBER = "100200300400500", "200300400500600"
 OTHER_WABA, OTHER_NUMBER = "100200300400501", "200300400500601"
@@ -46,14 +47,7 @@ def other_number(other_tenant: Tenant) -> PhoneNumber:
 
 
 def verified_endpoint(tenant: Tenant, *event_types: str) -> Endpoint:
-    return Endpoint.objects.create(
-        tenant=tenant,
-        url="https://hooks.example/in",
-        event_types=list(event_types) or ["*"],
-        status=Endpoint.Status.ACTIVE,
-        secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-        secret_prefix="whsec_MfKQ9r",
-    )
+    return endpoint_of(tenant, event_types=list(event_types) or ["*"])
 
 
 class TestVerification:

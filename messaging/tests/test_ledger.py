@@ -26,23 +26,14 @@ from tests.browsers import text
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
 from webhooks.models import Delivery, Endpoint
+from webhooks.tests import publishing
 from webhooks.tests.publishing import make
 
 pytestmark = pytest.mark.django_db
 
 
 def endpoint_of(tenant: Tenant, **values: Any) -> Endpoint:
-    return Endpoint.objects.create(
-        tenant=tenant,
-        **{
-            "url": "http://127.0.0.1:9/",
-            "event_types": ["message.inbound"],
-            "secret": "whsec_c2VjcmV0",
-            "secret_prefix": "whsec_c2Vj",
-            "status": "active",
-            **values,
-        },
-    )
+    return publishing.endpoint_of(tenant, **{"event_types": ["message.inbound"], **values})
 
 
 def settle(endpoint: Endpoint, *states: tuple[str, str | None]) -> list[Delivery]:

@@ -18,7 +18,8 @@ from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
 from webhooks.events import message_search
 from webhooks.message_models import Message
-from webhooks.models import Endpoint, Event, EventPayload
+from webhooks.models import Event, EventPayload
+from webhooks.tests.publishing import endpoint_of
 
 pytestmark = pytest.mark.django_db
 
@@ -66,9 +67,7 @@ class TestOne:
     def test_a_sent_message_with_its_statuses(
         self, api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
     ) -> None:
-        endpoint = Endpoint.objects.create(
-            tenant=tenant, url="https://h.example", event_types=["*"], status="active", secret="whsec_AA=="
-        )
+        endpoint = endpoint_of(tenant)
         sent = {"from": number.phone_number_id, "to": f"+{CUSTOMER}", "type": "text", "text": {"body": "Hi"}}
         wamid = api.post("/v1/messages", sent).json()["messages"][0]["id"]
         pricing = {"billable": True, "pricing_model": "PMP", "type": "regular", "category": "utility"}

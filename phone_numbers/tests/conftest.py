@@ -6,21 +6,14 @@ from gateway.clock import now
 from tenants.models import Tenant
 from tests.simulated import _simulator_process, simulator
 from webhooks.models import Endpoint
+from webhooks.tests.publishing import endpoint_of
 
 __all__ = ["_simulator_process", "simulator"]
 
 
 def verified_endpoint(tenant: Tenant) -> Endpoint:
     """A verified, active endpoint of a tenant that wants every event."""
-    return Endpoint.objects.create(
-        tenant=tenant,
-        url="https://hooks.example/in",
-        event_types=["*"],
-        status=Endpoint.Status.ACTIVE,
-        verified_at=now(),
-        secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-        secret_prefix="whsec_MfKQ9r",
-    )
+    return endpoint_of(tenant, verified_at=now())
 
 
 @pytest.fixture

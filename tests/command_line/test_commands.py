@@ -11,7 +11,8 @@ from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
 from tests.command_line.conftest import CommandLine
 from tests.simulated import RunningSimulator
-from webhooks.models import Delivery, Endpoint, Event
+from webhooks.models import Delivery, Event
+from webhooks.tests.publishing import dead_delivery, endpoint_of
 
 pytestmark = pytest.mark.django_db
 
@@ -104,24 +105,8 @@ def test_the_test_world_does_what_one_says(whabuzz: CommandLine, simulator: Runn
 
 
 def delivery_of(tenant: Tenant) -> Delivery:
-    endpoint = Endpoint.objects.create(
-        tenant=tenant,
-        environment="test",
-        url="http://127.0.0.1:9/",
-        event_types=["*"],
-        secret="whsec_c2VjcmV0",
-        secret_prefix="whsec_c2Vj",
-        status="active",
-    )
-    event = Event.objects.get(type="message.outbound")
-    return Delivery.objects.create(
-        tenant_id=tenant.id,
-        environment="test",
-        endpoint_id=endpoint.id,
-        event_id=event.id,
-        event_type=event.type,
-        status="dead",
-    )
+    endpoint = endpoint_of(tenant, environment="test")
+    return dead_delivery(endpoint, Event.objects.get(type="message.outbound"))
 
 
 def test_replays_say_how_much_before_they_begin(

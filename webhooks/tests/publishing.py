@@ -1,4 +1,4 @@
-"""Events as flows publish them, made at any time, for the tests of the event log."""
+"""Rows for tests: events as flows publish them, made at any time, endpoints, and a delivery that is dead."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from tenants.models import Tenant
 from webhooks.events import envelope
 from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import publish
-from webhooks.models import Event
+from webhooks.models import Delivery, Endpoint, Event
 
 _NEW = ids.uuid7
 
@@ -21,6 +21,31 @@ _NEW = ids.uuid7
 def uuid_at(moment: datetime) -> UUID:
     """A new UUIDv7 made at a moment."""
     return UUID(int=ids.first_at(moment).int | _NEW().int & ((1 << 80) - 1))
+
+
+def endpoint_of(tenant: Tenant, **values: Any) -> Endpoint:
+    """An active endpoint that wants every event, at an address where nothing listens."""
+    row = {
+        "url": "http://127.0.0.1:9/",
+        "event_types": ["*"],
+        "secret": "whsec_c2VjcmV0",
+        "secret_prefix": "whsec_c2Vj",
+        "status": "active",
+    }
+    return Endpoint.objects.create(tenant=tenant, **row | values)
+
+
+def dead_delivery(endpoint: Endpoint, event: Event, **values: Any) -> Delivery:
+    """A delivery of an event to an endpoint, in the endpoint's environment, that was given up."""
+    return Delivery.objects.create(
+        tenant_id=endpoint.tenant_id,
+        environment=endpoint.environment,
+        endpoint_id=endpoint.id,
+        event_id=event.id,
+        event_type=event.type,
+        status="dead",
+        **values,
+    )
 
 
 def make(

@@ -17,9 +17,9 @@ from tests.fixtures import Api, assert_error
 from webhooks.events.new_event import NewEvent
 from webhooks.figures import reading, rollup
 from webhooks.message_models import Message
-from webhooks.models import Delivery, Endpoint, Figure, FigureChange, FigureDue
+from webhooks.models import Delivery, Figure, FigureChange, FigureDue
 from webhooks.tests.messages import SECOND, outbound, status, write
-from webhooks.tests.publishing import uuid_at
+from webhooks.tests.publishing import endpoint_of, uuid_at
 
 pytestmark = pytest.mark.django_db
 
@@ -137,9 +137,7 @@ def test_a_status_that_comes_later_changes_the_hour_of_its_message(api: Api, ten
 
 
 def test_webhooks(api: Api, tenant: Tenant) -> None:
-    Endpoint.objects.create(
-        tenant=tenant, url="https://h.example", event_types=["*"], status="active", secret="whsec_AA=="
-    )
+    endpoint_of(tenant)
     for number in range(4):
         write(tenant, [outbound(f"wamid.{number}")])
     count_all()

@@ -6,22 +6,11 @@ import pytest
 
 from tenants.models import Tenant
 from webhooks.events import message_search
-from webhooks.models import Delivery, Endpoint, Event
+from webhooks.models import Delivery, Event
 from webhooks.tests.messages import outbound, status, write
-from webhooks.tests.publishing import make, uuid_at
+from webhooks.tests.publishing import endpoint_of, make, uuid_at
 
 pytestmark = pytest.mark.django_db
-
-
-def endpoint_of(tenant: Tenant) -> Endpoint:
-    return Endpoint.objects.create(
-        tenant=tenant,
-        url="http://127.0.0.1:9/",
-        event_types=["*"],
-        secret="whsec_c2VjcmV0",
-        secret_prefix="whsec_c2Vj",
-        status="active",
-    )
 
 
 def replayed(event: Event, after: timedelta) -> Delivery:

@@ -12,18 +12,13 @@ from webhooks.events import envelope
 from webhooks.events.new_event import NewEvent
 from webhooks.events.publish import Publication, _write, publish
 from webhooks.models import Delivery, Endpoint, Event, EventPayload
+from webhooks.tests.publishing import endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def an_endpoint(tenant: Tenant) -> Endpoint:
-    return Endpoint.objects.create(
-        tenant=tenant,
-        url=f"https://{tenant.id}.example/",
-        secret="whsec_x",
-        event_types=["*"],
-        status="active",
-    )
+    return endpoint_of(tenant, url=f"https://{tenant.id}.example/")
 
 
 def an_event(key: str, **values: Any) -> NewEvent:
