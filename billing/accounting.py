@@ -173,7 +173,7 @@ def unpaid_by_age(at: datetime) -> list[Age]:
 
 
 def _late(at: datetime, more_than: int | None, at_most: int | None) -> Q:
-    """Invoices that are late by more than so many days, and by at most so many."""
+    """Invoices that are late by more than the first number of days, and by at most the second."""
     those = Q()
     if more_than is not None:
         those &= Q(due_at__lt=at - timedelta(days=more_than))

@@ -12,9 +12,9 @@ log = structlog.get_logger(__name__)
 Item = TypeVar("Item")
 
 UNANSWERED_AT_MOST = 5
-"""After so many unanswered items in a row, the others wait for the next run."""
+"""After this many unanswered items in a row, the others wait for the next run."""
 HELD_AT_MOST = 10
-"""After so many items in a row whose rows are held, too: each costs seconds, and perhaps all need one row."""
+"""The same after this many items in a row whose rows are held: each costs seconds, and perhaps all need one row."""
 
 
 class Unanswered(Exception):

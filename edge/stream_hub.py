@@ -76,7 +76,7 @@ class Hub:
         ]
 
     async def enter(self, listener: Listener) -> None:
-        """Take a stream in. The newest of a key ends the one before; a tenant may hold so many.
+        """Take a stream in. The newest of a key ends the one before; the streams of a tenant are bounded.
 
         Raises TooManyInFlight and ServiceUnavailable.
         """
@@ -178,7 +178,7 @@ class Hub:
                 listener.end("failed")
 
     async def _settle(self) -> None:
-        """Wait until a transaction has ended that was open at the last look, or somebody publishes.
+        """Wait until a transaction has ended that was open at the last look, or an event is published.
 
         Until then another look would find nothing more; to ask for the horizon costs a fraction of it.
         """
@@ -270,7 +270,7 @@ class Hub:
                 self._ask(listener)
 
     async def _tell(self) -> None:
-        """Tell those who publish that somebody listens."""
+        """Tell the publishers that a stream is open."""
         while True:
             if self._of_tenant:
                 await self._say_listening()

@@ -1,4 +1,4 @@
-"""Places of event streams in Valkey: so many a tenant, and one a key, over all processes.
+"""Places of event streams in Valkey: a bounded number for each tenant and one for each key, over all processes.
 
 A place that is not kept is free again after `PLACE_SECONDS`. Every method raises `VALKEY_UNAVAILABLE`.
 """

@@ -83,7 +83,7 @@ class Statuses:
         self._send(message, status, FREE_FORM)
 
     def after_delivery(self, milliseconds: int, call: Callable[..., Any], *arguments: Any) -> None:
-        """Call something so long after a message that is accepted now was delivered."""
+        """Call something this long after the delivery of a message that is accepted now."""
         self.later(self._settings.statuses.delivered_ms + milliseconds, call, *arguments)
 
     def later(self, milliseconds: int, call: Callable[..., Any], *arguments: Any) -> None:

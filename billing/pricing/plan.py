@@ -39,7 +39,7 @@ class ChargeLine:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a month of so many numbers costs, in paise. `half_tax_paise` is CGST, and SGST; IGST is both."""
+    """What a month of this many numbers costs, in paise. `half_tax_paise` is CGST, and SGST; IGST is both."""
 
     numbers: int
     lines: tuple[ChargeLine, ...]
@@ -56,7 +56,7 @@ class Charge:
 
 
 def charge_for(numbers: int) -> Charge:
-    """The charge of a month with so many active numbers, with full GST; none costs nothing."""
+    """The charge of a month with this many active numbers, with full GST; none costs nothing."""
     lines = []
     if numbers > 0:
         lines.append(ChargeLine("First number", 1, FIRST_NUMBER_PAISE))

@@ -29,7 +29,7 @@ from gateway.database.stored_rows import Instance, StoredRows
 MOST_WALKED = 10_000
 """Rows that one page reads of an index."""
 FIRST_WALK = 2
-"""The first walk of a page reads so many times the rows of a full page: most lists have few rows that do not match."""
+"""The first walk of a page reads this many times the rows of a full page: in most lists few rows do not match."""
 RECENT = timedelta(days=7)
 """How far before the end of a page its rows are looked for first."""
 Row = TypeVar("Row")

@@ -25,7 +25,7 @@ def check_free(variable: str, port: int) -> None:
 def wait_for_answer(port: int, path: str, *, seconds: float, check_alive: Callable[[], None]) -> None:
     """Ask every 50 ms until the answer is 200; `check_alive` raises when waiting is in vain.
 
-    Raises `StartError` after so many seconds.
+    Raises `StartError` after this many seconds.
     """
     deadline = time.monotonic() + seconds
     answer = "no answer"

@@ -105,7 +105,7 @@ def start(
 
 
 def stop(process: Process, *, seconds: float, signal_number: int = signal.SIGTERM) -> None:
-    """Send the signal and wait for the end of the process; after so many seconds SIGKILL."""
+    """Send the signal and wait for the end of the process; after this many seconds SIGKILL."""
     process.send_signal(signal_number)
     try:
         process.wait(seconds)
@@ -115,7 +115,7 @@ def stop(process: Process, *, seconds: float, signal_number: int = signal.SIGTER
 
 
 def back_off(short_lives: int) -> float:
-    """Seconds to wait before a restart, after so many short lives in a row: none at first, then doubling."""
+    """Seconds to wait before a restart, after this many short lives in a row: none at first, then doubling."""
     return min(0.25 * (2.0**short_lives - 1), MAX_BACK_OFF_SECONDS)
 
 

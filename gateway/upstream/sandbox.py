@@ -1,6 +1,6 @@
 """Control calls of the sandbox: what only the simulator's own side can do, such as a customer who writes.
 
-The simulator answers them to whoever knows `SANDBOX_CONTROL_TOKEN` alone.
+The simulator answers only callers that know `SANDBOX_CONTROL_TOKEN`.
 """
 
 from collections.abc import Mapping

@@ -72,7 +72,7 @@ class TemplateGraph:
         return self._call("GET", "message_template_library", params=params)
 
     def start_upload(self, *, name: str, length: int, mime_type: str) -> GraphAnswer:
-        """`POST /{APP}/uploads`: a session for so many bytes; its id is the `upload:…` of `continue_upload`."""
+        """`POST /{APP}/uploads`: a session for this many bytes; its id is the `upload:…` of `continue_upload`."""
         return self._call(
             "POST",
             f"{platform(self.environment).app_id}/uploads",

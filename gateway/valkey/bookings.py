@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 BOOKED_WITHIN_SECONDS = 0.25
 MUCH_OWED = 8
-"""A bucket that is owed so many calls is booked at once, so what others do not know of is bounded at any rate."""
+"""A bucket with this many calls that are not booked yet is booked at once: it bounds what other processes do not see."""
 
 
 class Booking(NamedTuple):

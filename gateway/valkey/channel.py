@@ -1,6 +1,6 @@
-"""News between processes: each hears within milliseconds what another one tells, while Valkey is there.
+"""Messages between processes by Valkey's publish and subscribe: they arrive within milliseconds.
 
-Best effort, so what is told must come out without it as well, only later.
+Best effort: a message is lost while Valkey is away. What it tells must be found without it as well, only later.
 """
 
 import os
@@ -15,15 +15,16 @@ from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 10.0
-"""How long one wait for news lasts; in between, the connection is checked."""
+"""How long one wait for a message lasts; in between, the connection is checked."""
 AGAIN_SECONDS = 1.0
-"""After a connection that broke."""
+"""The wait before a connection that broke is made again."""
 
 
 class Channel:
-    """One kind of news. `heard` takes each message of others; `missed` is called after a break: some went by unheard.
+    """One kind of message. `heard` is called with each message of another process.
 
-    A teller does not hear itself: what it did before it told may have been overtaken when its own news come back.
+    `missed` is called when the connection is there again after a break: messages may have been lost meanwhile. A
+    process does not hear its own messages: when they come back, what they tell may be out of date already.
     """
 
     def __init__(self, name: str, *, heard: Callable[[str], None], missed: Callable[[], None]) -> None:
@@ -36,17 +37,17 @@ class Channel:
         """Whether this is a subscription after one that broke; redis-py may have renewed it by itself."""
         self._never = threading.Event()
         self._tellers: dict[int, str] = {}
-        """The name under which this object tells, of each process: a forked one has a name of its own."""
+        """The name of the sender in each message, by process id: a forked process has a name of its own."""
 
     def tell(self, message: str) -> None:
-        """Tell all other processes that listen. A Valkey that cannot be reached is no failure."""
+        """Send a message to all other processes that listen. While Valkey is away it is only logged as lost."""
         try:
             valkey().publish(self._name, f"{self._teller()} {message}")
         except VALKEY_UNAVAILABLE as error:
             log.warning("news_not_told", channel=self._name, error=type(error).__name__)
 
     def listen(self) -> None:
-        """Hear what is told from soon on, in a thread of this process: a forked one has none."""
+        """Begin to receive in a thread of this process, once; a forked process calls it again."""
         if self._process == os.getpid():
             return
         with self._starting:

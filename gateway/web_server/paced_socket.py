@@ -39,7 +39,7 @@ class PacedSocket(socket.socket):
         self._ends, self._received, self._latest = time.monotonic() + BODY_GRACE_SECONDS, 0, float("inf")
 
     def hurry(self, seconds: float) -> None:
-        """What is still read of this request must arrive within so many seconds."""
+        """The rest of this request must arrive within this many seconds."""
         self._latest = time.monotonic() + seconds
 
     def hold(self) -> None:

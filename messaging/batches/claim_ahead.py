@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from messaging.batches.held_batch import ClaimedItem
 
 CLAIM_SECONDS = 0.25
-"""So many seconds' worth of items are claimed at once: what a crash leaves between claim and send is reported as
+"""The items of this many seconds are claimed at once: what a crash leaves between claim and send is reported as
 unknown."""
 
 

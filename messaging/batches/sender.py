@@ -41,7 +41,7 @@ HEARTBEAT_PART = 0.25
 FACTS_SECONDS = 1.0
 """How old the number's token, connection and level may be."""
 UNDER_WAY_SECONDS = 2.0
-"""At most so many seconds' worth of messages wait for the upstream's answer; a slower upstream slows the batch."""
+"""At most the messages of this many seconds wait for the upstream's answer; a slower upstream slows the batch."""
 MOST_UNDER_WAY = 500
 FLUSH_SECONDS = 0.05
 FLUSH_ROWS = 500

@@ -30,7 +30,7 @@ class Parameter:
     component: Literal["header", "body", "button"]
     kind: Kind
     variable: str | None = None
-    """What stands between the braces; None for media and coupon codes."""
+    """The name between the braces; None for media and coupon codes."""
     index: int = 0
     """The place of its button."""
 

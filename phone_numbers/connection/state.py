@@ -249,7 +249,7 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
 
 
 def token_expiring(account: BusinessAccount, *, days: int) -> None:
-    """Tell the tenant that a token ends within so many days. Inside the caller's transaction, under its lock."""
+    """Tell the tenant that a token ends within this many days. Inside the caller's transaction, under its lock."""
     end = token_end(account)
     publish(
         tenant_id=account.tenant_id,

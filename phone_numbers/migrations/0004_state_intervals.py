@@ -4,7 +4,7 @@ import django.db.models.deletion
 from django.db import migrations, models
 
 
-# What is connected, pending or disconnected now is so from now on as far as usage is concerned.
+# Usage counts the state that a number has now from this migration on.
 OPEN = """
 INSERT INTO numbers_numberstateinterval (number_id, tenant_id, connection_state, from_at)
 SELECT id, tenant_id, connection_state, now() FROM numbers_phonenumber;

@@ -34,7 +34,7 @@ FAILURES = (*graph_calls.FAILURES, ServiceError)
 """What the making may raise: the simulator is away, or answers with an error."""
 MOST_AT_ONCE = 50
 MOST_FAILURES = 3
-"""A round ends after so many failures: the simulator is away, and each attempt can take the upstream's time-out."""
+"""A round ends after this many failures: the simulator is away, and each attempt can take the upstream's time-out."""
 
 
 def is_made(tenant_id: UUID) -> bool:

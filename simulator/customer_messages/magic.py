@@ -18,7 +18,7 @@ _UNREAD, _SLOW = "0001", "0008"
 _SLOW_SECONDS = 10
 _MOST_SECONDS = 600
 _ANSWER_MS = 400
-"""The customer answers so long after the message is delivered."""
+"""The time from the delivery of a message to the customer's answer."""
 _ANSWER_TYPES = frozenset({"image", "video", "audio", "document", "sticker", "location", "contacts", "order"})
 
 Answer = Callable[[Simulator, Message], None]

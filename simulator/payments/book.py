@@ -226,7 +226,7 @@ class Book:
         return payment
 
     def wait(self, payment: Row, hours: float) -> None:
-        """Decide a payment after so many hours of the book's clock, or their share of seconds."""
+        """Decide a payment after this many hours of the book's clock, or their share of seconds."""
         key = payment["id"]
         self.due[key] = self.now() + hours * HOUR
         if self.offset == 0:

@@ -40,7 +40,7 @@ from tenants.signup import registration
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 def sign_up(request: HttpRequest) -> HttpResponse:
-    """The sign-up form; a good one is answered the same, whoever's address it names."""
+    """The sign-up form; a valid one is answered the same, whether or not its address has an account."""
     form = SignUpForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         email = form.cleaned_data["email"]

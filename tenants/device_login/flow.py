@@ -27,7 +27,7 @@ ALPHABET = "BCDFGHJKLMNPQRSTVWXZ"
 """Consonants: no word can come of them, and no letter looks like a digit."""
 USER_CODE_LETTERS = 8
 EXPIRED = "expired"
-"""What a program hears of a code that is unknown, too old, or redeemed."""
+"""The status that a program gets for a code that is unknown, too old, or redeemed."""
 _TRIES = 5
 
 
@@ -41,7 +41,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Redeemed:
-    """How a request is; `new` is there once, with the answer that makes the key."""
+    """The status of a request. `new` is the key, in the one answer that makes it."""
 
     status: str
     new: api_keys.NewKey | None = None

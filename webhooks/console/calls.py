@@ -1,7 +1,7 @@
 """Calls of a customer's endpoint from the console: pings, example events, single deliveries.
 
 Each holds a place of the bulkhead. A ping goes to whatever URL was typed in, so an account that nobody approved yet may
-make only so many: it cannot aim the gateway at other people's servers.
+make only a few: it cannot aim the gateway at other people's servers.
 """
 
 from collections.abc import Iterator

@@ -14,7 +14,7 @@ from gateway.clock import now
 from webhooks.models import Endpoint
 
 COUNTED_ROWS = 10_000
-"""At most so many waiting deliveries of the endpoint are counted, and new deliveries of the tenant read."""
+"""At most this many waiting deliveries of the endpoint are counted, and as many new ones of the tenant read."""
 
 # Both by the partial index `delivery_due`. Retries lie behind what was never attempted, so the newest failure is among
 # the last rows.

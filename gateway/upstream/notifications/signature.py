@@ -16,7 +16,7 @@ def sign(body: bytes, app_secret: str) -> str:
 
 
 def verify(body: bytes, header: str | None, app_secret: str) -> bool:
-    """Whether `header` is the signature of `body`; takes the same time wherever a wrong one differs.
+    """Whether `header` is the signature of `body`; takes the same time at whatever place a wrong one differs.
 
     A missing header is False, and so is everything while no app secret is configured: an empty key would let
     anybody sign.

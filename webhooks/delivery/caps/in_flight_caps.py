@@ -63,7 +63,7 @@ class InFlightCaps:
         return self._endpoints[endpoint_id], self._tenants[tenant_id]
 
     def adapt(self, endpoint: InFlight, *, ok: bool, ms: float) -> None:
-        """Change an endpoint's cap after an answer that took so many milliseconds."""
+        """Change an endpoint's cap after an answer that took this many milliseconds."""
         if ok and ms < SLOW_MS:
             endpoint.cap = min(endpoint.cap + 1, self._most)
         else:
@@ -91,7 +91,7 @@ class InFlightCaps:
         return 0 if endpoint.slow and self.slow >= self._most_slow else endpoint.cap
 
     def close(self, waits: Mapping[UUID, float]) -> None:
-        """Claim nothing more of these endpoints for so many seconds: their rates allow nothing."""
+        """Claim nothing more of these endpoints for their seconds: their rates allow nothing."""
         for endpoint_id, seconds in waits.items():
             self._endpoints[endpoint_id].closed_until = monotonic() + seconds
 

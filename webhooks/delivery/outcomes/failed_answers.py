@@ -23,7 +23,7 @@ MOST_HEADER_BYTES = 2048
 KEPT_ANSWERS = 3
 """Of a delivery: those to its newest failed attempts."""
 AT_ONCE, SECONDS_EACH = 20, 10.0
-"""Of an endpoint, in each dispatcher: so many at once, and then one in so many seconds."""
+"""Answers that are kept of an endpoint in each dispatcher: AT_ONCE at first, then one in SECONDS_EACH."""
 FORGET_ROWS = 1000
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"

@@ -45,7 +45,7 @@ class SignalConnection(asyncio.Protocol):
         return not (self._expected or self._transport.is_closing())
 
     def ask(self, commands: Sequence[tuple[Any, ...]], *, seconds: float) -> None:
-        """Send commands; the connection is lost when their answers are not there within so many seconds."""
+        """Send commands; the connection is lost when their answers are not there within this many seconds."""
         self._expected = len(commands)
         self._too_late = self._loop.call_later(seconds, self.abort)
         self._transport.write(b"".join([hiredis.pack_command(command) for command in commands]))

@@ -99,7 +99,7 @@ def new_secret() -> str:
 @click.option("--type", "types", multiple=True, help="Only events of this type; repeat it for more.")
 @click.option("--number", "phone_number_id", help="Only events of this number.")
 @click.option("--after", help="Begin after this event (evt_…), not now.")
-@click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many events.")
 @json_option
 @pass_session
 def listen(
