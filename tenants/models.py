@@ -127,7 +127,7 @@ class Tenant(models.Model):
 class SignUp(models.Model):
     """A sign-up as its form was sent. The e-mailed link of this row makes the person and the tenant of it.
 
-    Every attempt is a row of its own, so a person who types in another's address first wins nothing. What the form asked
+    Every attempt is a row of its own, so who types in another's address first wins nothing. What the form asked
     for beyond the tenant's own fields stays here: the reviewer's evidence, and the address for invoices.
     """
 

@@ -1,7 +1,7 @@
 """Signals the event streams that a tenant has fresh events, while any stream is open.
 
-A signal names tenants and is sent beside the transaction that publishes, perhaps before its commit: a process that hears it
-looks until that transaction has ended. Losing a signal costs seconds: the streams look by themselves.
+A signal names tenants and is sent beside the transaction that publishes, perhaps before its commit: a process that
+hears it looks until that transaction has ended. Losing a signal costs seconds: the streams look by themselves.
 """
 
 import threading

@@ -1,8 +1,8 @@
 """Lock limit of tasks: a row that a hung transaction keeps costs a task seconds, not the time until that one ends.
 
-A task walks over the rows of many tenants. Without a limit the first row that another transaction holds would stop the rest, and a
-worker has few threads. With it the statement raises `LockNotAvailable`, which `outage.concerns_all` tells from an
-outage: the walk goes on with the next row, and the next run tries again.
+A task walks over the rows of many tenants. Without a limit the first row that another transaction holds would stop the
+rest, and a worker has few threads. With it the statement raises `LockNotAvailable`, which `outage.concerns_all` tells
+from an outage: the walk goes on with the next row, and the next run tries again.
 """
 
 from collections.abc import Callable, Iterator

@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 BOOKED_WITHIN_SECONDS = 0.25
 MUCH_OWED = 8
-"""A bucket with this many calls that are not booked yet is booked at once: it bounds what other processes do not see."""
+"""A bucket with this many calls that are not booked yet is booked at once: other processes do not see them before."""
 
 
 class Booking(NamedTuple):

@@ -1,6 +1,6 @@
 """A lost second factor: staff remove it, and the person chooses a new password through the mailbox.
 
-The password ends as well, and with it every session and console token: a person who deceives staff still needs the mailbox.
+The password ends as well, and with it every session and console token: who deceives staff still needs the mailbox.
 """
 
 from allauth.mfa.models import Authenticator
