@@ -16,6 +16,13 @@ from tests.pages import ROOT
 AXE = ROOT / "tests" / "node" / "node_modules" / "axe-core" / "axe.min.js"
 VIOLATIONS = """async (rules) => (await axe.run(rules ? {runOnly: rules} : {})).violations.flatMap(
     (found) => found.nodes.slice(0, 3).map((node) => `${found.id}: ${node.target[0]} ${node.html.slice(0, 120)}`))"""
+AT_REST = """async () => {
+    for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame);
+    const running = document.getAnimations().filter((one) => one.effect.getComputedTiming().endTime !== Infinity);
+    await Promise.allSettled(running.map((one) => one.finished));
+}"""
+"""Waits until a page has heard of another colour scheme, and its transitions have ended: themes have some although
+reduced motion is asked for."""
 TOO_WIDE = "document.documentElement.scrollWidth - window.innerWidth"
 PHONE = 360
 """Pixels."""
@@ -78,11 +85,13 @@ def complaints(page: Page, path: str) -> list[str]:
 def complaints_here(page: Page, name: str) -> list[str]:
     """What is wrong with what a window shows now, in light and dark."""
     page.emulate_media(color_scheme="light")
+    page.evaluate(AT_REST)
     page.evaluate(AXE.read_text())
     found = [f"{name} {problem}" for problem in page.evaluate(VIOLATIONS, None)]
     if (pixels := page.evaluate(TOO_WIDE)) > 0:
         found.append(f"{name} is {pixels} px too wide")
     page.emulate_media(color_scheme="dark")
+    page.evaluate(AT_REST)
     return found + [f"{name} dark {problem}" for problem in page.evaluate(VIOLATIONS, ["color-contrast"])]
 
 

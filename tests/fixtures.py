@@ -151,6 +151,12 @@ def _fresh_process_caches() -> None:
 
 
 @pytest.fixture
+def within_half_an_hour() -> None:
+    """Neither the end of half an hour nor its first seconds: all of a test is in one hour and day, of UTC or India."""
+    wait_until(lambda: 10 <= time.time() % 1800 < 1770, "half an hour begins within 40 seconds", seconds=60)
+
+
+@pytest.fixture
 def tenant(db: None) -> Tenant:
     """An active business."""
     return Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE)

@@ -312,6 +312,7 @@ class TestReplacing:
         )
 
 
+@pytest.mark.usefixtures("within_half_an_hour")
 def test_the_preview_is_the_next_invoice_to_the_paisa(api: Api, payer: Tenant, settings: Settings) -> None:
     profiles.change(tenant_id=payer.id, changes=PROFILE)
     period = Period.of(now())

@@ -17,6 +17,7 @@ import requests
 from django.db import connection
 
 from gateway import web_worker
+from gateway.api.limits.body_size import API_BODY_BYTES
 from gateway.local_run import local_ports, processes
 from gateway.local_run.process_group import ProcessGroup
 from tenants.credentials import api_keys
@@ -226,4 +227,4 @@ def test_a_body_in_chunks_arrives(address: tuple[str, int], key: api_keys.NewKey
         yield b'"}'
 
     assert requests.post(url, data=chunks(1000), headers=headers, timeout=10).status_code in (201, 400)
-    assert requests.post(url, data=chunks(70_000), headers=headers, timeout=10).status_code == 413
+    assert requests.post(url, data=chunks(API_BODY_BYTES), headers=headers, timeout=10).status_code == 413

@@ -29,7 +29,7 @@ from webhooks.models import Delivery, Endpoint
 from webhooks.tests import publishing
 from webhooks.tests.publishing import make
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("within_half_an_hour")]
 
 
 def endpoint_of(tenant: Tenant, **values: Any) -> Endpoint:

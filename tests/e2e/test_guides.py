@@ -74,6 +74,8 @@ def test_the_start_leads_to_the_quickstart_and_the_search_finds_offline(
 ) -> None:
     page = browser.new_page()
     page.goto(stack.ready["base_url"] + "/docs")
+    # The page that leads here has no search; what is typed before the script of this one has run is lost.
+    page.wait_for_url("**/docs/quickstart/")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     page.get_by_placeholder("Search").first.press_sequentially("Idempotency")
     expect(page.locator(".md-search-result__link").first).to_be_visible(timeout=20_000)

@@ -419,6 +419,7 @@ def test_the_receivers_shown_are_those_that_the_documentation_tests() -> None:
     assert codes == [blocks("docs/webhooks.md", "python")[0], blocks("docs/webhooks.md", "js")[0]]
 
 
+@pytest.mark.usefixtures("within_half_an_hour")
 def test_figures_count_days_and_show_the_tenants_own_alone(
     browser: Client, tenant: Tenant, other_tenant: Tenant
 ) -> None:

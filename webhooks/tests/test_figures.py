@@ -21,7 +21,7 @@ from webhooks.models import Delivery, Figure, FigureChange, FigureDue
 from webhooks.tests.messages import SECOND, outbound, status, write
 from webhooks.tests.publishing import endpoint_of, uuid_at
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("within_half_an_hour")]
 
 RANGE = "from=2020-01-01T00:00:00Z&to=2020-02-01T00:00:00Z"
 
