@@ -119,15 +119,21 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
         )
         note_answer(span, answer)
     if not answer.concerns_receiver:
-        return Outcome(replay.id, endpoint.id, 0, Decision("dead"), error=answer.error)
+        return Outcome(
+            delivery_id=replay.id,
+            endpoint_id=endpoint.id,
+            attempts_before=0,
+            decision=Decision("dead"),
+            error=answer.error,
+        )
     return Outcome(
-        replay.id,
-        endpoint.id,
-        0,
-        decide(answer, attempt=1, steps=()),
-        answer,
-        log_entry(answer, isoformat(at)),
-        kept(answer, isoformat(at)),
+        delivery_id=replay.id,
+        endpoint_id=endpoint.id,
+        attempts_before=0,
+        decision=decide(answer, attempt=1, steps=()),
+        answer=answer,
+        log_entry=log_entry(answer, isoformat(at)),
+        kept=kept(answer, isoformat(at)),
         circuit_generation=endpoint.circuit_generation,
     )
 

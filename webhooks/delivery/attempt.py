@@ -13,6 +13,7 @@ from webhooks.delivery.outcomes.attempt_log import log_entry
 from webhooks.delivery.outcomes.failed_answers import AnswerAllowance
 from webhooks.delivery.outcomes.outcome_statements import Outcome
 from webhooks.delivery.outcomes.retry import Decision, decide, put_off, schedule
+from webhooks.events.envelope import Envelope
 from webhooks.requests.delivery_span import delivery_span, note_answer
 from webhooks.requests.signed_request import body_of, delivery_headers
 
@@ -50,16 +51,45 @@ class Attempts:
     async def _attempt(self, delivery: Claimed, answers: AnswerAllowance) -> Outcome:
         if delivery.envelope is None:
             return Outcome(
-                delivery.id,
-                delivery.endpoint_id,
-                delivery.attempts,
-                Decision("dead"),
+                delivery_id=delivery.id,
+                endpoint_id=delivery.endpoint_id,
+                attempts_before=delivery.attempts,
+                decision=Decision("dead"),
                 error="payload_expired",
             )
-        body = body_of(delivery.envelope, delivery.target)
         timestamp = delivery.claimed_at.timestamp() + time.monotonic() - delivery.claimed_monotonic
+        answer = await self._post(delivery, delivery.envelope, int(timestamp))
+        self._on_answer(answer)
+        if not answer.concerns_receiver:
+            return Outcome(
+                delivery_id=delivery.id,
+                endpoint_id=delivery.endpoint_id,
+                attempts_before=delivery.attempts,
+                decision=put_off(delivery.attempts),
+                error=answer.error,
+                is_awaited=delivery.is_ordered,
+            )
+        if delivery.attempts == 0:
+            self._on_first(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
+        at = isoformat_of(int(timestamp * 1000))
+        return Outcome(
+            delivery_id=delivery.id,
+            endpoint_id=delivery.endpoint_id,
+            attempts_before=delivery.attempts,
+            decision=decide(answer, attempt=delivery.attempts + 1, steps=self._schedule),
+            answer=answer,
+            log_entry=log_entry(answer, at),
+            kept=answers.kept(answer, at),
+            probe=delivery.probe,
+            circuit_generation=delivery.circuit_generation,
+            is_awaited=delivery.is_ordered,
+        )
+
+    async def _post(self, delivery: Claimed, event: Envelope, timestamp: int) -> Answer:
+        """Sign a delivery's request as of a Unix time, and send it."""
+        body = body_of(event, delivery.target)
         with delivery_span(
-            delivery.envelope,
+            event,
             delivery_id=delivery.id,
             endpoint_id=delivery.endpoint_id,
             tenant_id=delivery.tenant_id,
@@ -72,38 +102,14 @@ class Attempts:
                 delivery_headers(
                     delivery.target,
                     delivery_id=delivery.id,
-                    message_id=delivery.envelope.id,
+                    message_id=event.id,
                     event_type=delivery.event_type,
                     attempt=delivery.attempts + 1,
-                    timestamp=int(timestamp),
+                    timestamp=timestamp,
                     body=body,
                     traceparent=span.traceparent,
                 ),
                 total_timeout=delivery.target.timeout,
             )
             note_answer(span, answer)
-        self._on_answer(answer)
-        if not answer.concerns_receiver:
-            return Outcome(
-                delivery.id,
-                delivery.endpoint_id,
-                delivery.attempts,
-                put_off(delivery.attempts),
-                error=answer.error,
-                is_awaited=delivery.is_ordered,
-            )
-        if delivery.attempts == 0:
-            self._on_first(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
-        at = isoformat_of(int(timestamp * 1000))
-        return Outcome(
-            delivery.id,
-            delivery.endpoint_id,
-            delivery.attempts,
-            decide(answer, attempt=delivery.attempts + 1, steps=self._schedule),
-            answer,
-            log_entry(answer, at),
-            answers.kept(answer, at),
-            probe=delivery.probe,
-            circuit_generation=delivery.circuit_generation,
-            is_awaited=delivery.is_ordered,
-        )
+        return answer

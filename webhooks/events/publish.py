@@ -159,49 +159,16 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
     The caller of these statements calls `wake_up.after_commit(published.deliveries)` when there are deliveries.
     """
     hands_over = wake_up.may_hand_over() and sum(len(each.events) for each in publications) <= MOST_EVENTS
-    rows: dict[tuple[UUID, str], dict[str, Any]] = {}
-    places: dict[UUID, tuple[int, dict[str, Any], bytes]] = {}
-    raws: list[dict[str, Any]] = []
-    bodies = _Bodies()
-    messages = MessageRows()
+    drafts = _Drafts()
     for place, publication in enumerate(publications):
-        raw_id = None
-        if publication.raw is not None:
-            raw_id = ids.uuid7()
-            raws.append({"id": raw_id, **bodies.add(publication.raw)})
-        event_ids = [event.id or ids.uuid7() for event in publication.events]
-        common = {
-            "tenant_id": publication.tenant_id,
-            "created_on": ids.created_at(raw_id or event_ids[0]).date(),
-            "raw_id": raw_id,
-            "traceparent": publication.traceparent,
-        }
-        for event_id, event in zip(event_ids, publication.events, strict=True):
-            key = publication.tenant_id, event.dedupe_key
-            if key not in rows:
-                rows[key] = {
-                    **common,
-                    **dict(zip(COLUMNS, _members(event), strict=True)),
-                    "id": event_id,
-                    "message": messages.add(publication.tenant_id, event_id, event),
-                    **bodies.add(event.data),
-                }
-                places[event_id] = place, rows[key], event.data
-    parameters: dict[str, Any] = {
-        "events": orjson.dumps(list(rows.values())).decode(),
-        "raws": orjson.dumps(raws).decode(),
-        "bodies": b"".join(bodies.parts),
-        "lease": float(settings.DELIVERY_LEASE_SECONDS if hands_over else 0),
-    }
-    if messages:
-        written = yield _PUBLISH_MESSAGES, parameters | messages.parameters()
-    else:
-        written = yield _PUBLISH, parameters
+        drafts.add(place, publication)
+    parameters = drafts.parameters(lease=settings.DELIVERY_LEASE_SECONDS if hands_over else 0)
+    written = yield _PUBLISH_MESSAGES if drafts.messages else _PUBLISH, parameters
     fresh: list[dict[UUID, None]] = [{} for _ in publications]
     handed_over: list[Packed] = []
     has_unclaimed = False
     for event_id, delivery_id, endpoint_id, at, is_claimed, circuit_generation, *target in written:
-        place, row, data = places[event_id]
+        place, row, data = drafts.places[event_id]
         fresh[place][event_id] = None
         if is_claimed:
             whole = envelope.assembled(row, data, publications[place].raw)
@@ -222,6 +189,53 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
     if written:
         stream_signal.fresh(publications[place].tenant_id for place, found in enumerate(fresh) if found)
     return Published([list(event_ids) for event_ids in fresh], Fresh(handed_over, has_unclaimed))
+
+
+class _Drafts:
+    """Publications as the statement takes them."""
+
+    def __init__(self) -> None:
+        self.places: dict[UUID, tuple[int, dict[str, Any], bytes]] = {}
+        """Of each event to write: the place of its publication, its row, and its data."""
+        self.messages = MessageRows()
+        self._rows: dict[tuple[UUID, str], dict[str, Any]] = {}
+        self._raws: list[dict[str, Any]] = []
+        self._bodies = _Bodies()
+
+    def add(self, place: int, publication: Publication) -> None:
+        """Add the events whose dedupe key no event of before has."""
+        raw_id = None
+        if publication.raw is not None:
+            raw_id = ids.uuid7()
+            self._raws.append({"id": raw_id, **self._bodies.add(publication.raw)})
+        event_ids = [event.id or ids.uuid7() for event in publication.events]
+        common = {
+            "tenant_id": publication.tenant_id,
+            "created_on": ids.created_at(raw_id or event_ids[0]).date(),
+            "raw_id": raw_id,
+            "traceparent": publication.traceparent,
+        }
+        for event_id, event in zip(event_ids, publication.events, strict=True):
+            key = publication.tenant_id, event.dedupe_key
+            if key not in self._rows:
+                self._rows[key] = {
+                    **common,
+                    **dict(zip(COLUMNS, _members(event), strict=True)),
+                    "id": event_id,
+                    "message": self.messages.add(publication.tenant_id, event_id, event),
+                    **self._bodies.add(event.data),
+                }
+                self.places[event_id] = place, self._rows[key], event.data
+
+    def parameters(self, *, lease: float) -> dict[str, Any]:
+        """The values of the statement."""
+        return {
+            "events": orjson.dumps(list(self._rows.values())).decode(),
+            "raws": orjson.dumps(self._raws).decode(),
+            "bodies": b"".join(self._bodies.parts),
+            "lease": float(lease),
+            **(self.messages.parameters() if self.messages else {}),
+        }
 
 
 class _Bodies:

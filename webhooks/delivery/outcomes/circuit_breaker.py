@@ -59,67 +59,68 @@ class EndpointCounters:
         )
 
 
-def after(figures: EndpointCounters, results: Iterable[AttemptResult], at: datetime) -> EndpointCounters:
-    """The figures after attempts that ended at about `at`, in their order. A late success counts as the last one."""
+def after(counters: EndpointCounters, results: Iterable[AttemptResult], at: datetime) -> EndpointCounters:
+    """The counters after attempts that ended at about `at`, in their order. A late success counts as the last one."""
     for (ok, generation), together in groupby(results, key=attrgetter("ok", "generation")):
         if not ok:
             for result in together:
-                if generation == figures.generation:
-                    figures = _failed(figures, at, probe=result.probe)
-        elif generation == figures.generation:
-            figures = _succeeded(figures, at, attempts=sum(1 for _ in together))
+                if generation == counters.generation:
+                    counters = _failed(counters, at, probe=result.probe)
+        elif generation == counters.generation:
+            counters = _succeeded(counters, at, attempts=sum(1 for _ in together))
         else:
-            figures = replace(figures, last_success_at=at)
-    return figures
+            counters = replace(counters, last_success_at=at)
+    return counters
 
 
-def _succeeded(figures: EndpointCounters, at: datetime, *, attempts: int) -> EndpointCounters:
-    if figures.open_until is not None:
+def _succeeded(counters: EndpointCounters, at: datetime, *, attempts: int) -> EndpointCounters:
+    if counters.open_until is not None:
         # The probe that closes the circuit is not counted in the window that then begins.
-        figures = replace(figures, window_started_at=None, window_attempts=0, window_failures=0)
+        counters = replace(counters, window_started_at=None, window_attempts=0, window_failures=0)
         attempts -= 1
     if attempts:
-        figures = _counted(figures, at, attempts=attempts, failures=0)
+        counters = _counted(counters, at, attempts=attempts, failures=0)
     return replace(
-        figures, consecutive_failures=0, failing_since=None, last_success_at=at, open_until=None, opened=0
+        counters, consecutive_failures=0, failing_since=None, last_success_at=at, open_until=None, opened=0
     )
 
 
-def _failed(figures: EndpointCounters, at: datetime, *, probe: bool) -> EndpointCounters:
-    figures = replace(
-        _counted(figures, at, attempts=1, failures=1),
-        consecutive_failures=figures.consecutive_failures + 1,
-        failing_since=figures.failing_since or at,
+def _failed(counters: EndpointCounters, at: datetime, *, probe: bool) -> EndpointCounters:
+    counters = replace(
+        _counted(counters, at, attempts=1, failures=1),
+        consecutive_failures=counters.consecutive_failures + 1,
+        failing_since=counters.failing_since or at,
     )
-    if figures.open_until is not None:
+    if counters.open_until is not None:
         # A single replay is its customer's own try, and may fail as often as they like.
-        return _open(figures, at) if probe else figures
+        return _open(counters, at) if probe else counters
     half_failed = (
-        figures.window_attempts >= WINDOW_ATTEMPTS and figures.window_failures * 2 >= figures.window_attempts
+        counters.window_attempts >= WINDOW_ATTEMPTS
+        and counters.window_failures * 2 >= counters.window_attempts
     )
-    if figures.consecutive_failures >= FAILURES_IN_A_ROW or half_failed:
-        return _open(figures, at)
-    return figures
+    if counters.consecutive_failures >= FAILURES_IN_A_ROW or half_failed:
+        return _open(counters, at)
+    return counters
 
 
-def _open(figures: EndpointCounters, at: datetime) -> EndpointCounters:
-    wait = min(FIRST_WAIT * 2 ** min(figures.opened, 10), LONGEST_WAIT)
+def _open(counters: EndpointCounters, at: datetime) -> EndpointCounters:
+    wait = min(FIRST_WAIT * 2 ** min(counters.opened, 10), LONGEST_WAIT)
     return replace(
-        figures,
+        counters,
         open_until=at + wait,
-        opened=min(figures.opened + 1, 100),
-        generation=figures.generation + 1,
+        opened=min(counters.opened + 1, 100),
+        generation=counters.generation + 1,
         window_started_at=None,
         window_attempts=0,
         window_failures=0,
     )
 
 
-def _counted(figures: EndpointCounters, at: datetime, *, attempts: int, failures: int) -> EndpointCounters:
-    running = figures.window_started_at is not None and at - figures.window_started_at < WINDOW
+def _counted(counters: EndpointCounters, at: datetime, *, attempts: int, failures: int) -> EndpointCounters:
+    running = counters.window_started_at is not None and at - counters.window_started_at < WINDOW
     return replace(
-        figures,
-        window_started_at=figures.window_started_at if running else at,
-        window_attempts=(figures.window_attempts if running else 0) + attempts,
-        window_failures=(figures.window_failures if running else 0) + failures,
+        counters,
+        window_started_at=counters.window_started_at if running else at,
+        window_attempts=(counters.window_attempts if running else 0) + attempts,
+        window_failures=(counters.window_failures if running else 0) + failures,
     )

@@ -177,25 +177,25 @@ def judging(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
             AttemptResult(outcome.is_success, outcome.probe, outcome.circuit_generation)
             for outcome in outcomes
         ]
-        figures = circuit_breaker.after(EndpointCounters(*columns), results, at)
-        updated.append((endpoint_id, figures))
+        counters = circuit_breaker.after(EndpointCounters(*columns), results, at)
+        updated.append((endpoint_id, counters))
         if any(outcome.decision.gone for outcome in outcomes):
             to_disable[endpoint_id] = "gone"
-        elif any(outcome.decision.status == "dead" for outcome in outcomes) and figures.hopeless(at):
+        elif any(outcome.decision.status == "dead" for outcome in outcomes) and counters.hopeless(at):
             to_disable[endpoint_id] = "failing"
     yield (
         _ENDPOINTS,
         [
             uuids(endpoint_id for endpoint_id, _ in updated),
-            [figures.consecutive_failures for _, figures in updated],
-            [figures.failing_since for _, figures in updated],
-            [figures.last_success_at for _, figures in updated],
-            [figures.open_until for _, figures in updated],
-            [figures.opened for _, figures in updated],
-            [figures.generation for _, figures in updated],
-            [figures.window_started_at for _, figures in updated],
-            [figures.window_attempts for _, figures in updated],
-            [figures.window_failures for _, figures in updated],
+            [counters.consecutive_failures for _, counters in updated],
+            [counters.failing_since for _, counters in updated],
+            [counters.last_success_at for _, counters in updated],
+            [counters.open_until for _, counters in updated],
+            [counters.opened for _, counters in updated],
+            [counters.generation for _, counters in updated],
+            [counters.window_started_at for _, counters in updated],
+            [counters.window_attempts for _, counters in updated],
+            [counters.window_failures for _, counters in updated],
         ],
     )
     return to_disable

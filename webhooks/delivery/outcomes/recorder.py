@@ -20,7 +20,7 @@ FLUSH_SECONDS = 0.2
 """How long the first outcome waits for others. Recorded later, it costs less, and more is sent twice after a crash."""
 FLUSH_ROWS = 500
 JUDGE_SECONDS = 1.0
-"""How long successes wait until their endpoints' figures are written. A failure or a probe is written at once."""
+"""How long successes wait until their endpoints' counters are written. A failure or a probe is written at once."""
 RETRY_SECONDS = 0.5
 MOST_UNJUDGED = 10_000
 """Outcomes that are kept for a database that is away."""
@@ -36,7 +36,7 @@ class Recorder:
         self._outcomes: list[Outcome] = []
         self._ages: list[float] = []
         self._unjudged: list[Outcome] = []
-        """Recorded outcomes that their endpoints' figures do not count yet, in their order."""
+        """Recorded outcomes that their endpoints' counters do not have yet, in their order."""
         self._judged_at = time.monotonic()
         self._judges_now = False
         """Whether one of them is a failure or a probe, which is written at once."""
