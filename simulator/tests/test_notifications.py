@@ -128,6 +128,7 @@ async def test_an_unreachable_gateway_is_tried_again(graph: Graph, unused_port: 
     url = f"http://127.0.0.1:{unused_port}/"
     await graph.control("POST", "notify", {"waba_id": WABA, "field": "flows", "value": {}, "url": url})
     await until(lambda: graph.sim.notifier.counters["given_up"] == 1)
+    assert graph.sim.notifier.counters["posted"] == 2
 
 
 @pytest.fixture

@@ -177,10 +177,13 @@ def test_each_event_type_is_a_webhook_with_its_example() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(BODIES.keys() - {"messages__odd_items"})
+    "name",
+    sorted(name for name in BODIES if name != "messages__odd_items" and not name.startswith("malformed")),
 )  # those break the upstream's shape
 def test_what_a_notification_becomes_has_the_shape_of_its_event(name: str) -> None:
-    for draft in drafts_of(BODIES[name]) if not name.startswith("malformed") else []:
+    drafts = drafts_of(BODIES[name])
+    assert drafts
+    for draft in drafts:
         event = {**EXAMPLES[draft.type], "data": json.loads(draft.data)}
         assert not list(validator(schema_name(draft.type)).iter_errors(event))
 

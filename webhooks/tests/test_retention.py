@@ -42,7 +42,7 @@ class TestMoves:
         assert retention.move_bodies() == 10
         for event in [*events, *own]:
             event.refresh_from_db()
-            wanted = expires_on(event.created_at, days)
+            wanted = event.created_at.date() + (days + 1) * DAY
             assert event.payload_expires_on == wanted
             assert {day for day, _ in bodies_of(event)} == {wanted}
         assert all(readable(*events, *own, *theirs))
