@@ -6,13 +6,13 @@ Made of what was sent, so it serves batches of the API too; after retention, or 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from gateway.csv_cells import as_text
+from gateway.upstream.notifications.lossless_json import member
 from messaging.csv_batches import uploads
 from messaging.csv_batches.rows import TO
 from messaging.message_templates import parameters
 from messaging.models import Batch, BatchItem
+from messaging.sending.outbound_event import object_in
 from webhooks.events import envelope
 
 _TAIL = ("http_status", "error_code", "error")
@@ -28,8 +28,8 @@ def rows(batch: Batch) -> Iterator[Sequence[str]]:
     # Tuples of texts alone: the garbage collector does not follow them.
     found = [
         (*_in_columns(places, values), *tail, str(place_of(idx)))
-        for some in _chunks(batch)
-        for idx, values, tail in _some(some)
+        for chunk in _chunks(batch)
+        for idx, values, tail in _rows_of(chunk)
     ]
     yield (*map(as_text, places), *tail_names)
     for row in found:
@@ -50,8 +50,7 @@ def places_in(batch: Batch) -> tuple[str, Callable[[int], int]]:
 
 def error_of(response: bytes | None) -> dict[str, Any]:
     """The `error` of a failed item's answer."""
-    error = _object(response or b"").get("error")
-    return error if isinstance(error, dict) else {}
+    return member(object_in(response or b""), "error")
 
 
 def _in_columns(places: dict[str, int], values: Mapping[str, str]) -> tuple[str, ...]:
@@ -64,30 +63,20 @@ def _in_columns(places: dict[str, int], values: Mapping[str, str]) -> tuple[str,
 def _chunks(batch: Batch) -> Iterator[list[tuple[Any, ...]]]:
     items = batch.items.filter(status=BatchItem.Status.FAILED).order_by("idx").values_list(*_READ)
     at = -1
-    while some := list(items.filter(idx__gt=at)[:_AT_ONCE]):
-        yield some
-        at = some[-1][0]
+    while chunk := list(items.filter(idx__gt=at)[:_AT_ONCE]):
+        yield chunk
+        at = chunk[-1][0]
 
 
-def _some(items: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, dict[str, str], tuple[str, ...]]]:
+def _rows_of(items: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, dict[str, str], tuple[str, ...]]]:
     stored = envelope.load([event_id for _, _, event_id, body, _ in items if event_id and not body])
     for idx, http_status, event_id, body, response in items:
         found = None if body else stored.get(event_id)
-        request = _object(found.data).get("request") if found else _object(body)
-        sent = request if isinstance(request, dict) else {}
+        sent = member(object_in(found.data), "request") if found else object_in(body)
         template = sent.get("template")
         values = {TO: str(sent.get("to", "")).lstrip("+")}
         values |= parameters.values_of(template) if isinstance(template, dict) else {}
         error = error_of(response)
-        described = error.get("error_data")
-        said = described.get("details") if isinstance(described, dict) else None
-        tail = (http_status, error.get("code"), said or error.get("message"))
+        details = member(error, "error_data").get("details")
+        tail = (http_status, error.get("code"), details or error.get("message"))
         yield idx, values, tuple(["" if each is None else str(each) for each in tail])
-
-
-def _object(content: bytes) -> dict[str, Any]:
-    try:
-        value = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -38,7 +38,7 @@ def outbound_event(
 
     `response` is JSON. One without a message id is known by the event's own id.
     """
-    value, message = _object(response), _object(sent)
+    value, message = object_in(response), object_in(sent)
     event_id = id or ids.uuid7()
     contact = _first(value, "contacts")
     wamid = text(_first(value, "messages").get("id"))
@@ -92,9 +92,10 @@ def _whole(milliseconds: float | None) -> int | None:
     return None if milliseconds is None else max(0, round(milliseconds))
 
 
-def _object(text_: bytes) -> dict[str, Any]:
+def object_in(content: bytes) -> dict[str, Any]:
+    """The object that a JSON text is; empty for anything else."""
     try:
-        value = orjson.loads(text_)
+        value = orjson.loads(content)
     except orjson.JSONDecodeError:
         return {}
     return value if isinstance(value, dict) else {}
