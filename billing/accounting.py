@@ -108,9 +108,9 @@ class Age:
 _AGES = (
     ("Not due yet", None, 0),
     ("1 to 30 days late", 0, 30),
-    ("31 to 60", 30, 60),
-    ("61 to 90", 60, 90),
-    ("More than 90", 90, None),
+    ("31 to 60 days late", 30, 60),
+    ("61 to 90 days late", 60, 90),
+    ("More than 90 days late", 90, None),
 )
 
 

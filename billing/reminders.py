@@ -43,7 +43,6 @@ def _send(invoice_id: UUID, at: datetime) -> bool:
             return False
         invoice.reminders_sent = due
         invoice.save(update_fields=["reminders_sent"])
-        messages.payment_reminder(
-            invoice, restricted_in_days=max(0, (invoice.overdue_since + RESTRICTED_AFTER - at).days)
-        )
+        oldest = invoice.tenant.past_due_since or invoice.overdue_since
+        messages.payment_reminder(invoice, restricted_in_days=max(0, (oldest + RESTRICTED_AFTER - at).days))
     return True

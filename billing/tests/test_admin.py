@@ -143,8 +143,8 @@ def test_accounting_adds_up_by_month_and_by_age(browser: Client, invoice: Invoic
     for late, title in (
         (-1, "Not due yet"),
         (1, "1 to 30 days late"),
-        (31, "31 to 60"),
-        (91, "More than 90"),
+        (31, "31 to 60 days late"),
+        (91, "More than 90 days late"),
     ):
         ages = accounting.unpaid_by_age(invoice.due_at + timedelta(days=late))
         assert [(age.title, age.due_paise) for age in ages if age.invoices] == [(title, 30_000)]

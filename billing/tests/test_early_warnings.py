@@ -120,6 +120,17 @@ def test_a_failed_debit_says_why_and_when_new_numbers_close(
     assert "within 21 days, new numbers cannot be connected" in text
 
 
+def test_a_reminder_counts_to_the_day_on_which_the_oldest_invoice_closes_new_numbers(
+    provider: RunningSimulator, payer: Tenant
+) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    for at in (FIRST_OF_DECEMBER, ist(2026, 12, 8, 12), ist(2027, 1, 1, 10), ist(2027, 1, 8, 12)):
+        run(at)
+    newest = OutboundMail.objects.filter(subject__contains="is not paid").latest("id").text
+    assert "for December 2026" in newest
+    assert "New numbers cannot be connected until everything that is overdue is paid." in newest
+
+
 def test_tax_deducted_at_source_counts_as_paid_once(payer: Tenant) -> None:
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)

@@ -47,7 +47,7 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     """One batch: progress, why it waits, and its failed items."""
     found = _batch(visit, batch_id)
     rows = found.items.filter(status=BatchItem.Status.FAILED).order_by("idx")[:FAILED_SHOWN]
-    counted_by, place_of = failed.places_in(found)
+    counted_by, place_of = failed.places_in(found.id)
     shown = [(place_of(item.idx), item, failed.error_of(bytes(item.response or b""))) for item in rows]
     return render(
         request,

@@ -15,7 +15,7 @@ first_steps.register(
     FirstStep(
         step="test_message_sent",
         title="Send a message",
-        text="To your own phone, from the console or with your API key.",
+        text="From the console or with your API key.",
         button="Send one",
         url_name="console_send",
         order=40,

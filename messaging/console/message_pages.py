@@ -18,6 +18,7 @@ from gateway.roles import Area
 from gateway.upstream.notifications.message_facts import STATUSES
 from messaging.console.choices import shown_numbers
 from messaging.console.explanation import explained
+from messaging.csv_batches import failed
 from messaging.message_log import detail
 from messaging.message_log.detail import Detail, Error, MessageEvent
 from tenants.console import filters, keyset
@@ -26,7 +27,7 @@ from tenants.console.frame import Visit, console_page, or_404
 from tenants.console.json_text import indented
 from tenants.wording.values import milliseconds
 from webhooks.events import message_search
-from webhooks.models import Delivery, Endpoint
+from webhooks.models import Delivery, Endpoint, Message
 
 _WORDS = {
     "accepted": "Accepted by the platform",
@@ -129,9 +130,18 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
                 if body is not None
             ],
             "batch": ids.encode(ids.BATCH, row.batch_id) if row.batch_id else None,
+            "place": _place(row),
             "number": shown_numbers(visit, [row.phone_number_id]).get(row.phone_number_id or ""),
         },
     )
+
+
+def _place(row: Message) -> str:
+    """Where a message was in its batch, e.g. `row 3`; empty for a single one."""
+    if row.batch_id is None or row.idx is None:
+        return ""
+    name, place_of = failed.places_in(row.batch_id)
+    return f"{name.lower()} {place_of(row.idx)}"
 
 
 def _own_event(found: Detail) -> MessageEvent | None:

@@ -5,6 +5,7 @@ Made of what was sent, so it serves batches of the API too; after retention, or 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from gateway.csv_cells import as_text
 from gateway.upstream.notifications.lossless_json import member
@@ -22,7 +23,7 @@ _READ = ("idx", "http_status", "event_id", "body", "response")
 
 def rows(batch: Batch) -> Iterator[Sequence[str]]:
     """The rows, the names of the columns first; the last column is where the message was in what was sent."""
-    name, place_of = places_in(batch)
+    name, place_of = places_in(batch.id)
     tail_names = (*_TAIL, name.lower())
     places: dict[str, int] = {TO: 0}
     # Tuples of texts alone: the garbage collector does not follow them.
@@ -37,12 +38,12 @@ def rows(batch: Batch) -> Iterator[Sequence[str]]:
         yield [as_text(text) for text in (*cells, *("",) * (len(places) - len(cells)), *tail)]
 
 
-def places_in(batch: Batch) -> tuple[str, Callable[[int], int]]:
+def places_in(batch_id: UUID) -> tuple[str, Callable[[int], int]]:
     """How people count a batch's messages: the name of the count, and the count of an item's `idx`.
 
     Of a batch from a file it is the row that the spreadsheet shows, else the message from 1 on.
     """
-    rows_of_file = uploads.row_numbers_of(batch)
+    rows_of_file = uploads.row_numbers_of(batch_id)
     if rows_of_file is None:
         return "Message", lambda idx: idx + 1
     return "Row", rows_of_file.__getitem__

@@ -81,6 +81,6 @@ def start(stored: BatchFile, *, from_: str, template: MessageTemplate, mapped: M
     return batch
 
 
-def row_numbers_of(batch: Batch) -> Sequence[int] | None:
+def row_numbers_of(batch_id: UUID) -> Sequence[int] | None:
     """The file's row of each of the batch's messages; None for a batch that was made of no file."""
-    return BatchFile.objects.filter(batch_id=batch.id).values_list("row_numbers", flat=True).first()
+    return BatchFile.objects.filter(batch_id=batch_id).values_list("row_numbers", flat=True).first()

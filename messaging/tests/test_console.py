@@ -14,7 +14,7 @@ from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from messaging.batches import lifecycle
 from messaging.message_templates import operations
-from messaging.models import Batch, BatchItem, MessageTemplate
+from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate
 from messaging.tests.incoming import notification, post
 from messaging.tests.message_templates.bodies import order_update
 from messaging.tests.sending.test_send import sent_bodies
@@ -364,6 +364,7 @@ def test_a_message_shows_why_it_failed_and_everything_that_happened(
         "ms at the platform",
     ):
         assert words in page
+    assert '<small class="lead">failed</small>' in text(browser, "/console/events")
     for query in ("", "?status=failed", "?wa_id=%2B91 98123 45678", "?direction=outbound"):
         listed = text(browser, f"/console/messages{query}")
         assert wamid in listed
@@ -387,6 +388,26 @@ def test_the_messages_of_a_batch_are_listed_and_a_wrong_filter_is_named(
     assert second.wamid not in listed
     assert "begins with bat_" in text(browser, "/console/messages?batch=november")
     assert "with its country code" in text(browser, "/console/messages?wa_id=asha")
+
+
+def test_a_message_names_its_place_in_the_batch_as_people_count_and_its_fee_in_words(
+    browser: Client, number: PhoneNumber, batch: Batch
+) -> None:
+    browser.post("/console/send", form(number))
+    Message.objects.update(
+        batch_id=batch.id, idx=0, pricing_category="utility", pricing_type="regular", billable=True
+    )
+    path = f"/console/messages/{Message.objects.get().wamid}"
+    page = text(browser, path)
+    assert "</a>, message 1</dd>" in page
+    assert "Charged by the platform: utility, regular" in page
+    BatchFile.objects.create(
+        tenant_id=batch.tenant_id, environment="live", name="a.csv", batch_id=batch.id, row_numbers=[4]
+    )
+    Message.objects.update(billable=False)
+    page = text(browser, path)
+    assert "</a>, row 4</dd>" in page
+    assert "Free: utility, regular" in page
 
 
 def test_a_throttled_message_of_a_batch_is_sent_again_by_its_batch(

@@ -467,10 +467,10 @@ def test_the_rows_of_a_file_are_kept_as_long_as_its_batch(
         upload(browser, name=f"{count}.csv")
     assert pruning.forget_batch_files() == 0
     batch = Batch.objects.get()
-    assert uploads.row_numbers_of(batch) == [2, 3]
+    assert uploads.row_numbers_of(batch.id) == [2, 3]
     Batch.objects.update(completed_at=now() - timedelta(days=400))
     assert pruning.forget_batches() == 1
-    assert uploads.row_numbers_of(batch) is None
+    assert uploads.row_numbers_of(batch.id) is None
 
 
 def test_no_name_of_a_column_begins_a_formula(

@@ -43,7 +43,10 @@ def test_a_number_says_why_it_cannot_send_and_what_repairs_it(
     page = text(browser, f"/console/numbers/{number.phone_number_id}")
     assert explained(detail).reason in page
     assert repair in page
-    assert explained(detail).reason in text(browser, "/console/numbers")
+    listed = text(browser, "/console/numbers")
+    assert explained(detail).reason in listed
+    assert ("Add or verify an endpoint</a>" in listed) is (detail == "no_verified_endpoint")
+    assert ("What to do</a>" in listed) is (detail not in {"no_verified_endpoint", "account_restricted"})
     assert ("cannot send" in text(browser, "/console")) is (state == "disconnected")
 
 

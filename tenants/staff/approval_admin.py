@@ -144,7 +144,7 @@ class TenantAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The queue is headed by its own name."""
-        named = {"title": QUEUE, "list_name": QUEUE} if _is_queue(request) else {}
+        named = {"list_name": QUEUE} if _is_queue(request) else {}
         return cast("HttpResponse", super().changelist_view(request, {**(extra_context or {}), **named}))
 
     def get_ordering(self, request: HttpRequest) -> tuple[str]:
