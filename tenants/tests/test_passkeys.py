@@ -107,6 +107,23 @@ def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
     ]
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.e2e
+def test_the_button_for_a_passkey_is_shown_where_it_does_something(live_server: Any) -> None:
+    """Without the script behind it a press sends the form as it is: "Incorrect code" to whoever was quick."""
+
+    def play(page: Page) -> list[bool]:
+        button = page.get_by_role("button", name="Log in with a passkey")
+        page.route("**/mfa/js/**", lambda route: route.abort())
+        page.goto(f"{live_server.url}/login")
+        without_script = button.is_visible()
+        page.unroute("**/mfa/js/**")
+        page.reload()
+        return [without_script, button.is_visible()]
+
+    assert played(play) == [False, True]
+
+
 @pytest.fixture
 def person(tenant: Tenant) -> User:
     return User.objects.create_user("asha@traders.example", PASSWORD, tenant=tenant)

@@ -163,10 +163,13 @@ for (const part of remembered) {
     if (part.open) localStorage.setItem("language", part.dataset.remembered);
   });
 }
-// Passkeys: their buttons only where the browser knows them, and a sentence when none was used.
-for (const button of document.querySelectorAll("button[data-passkey]")) {
-  button.hidden = !window.PublicKeyCredential;
-}
+// Passkeys: their buttons only where the browser knows them and once they do something (allauth's scripts come after
+// this one; before them a press sends the form without a passkey), and a sentence when none was used.
+addEventListener("DOMContentLoaded", () => {
+  for (const button of document.querySelectorAll("button[data-passkey]")) {
+    button.hidden = !window.PublicKeyCredential || !window.allauth?.webauthn;
+  }
+});
 document.addEventListener("allauth.error", (event) => {
   event.preventDefault();
   document.querySelector("#passkey-problem").hidden = false;
