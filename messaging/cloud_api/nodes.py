@@ -113,20 +113,7 @@ class NodeView(GraphView):
             # Into the mirror at once: software asks for what it made by its id alone.
             made = operations.create(found.account, body=request._request.body, members=body)
             return passed_through(made)
-        path = f"{node}/{edge}" if edge else node
-        if found.kind == "flow" and edge == "assets" and request.method == "POST":
-            form = form_files.form_of(request)
-            file = form_files.upload_of(request, form, default_name="flow.json")
-            answer = flows.send_asset(found.account, path, form, file)
-        else:
-            answer = graph_request(
-                environment=found.account.environment,
-                method=str(request.method),
-                path=path,
-                token=found.account.access_token,
-                params=_query(request),
-                body=request._request.body if body else None,
-            )
+        answer = _sent_on(request, found, node=node, edge=edge, has_body=bool(body))
         verdict = judge(answer)
         if verdict.token_problem:
             tokens.question(waba_id=found.account.waba_id, token=found.account.access_token)
@@ -138,6 +125,23 @@ class NodeView(GraphView):
             content = _with_own_callbacks(content, request, found)
         response.content = content
         return response
+
+
+def _sent_on(request: Request, found: Node, *, node: str, edge: str | None, has_body: bool) -> GraphAnswer:
+    """The upstream's answer to the same call with the account's own token."""
+    path = f"{node}/{edge}" if edge else node
+    if found.kind == "flow" and edge == "assets" and request.method == "POST":
+        form = form_files.form_of(request)
+        file = form_files.upload_of(request, form, default_name="flow.json")
+        return flows.send_asset(found.account, path, form, file)
+    return graph_request(
+        environment=found.account.environment,
+        method=str(request.method),
+        path=path,
+        token=found.account.access_token,
+        params=_query(request),
+        body=request._request.body if has_body else None,
+    )
 
 
 class SubscribedAppsView(GraphView):

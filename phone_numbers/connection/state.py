@@ -134,16 +134,7 @@ def _recompute(
     for number in numbers:
         account = accounts[number.account_id]
         new = connection_of(
-            ConnectionFacts(
-                taken_away=account.taken_away or number.taken_away,
-                token_valid=account.token_invalid_at is None,
-                subscribed=account.subscribed,
-                registered=number.registered,
-                # The test world is read with the event stream as well (decision "Sandbox").
-                endpoint_verified=endpoint_verified[number.environment]
-                or account.waba_id == waba_id_of(tenant_id),
-                ever_connected=number.ever_connected,
-            )
+            _facts_of(number, account, endpoint_verified=endpoint_verified[number.environment])
         )
         old = ConnectionState(PhoneNumber.State(number.connection_state), number.connection_detail)
         if new == old:
@@ -179,6 +170,18 @@ def _recompute(
     publish(tenant_id=tenant_id, events=events)
     if changed:
         mark_number_connected(tenant_id)
+
+
+def _facts_of(number: PhoneNumber, account: BusinessAccount, *, endpoint_verified: bool) -> ConnectionFacts:
+    return ConnectionFacts(
+        taken_away=account.taken_away or number.taken_away,
+        token_valid=account.token_invalid_at is None,
+        subscribed=account.subscribed,
+        registered=number.registered,
+        # The test world is read with the event stream as well (decision "Sandbox").
+        endpoint_verified=endpoint_verified or account.waba_id == waba_id_of(number.tenant_id),
+        ever_connected=number.ever_connected,
+    )
 
 
 def mark_number_connected(tenant_id: UUID) -> None:
