@@ -15,7 +15,7 @@ import selectors
 import socket
 import threading
 import time
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
 from itertools import chain, islice
 from typing import Any
@@ -31,7 +31,7 @@ from gateway.web_server.paced_socket import PacedSocket, time_to_take
 
 HEADERS_END = b"\r\n\r\n"
 DRAIN_SECONDS = 0.05
-"""How long an unread body is awaited to keep a connection. What takes longer is closed."""
+"""How long an unread body is awaited before the answer. With one that takes longer the connection ends."""
 MOST_DRAINED_BYTES = 64 * 1024
 READ_BYTES = 64 * 1024
 """Received of a body at once. gunicorn takes up to 1 MiB, and each read of 64 KiB then copies all that is left."""
@@ -150,22 +150,29 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             reader.parser = of_fair_size(reader.parser)
         if len(self._waiting) >= self.max_keepalived:
             req.force_close()
+        # Asked for the head of the answer, and once more after it.
+        req.should_close = cache(partial(self._ends_with, req, conn))
         conn.sock.hold()
         try:
             return super().handle_request(req, conn)
         finally:
             conn.sock.release()
+            del req.should_close
+
+    def _ends_with(self, req: Any, conn: Connection) -> bool:
+        """Whether the connection ends with this request: when it asks for it, or leaves a body that is still sent.
+
+        A client that is promised a kept connection may send its next request on it at once. Waiting alone is bounded
+        by time, by the socket: a body that has arrived is read away also by a process that was stalled.
+        """
+        if type(req).should_close(req):
+            return True
+        conn.sock.hurry(DRAIN_SECONDS)
+        return not conn.parser.finish_body(max_bytes=MOST_DRAINED_BYTES)
 
     def _keepalive_after(self, conn: Connection, keepalive: bool) -> bool:
-        """Whether the connection can be reused: not when a body is left that its client still sends.
-
-        The answer has promised to keep it. So only waiting is bounded, by the socket: a body that has arrived is read
-        away also by a process that was stalled.
-        """
-        if not keepalive:
-            return False
-        conn.sock.hurry(DRAIN_SECONDS)
-        return bool(conn.parser.finish_body(max_bytes=MOST_DRAINED_BYTES))
+        """As the answer promised it: nothing is left of its request's body then."""
+        return keepalive
 
     def handle_error(self, req: Any, client: PacedSocket, addr: Any, exc: Exception) -> None:
         """Answer what is no request, or failed outside of Django, in the service's form."""

@@ -161,6 +161,33 @@ def test_a_connection_is_kept_and_serves_the_next_request(address: tuple[str, in
             assert session.post(f"{url}/v1/api-keys", json={"name": "x"}, timeout=10).status_code == 401
 
 
+UNREAD = b"POST /v1/api-keys HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+
+
+@pytest.mark.parametrize("sent", [b"", b"x" * 1_000, b"x" * 200_000], ids=["nothing", "little", "all"])
+def test_an_answer_that_leaves_a_body_says_that_its_connection_ends(
+    address: tuple[str, int], sent: bytes
+) -> None:
+    with socket.create_connection(address, timeout=10) as client:
+        client.sendall(UNREAD % 200_000 + sent)
+        head, _, _ = read(client).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 401 "), head
+    assert b"\r\nConnection: close\r\n" in head
+
+
+def test_a_small_body_that_was_not_read_keeps_its_connection(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=10) as client:
+        client.sendall(UNREAD % 60_000 + b"x" * 60_000)
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        answer.read()
+        assert (answer.status, answer.headers["Connection"]) == (401, "keep-alive")
+        client.sendall(b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        following = http.client.HTTPResponse(client)
+        following.begin()
+        assert following.status == 200
+
+
 def test_requests_that_arrive_together_are_answered_in_their_order(address: tuple[str, int]) -> None:
     paths = ["/v1/health/live", "/nothing", "/v1/health/live"] * 2 * THREADS
     texts = [f"GET {path} HTTP/1.1\r\nHost: localhost\r\n".encode() for path in paths]
