@@ -239,6 +239,16 @@ def test_home_warns_of_what_is_overdue(customer: Client, invoice: Invoice, payer
     assert "Connect a number" not in numbers
 
 
+def test_a_suspended_business_pays_and_is_offered_no_autopay(
+    customer: Client, invoice: Invoice, payer: Tenant
+) -> None:
+    assert "Set up autopay" in text(customer, "/console/billing")
+    Tenant.objects.filter(pk=payer.pk).update(status="suspended")
+    page = text(customer, "/console/billing")
+    assert "Set up autopay" not in page
+    assert "Pay ₹590.00 for November 2026" in page
+
+
 def test_while_billing_is_off_the_page_says_so(customer: Client, settings: Settings) -> None:
     settings.BILLING_ENABLED = False
     assert "Nothing is charged." in text(customer, "/console/billing")

@@ -50,6 +50,18 @@ def test_a_number_says_why_it_cannot_send_and_what_repairs_it(
     assert ("cannot send" in text(browser, "/console")) is (state == "disconnected")
 
 
+def test_a_connected_number_of_a_suspended_business_is_not_said_to_send(
+    browser: Client, number: PhoneNumber, tenant: Tenant
+) -> None:
+    for path in ("/console/numbers", f"/console/numbers/{number.phone_number_id}"):
+        assert "It can send and receive." in text(browser, path)
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    for path in ("/console/numbers", f"/console/numbers/{number.phone_number_id}"):
+        page = text(browser, path)
+        assert "It sends again once the suspension ends." in page
+        assert "It can send" not in page
+
+
 def test_numbers_that_one_token_took_away_are_one_warning(browser: Client, number: PhoneNumber) -> None:
     PhoneNumber.objects.create(
         tenant=number.tenant, account=number.account, environment="live", phone_number_id="77"

@@ -36,6 +36,12 @@ def find(*, tenant_id: UUID, user_id: int) -> User:
     return member
 
 
+def only_owner(tenant_id: UUID) -> int | None:
+    """The one owner of an account, who can neither be removed nor get another role; None where there are more."""
+    owners = list(_owners(tenant_id).values_list("pk", flat=True)[:2])
+    return owners[0] if len(owners) == 1 else None
+
+
 def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int) -> User:
     """Give a member another role, in effect at the member's next request. Raises NotFound, Conflict, Forbidden."""
     with transaction.atomic():

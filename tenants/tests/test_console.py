@@ -295,6 +295,24 @@ def test_the_request_log_shows_the_tenants_own_calls(
     assert browser.get(f"/console/requests/{own}").status_code == 404
 
 
+def test_a_call_of_an_unknown_path_is_not_told_as_another_call(browser: Client, tenant: Tenant) -> None:
+    call = ApiRequest.objects.create(
+        id=ids.uuid7(),
+        tenant_id=tenant.id,
+        environment="live",
+        method="GET",
+        route=None,
+        status=404,
+        error_code="not_found",
+        own_ms=1,
+        upstream_ms=0,
+    )
+    page = browser.get(f"/console/requests/{call.public_id}").content.decode()
+    assert "The API has no such path." in page
+    assert "Check the id" not in page
+    assert "curl" not in page.partition("<main")[2]
+
+
 def test_a_key_says_how_often_it_was_used_and_leads_to_its_calls(
     browser: Client, tenant: Tenant, other_tenant: Tenant
 ) -> None:

@@ -220,6 +220,14 @@ class TestMembers:
             assert "An account needs an owner" in said(page)
         owner.refresh_from_db()
         assert owner.role == "owner"
+        path = f"/console/team/people/{owner.pk}/remove"
+        listed = browser.get("/console/team").content.decode()
+        assert "The only owner" in listed
+        assert path not in listed
+        person(tenant, "owner", "second")
+        listed = browser.get("/console/team").content.decode()
+        assert "The only owner" not in listed
+        assert path in listed
 
     @pytest.mark.parametrize("user_id", ["999999", "99999999999999999999999"])
     def test_an_unknown_person_is_not_found(self, browser: Client, user_id: str) -> None:
