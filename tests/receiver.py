@@ -94,7 +94,7 @@ def receiver() -> Iterator[Receiver]:
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    assert started.wait(5)
+    assert started.wait(30)
     yield server
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)

@@ -51,10 +51,11 @@ async def test_the_deadline_covers_the_whole_answer(
 ) -> None:
     receiver = await serve(behaviour)
 
-    answer = await client.post(receiver.url(), b"{}", {}, total_timeout=0.3)
+    answer = await client.post(receiver.url(), b"{}", {}, total_timeout=1)
 
     assert (answer.status, answer.error) == (status, "timeout")
-    assert 290 <= answer.ms < 1500
+    # The pieces would come for 20 seconds or longer.
+    assert 990 <= answer.ms < 10_000
     async with asyncio.timeout(5):
         await receiver.gone.wait()
 
@@ -67,7 +68,7 @@ async def test_a_refusal_with_an_endless_body_is_still_a_refusal(serve: Serve, c
 
     receiver = await serve(refuses)
 
-    answer = await client.post(receiver.url(), b"{}", {}, total_timeout=0.2)
+    answer = await client.post(receiver.url(), b"{}", {}, total_timeout=1)
 
     assert (answer.status, answer.error, answer.body) == (500, "http_5xx", b"so")
 
@@ -105,7 +106,7 @@ async def test_the_deadline_covers_names(client: Outbound) -> None:
         connect = await outbound.post("http://receiver.test/", b"", {}, connect_timeout=0.1)
 
     assert (total.error, connect.error) == ("timeout", "timeout")
-    assert max(total.ms, connect.ms) < 1500
+    assert max(total.ms, connect.ms) < 5000
 
 
 async def test_connecting_has_a_deadline_of_its_own(serve: Serve, client: Outbound) -> None:

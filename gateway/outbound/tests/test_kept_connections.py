@@ -120,10 +120,10 @@ async def test_the_second_try_has_no_more_time_than_the_first(serve: Serve, clie
     receiver = await serve(then_hangs)
     await client.post(receiver.url(), b"{}", {})
 
-    answer = await client.post(receiver.url(), b"{}", {}, total_timeout=0.3)
+    answer = await client.post(receiver.url(), b"{}", {}, total_timeout=1)
 
     assert answer.error == "timeout"
-    assert answer.ms < 1500
+    assert answer.ms < 3000
     assert receiver.connections == 2
 
 

@@ -15,6 +15,7 @@ from gateway import ids
 from gateway.api import finished_calls
 from gateway.api.authentication import Caller, TenantFacts
 from gateway.api.finished_calls import FinishedCall
+from gateway.api.limits.body_size import API_BODY_BYTES
 from gateway.clock import now
 from gateway.database import bounded_walk, partitions
 from gateway.request_log import recorder
@@ -120,7 +121,7 @@ def test_a_refused_call_of_a_known_caller_is_logged_and_a_strangers_is_not(
 def test_a_body_over_the_limit_is_logged_for_its_caller_and_a_strangers_is_401(
     api: Api, tenant: Tenant, write: Write
 ) -> None:
-    too_large = b" " * (64 * 1024 + 1)
+    too_large = b" " * (API_BODY_BYTES + 1)
     assert_error(api.post("/v1/api-keys", too_large), 413, "payload_too_large")
     assert_error(Api(None).post("/v1/api-keys", too_large), 401, "unauthorized")
     write()

@@ -55,7 +55,7 @@ def server() -> Iterator[DyingServer]:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    assert started.wait(5)
+    assert started.wait(30)
     yield dying
     loop.call_soon_threadsafe(loop.stop)
     thread.join(5)
