@@ -8,15 +8,20 @@ from django.test import Client
 from tenants.models import Tenant, User
 
 
+def logged_in(person: User) -> Client:
+    """A browser in which a person, a customer or of the staff, is logged in."""
+    client = Client()
+    client.force_login(person)
+    return client
+
+
 def browser_of(tenant: Tenant, role: str = "owner") -> Client:
     """A logged-in person of a tenant."""
-    client = Client()
-    client.force_login(
+    return logged_in(
         User.objects.create_user(
             f"{role}@{tenant.id}.example", "a long enough password", tenant=tenant, role=role
         )
     )
-    return client
 
 
 def text(client: Client, path: str) -> str:

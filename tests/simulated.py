@@ -5,7 +5,6 @@ nothing is shared, and faults and settings are put back after each test.
 """
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ from typing import Any
 import pytest
 import requests
 from pytest_django import Settings
+
+from tests.free_ports import free_port
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,7 @@ class RunningSimulator:
 
 @pytest.fixture(scope="session")
 def _simulator_process() -> Iterator[RunningSimulator]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("SIMULATOR_")},
         "GATEWAY_CALLBACK_URL": "http://127.0.0.1:9/upstream/webhook",

@@ -13,6 +13,7 @@ from billing.pricing.periods import Period
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
 from tenants.lifecycle import IST
 from tenants.models import Tenant, User
+from tests.browsers import logged_in
 from tests.simulated import RunningSimulator, _simulator_process, simulator
 
 __all__ = ["_simulator_process", "simulator"]
@@ -62,9 +63,7 @@ def payer(tenant: Tenant) -> Tenant:
 @pytest.fixture
 def browser(staff: User) -> Client:
     """A browser with a staff member logged in."""
-    client = Client()
-    client.force_login(staff)
-    return client
+    return logged_in(staff)
 
 
 def connected(tenant: Tenant, name: str, *spans: tuple[datetime, datetime | None]) -> PhoneNumber:

@@ -14,7 +14,7 @@ from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
 from gateway.valkey import address
 from gateway.valkey.address import Sentinels
-from tests.operating.composed import free_port
+from tests.free_ports import free_port
 
 URL = "sentinel://:p%40ss@first:26379,second:26380/3?master=gateway"
 

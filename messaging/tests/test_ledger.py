@@ -1,7 +1,7 @@
 """`/v1/ledger` and `/v1/usage` over HTTP: the figures are those of the tables, and only the caller's."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -12,9 +12,8 @@ from django.test import Client
 from pytest_django import Settings
 
 from gateway import ids
-from gateway.api import finished_calls
 from gateway.clock import now
-from gateway.request_log import recorder
+from gateway.request_log.tests.listening import listening
 from messaging.ledger import counting, day, usage
 from messaging.ledger.counting import Counting, day_of
 from messaging.models import Batch, BatchItem
@@ -199,14 +198,7 @@ def test_an_item_of_an_old_batch_counts_on_the_day_when_a_retry_failed(
     assert api.get("/v1/ledger").json()["sends"]["failed"] == 1
 
 
-@pytest.fixture
-def log_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """The request log listens; the returned function writes what it heard."""
-    monkeypatch.setattr(recorder._writer, "ask", lambda: None)
-    finished_calls.register(recorder.record)
-    yield recorder.write
-    finished_calls.forget_listeners()
-    recorder._buffer.take()
+log_calls = pytest.fixture(listening)
 
 
 def test_single_sends_that_were_not_accepted_are_counted_from_the_request_log(

@@ -123,22 +123,12 @@ async def test_retries_end(graph: Graph, gateway: Gateway) -> None:
     assert len(gateway.bodies) == 3
 
 
-async def test_an_unreachable_gateway_is_tried_again(graph: Graph, unused_port: int) -> None:
+async def test_an_unreachable_gateway_is_tried_again(graph: Graph, unused_tcp_port: int) -> None:
     await graph.control("PUT", "settings", {"notifications": {"retry_seconds": [0]}})
-    url = f"http://127.0.0.1:{unused_port}/"
+    url = f"http://127.0.0.1:{unused_tcp_port}/"
     await graph.control("POST", "notify", {"waba_id": WABA, "field": "flows", "value": {}, "url": url})
     await until(lambda: graph.sim.notifier.counters["given_up"] == 1)
     assert graph.sim.notifier.counters["posted"] == 2
-
-
-@pytest.fixture
-def unused_port() -> int:
-    """A port where nobody listens."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def test_batches(graph: Graph, gateway: Gateway) -> None:

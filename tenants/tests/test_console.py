@@ -18,6 +18,7 @@ from tenants import audit, mail
 from tenants.console import frame
 from tenants.credentials import api_keys, console_sessions
 from tenants.models import ApiKey, OutboundMail, Tenant, User
+from tests.browsers import logged_in
 from tests.fixtures import Api, assert_error
 
 pytestmark = pytest.mark.django_db
@@ -32,9 +33,7 @@ def person(tenant: Tenant) -> User:
 
 @pytest.fixture
 def browser(person: User) -> Client:
-    client = Client()
-    client.force_login(person)
-    return client
+    return logged_in(person)
 
 
 INLINE = re.compile(r"""<script(?![^>]*(?:src=|type="application/json"))|<style|\son\w+=|\sstyle=""")

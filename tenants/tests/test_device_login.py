@@ -15,6 +15,7 @@ from tenants.console import device_pages
 from tenants.device_login import flow
 from tenants.device_login_models import DeviceLogin
 from tenants.models import ApiKey, AuditEntry, Tenant, User
+from tests.browsers import logged_in
 from tests.fixtures import Api, assert_error
 
 pytestmark = pytest.mark.django_db
@@ -29,9 +30,7 @@ def person(tenant: Tenant) -> User:
 
 @pytest.fixture
 def browser(person: User) -> Client:
-    client = Client()
-    client.force_login(person)
-    return client
+    return logged_in(person)
 
 
 def start() -> dict[str, Any]:

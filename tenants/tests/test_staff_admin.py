@@ -17,25 +17,20 @@ from tenants.credentials import api_keys, console_sessions
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, SignUp, Tenant, User
 from tenants.signup import registration
 from tenants.staff import roles
+from tests.browsers import logged_in
 
 pytestmark = pytest.mark.django_db
 
 
-def browser_of(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 @pytest.fixture
 def browser(staff: User) -> Client:
-    return browser_of(staff)
+    return logged_in(staff)
 
 
 def member(role: str) -> Client:
     user = User.objects.create_user(f"{role}@service.example", "a long enough password", is_staff=True)
     user.groups.add(Group.objects.get(name=role))
-    return browser_of(user)
+    return logged_in(user)
 
 
 @pytest.fixture
@@ -67,12 +62,12 @@ def decide(client: Client, tenant: Tenant, action: str, **fields: str) -> Any:
 def test_only_staff_enter_by_the_consoles_log_in(tenant: Tenant) -> None:
     assert Client().get("/admin/", follow=True).redirect_chain[-1][0].startswith("/login?next=")
     person = User.objects.create_user("asha@traders.example", "a long enough password", tenant=tenant)
-    assert browser_of(person).get("/admin/", follow=True).status_code == 403
+    assert logged_in(person).get("/admin/", follow=True).status_code == 403
 
 
 def test_a_second_factor_is_demanded_where_the_setting_says_so(staff: User, settings: Any) -> None:
     settings.STAFF_SECOND_FACTOR = True
-    client = browser_of(staff)
+    client = logged_in(staff)
     assert client.get("/admin/", follow=False).status_code == 302
     assert client.get("/admin/login/")["Location"] == reverse("mfa_index")
     Authenticator.objects.create(user=staff, type="totp", data={"secret": "x"})

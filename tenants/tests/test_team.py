@@ -18,6 +18,7 @@ from tenants import mail
 from tenants.credentials import console_sessions
 from tenants.models import AuditEntry, Invitation, OutboundMail, Tenant, User
 from tenants.team import invitations, members
+from tests.browsers import logged_in
 from tests.fixtures import Api, assert_error
 
 PASSWORD = "a brand new long password"
@@ -27,12 +28,6 @@ def person(tenant: Tenant, role: str, name: str | None = None) -> User:
     return User.objects.create_user(f"{name or role}@traders.example", PASSWORD, tenant=tenant, role=role)
 
 
-def browser_of(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 @pytest.fixture
 def owner(tenant: Tenant) -> User:
     return person(tenant, "owner")
@@ -40,7 +35,7 @@ def owner(tenant: Tenant) -> User:
 
 @pytest.fixture
 def browser(owner: User) -> Client:
-    return browser_of(owner)
+    return logged_in(owner)
 
 
 def link_in_last_mail() -> str:
@@ -132,7 +127,7 @@ class TestInvitation:
         monkeypatch.setattr(invitations, "MOST_PEOPLE", 50)
         monkeypatch.setattr(invitations, "MAILS_A_DAY", 3)
         assert [invite("a"), invite("a")] == [302, 400], "a mail that is sent again counts"
-        other = browser_of(person(other_tenant, "owner", "meena"))
+        other = logged_in(person(other_tenant, "owner", "meena"))
         sent = {"email": "d@traders.example", "role": "developer"}
         assert other.post("/console/team", sent).status_code == 302
 
@@ -160,7 +155,7 @@ class TestInvitation:
 class TestMembers:
     def test_a_role_is_in_effect_at_the_next_request(self, browser: Client, tenant: Tenant) -> None:
         member = person(tenant, "developer")
-        theirs, token = browser_of(member), Api(console_sessions.open_session(member).token)
+        theirs, token = logged_in(member), Api(console_sessions.open_session(member).token)
         assert theirs.get("/console/messages").status_code == 200
         assert "Read only" in said(browser.get(f"/console/team/people/{member.pk}/role"))
         page = browser.post(f"/console/team/people/{member.pk}/role", {"role": "billing"}, follow=True)
@@ -178,7 +173,7 @@ class TestMembers:
         self, browser: Client, tenant: Tenant, owner: User
     ) -> None:
         member = person(tenant, "owner", "ravi")
-        theirs, token = browser_of(member), Api(console_sessions.open_session(member).token)
+        theirs, token = logged_in(member), Api(console_sessions.open_session(member).token)
         theirs.post("/console/team", {"email": "friend@traders.example", "role": "owner"})
         link = link_in_last_mail()
         assert "keep working" in said(browser.get(f"/console/team/people/{member.pk}/remove"))
@@ -253,7 +248,7 @@ class TestMembers:
         assert said(browser.get("/console/team")).count('<span class="badge ok">On</span>') == 1
         assert [name for name in ("meena@", "friend@", "gone@") if name in page] == []
         assert "/remove" in page
-        page = said(browser_of(developer).get("/console/team"))
+        page = said(logged_in(developer).get("/console/team"))
         assert "owner@traders.example" in page
         assert "/remove" not in page
         assert '<form method="post" action="/console/team' not in page

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import requests
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.e2e.sdks.homes import node_home, packages, python_home
+from tests.free_ports import free_port
 
 __all__ = ["node_home", "packages", "python_home"]
 
@@ -129,12 +129,6 @@ def messages(count: int) -> list[dict[str, Any]]:
     return [
         {"to": f"+917000{place:04d}11", "type": "text", "text": {"body": "Hello"}} for place in range(count)
     ]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

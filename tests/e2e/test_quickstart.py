@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import requests
 
-from tests.e2e.conftest import ROOT, Stack, free_port, until
+from tests.e2e.conftest import ROOT, Stack, until
+from tests.free_ports import free_port
 from tests.pages import blocks
 
 pytestmark = pytest.mark.e2e

@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway.local_run import local_ports
-from tests.operating.composed import ROOT, free_port
+from tests.free_ports import free_port
+from tests.operating.composed import ROOT
 
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") or "nginx"
 

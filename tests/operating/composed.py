@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import yaml
 
 from gateway.local_run.process_group import ProcessGroup
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 _VARIABLE = re.compile(r"\$\{(\w+)(?:(:?[-?])([^}]*))?\}")
@@ -76,13 +77,6 @@ def services(variables: Mapping[str, str]) -> dict[str, Any]:
     parsed: dict[str, Any] = yaml.safe_load(_VARIABLE.sub(value, (ROOT / "docker-compose.yml").read_text()))
     found: dict[str, Any] = parsed["services"]
     return found
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class TcpDoor(socketserver.ThreadingTCPServer):

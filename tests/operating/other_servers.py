@@ -17,7 +17,7 @@ import psycopg
 import redis
 
 from gateway.local_run.process_group import ProcessGroup
-from tests.operating.composed import free_port
+from tests.free_ports import free_port
 
 POSTGRES = Path("/usr/lib/postgresql/15/bin")
 NOT_BEHIND_A_POOLER = [

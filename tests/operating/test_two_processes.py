@@ -5,7 +5,6 @@ acts on: with Valkey well, flushed right after the change, and stopped.
 """
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
 from tenants.credentials import api_keys, console_sessions
 from tenants.models import Tenant, User
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
@@ -64,7 +64,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
         "REDIS_URL": embedded_addresses.valkey_url(tmp_path),
         "DATABASE_POOL_SIZE": "4",
     }
-    ports = [_free_port(), _free_port()]
+    ports = [free_port(), free_port()]
     gunicorn = [
         *(
             sys.executable,
@@ -101,12 +101,6 @@ def web(tmp_path: Path) -> Iterator[Web]:
             processes.stop(process, seconds=15)
         embedded_servers.stop_valkey(valkey)
         group.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _until_it_answers(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -29,8 +29,8 @@ from tests.emptying import delete_all_rows
 from tests.faults.callers import Callers
 from tests.faults.service import Service, Valkey, database_url, received, wait_until
 from tests.fixtures import Api
+from tests.free_ports import free_port
 from tests.operating.cell_front import Front
-from tests.operating.composed import free_port
 from tests.receiver import Receiver
 from tests.simulated import RunningSimulator, _simulator_process, simulator
 from webhooks.models import Delivery, Event

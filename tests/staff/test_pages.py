@@ -20,6 +20,7 @@ from messaging.models import Batch, KeptNotification, MessageTemplate
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant, User
 from tenants.staff import dashboard
+from tests.browsers import logged_in
 from webhooks.figure_models import Figure
 from webhooks.models import Delivery, Endpoint, Event
 
@@ -35,9 +36,7 @@ def _no_kept_overview() -> None:
 
 @pytest.fixture
 def browser(staff: User) -> Client:
-    client = Client()
-    client.force_login(staff)
-    return client
+    return logged_in(staff)
 
 
 def test_a_page_is_titled_with_what_staff_know_the_row_by(browser: Client, rows: list[Any]) -> None:

@@ -7,16 +7,10 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 
 from tenants.models import Tenant, User
-from tests.browsers import text
+from tests.browsers import logged_in, text
 from tests.one_of_each import OneOfEach, one_of_each
 
 pytestmark = pytest.mark.django_db
-
-
-def browser_of(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 @pytest.fixture
@@ -60,7 +54,7 @@ def test_staff_find_by_whatever_a_customer_tells_them(
         tenant_id=tenant.id,
         endpoint_id=rows.endpoint.id,
     )
-    answer = browser_of(staff).get("/admin/find/", {"q": words}, follow=True)
+    answer = logged_in(staff).get("/admin/find/", {"q": words}, follow=True)
     assert answer.status_code == 200
     page = html.unescape(answer.content.decode())
     assert found in page
@@ -68,7 +62,7 @@ def test_staff_find_by_whatever_a_customer_tells_them(
 
 
 def test_a_single_hit_opens_at_once_and_nothing_found_says_what_can_be(staff: User, rows: OneOfEach) -> None:
-    client = browser_of(staff)
+    client = logged_in(staff)
     answer = client.get("/admin/find/", {"q": rows.event.public_id})
     assert answer["Location"] == f"/admin/webhooks/event/{rows.event.pk}/change/"
     for nothing in ("zzzz", "evt_00000000000000000000000000", "%", "x" * 5000):
@@ -79,7 +73,7 @@ def test_a_single_hit_opens_at_once_and_nothing_found_says_what_can_be(staff: Us
 def test_staff_find_only_what_they_may_see(tenant: Tenant, rows: OneOfEach) -> None:
     narrow = User.objects.create_user("narrow@service.example", is_staff=True)
     narrow.user_permissions.add(Permission.objects.get(codename="view_tenant"))
-    client = browser_of(narrow)
+    client = logged_in(narrow)
     assert "Nothing has this ID" in text(client, "/admin/find/?q=ravi@traders")
     page = text(client, f"/admin/tenants/tenant/{tenant.pk}/change/")
     assert "hooks.traders.example" not in page
@@ -91,7 +85,7 @@ def test_the_search_is_closed_to_customers(browser: Client) -> None:
 
 
 def test_a_tenants_page_leads_everywhere(staff: User, tenant: Tenant, rows: OneOfEach) -> None:
-    client = browser_of(staff)
+    client = logged_in(staff)
     page = text(client, f"/admin/tenants/tenant/{tenant.pk}/change/")
     for name, model in (("numbers", "phonenumber"), ("webhooks", "endpoint")):
         row = rows.number if model == "phonenumber" else rows.endpoint

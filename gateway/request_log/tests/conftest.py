@@ -1,18 +1,7 @@
-"""A request log that listens, written when a test says so."""
-
-from collections.abc import Callable, Iterator
+"""What all tests of the request log share."""
 
 import pytest
 
-from gateway.api import finished_calls
-from gateway.request_log import recorder
+from gateway.request_log.tests.listening import listening
 
-
-@pytest.fixture
-def write(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Let the log listen; call the result to write what it heard, on the test's own connection."""
-    monkeypatch.setattr(recorder._writer, "ask", lambda: None)
-    finished_calls.register(recorder.record)
-    yield recorder.write
-    finished_calls.forget_listeners()
-    recorder._buffer.take()
+write = pytest.fixture(listening)

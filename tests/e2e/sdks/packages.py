@@ -8,7 +8,8 @@ from pathlib import Path
 
 import requests
 
-from tests.e2e.conftest import Stack, free_port, until
+from tests.e2e.conftest import Stack, until
+from tests.free_ports import free_port
 
 
 def settings(stack: Stack, base_url: str | None = None) -> dict[str, str]:

@@ -1,0 +1,17 @@
+"""A request log that listens, written when a test says so."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gateway.api import finished_calls
+from gateway.request_log import recorder
+
+
+def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Let the log listen; call what this yields to write what it heard, on the test's own connection."""
+    monkeypatch.setattr(recorder._writer, "ask", lambda: None)
+    finished_calls.register(recorder.record)
+    yield recorder.write
+    finished_calls.forget_listeners()
+    recorder._buffer.take()

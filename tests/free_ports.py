@@ -1,0 +1,10 @@
+"""Ports for servers that tests start."""
+
+import socket
+
+
+def free_port() -> int:
+    """A TCP port of loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
