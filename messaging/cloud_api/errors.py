@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 _SOURCE = b'"source":"meta"'
@@ -70,6 +71,8 @@ def in_graph_form(response: HttpResponseBase, request: HttpRequest, *, version: 
         response.content = response.content.replace(_SOURCE + b",", b"", 1).replace(_SOURCE, b"", 1)
     elif isinstance(response, HttpResponse) and source is not None:
         response = _of_the_service(response, request_id)
+    if response.status_code >= 400:
+        response.setdefault("X-Service-Error-Source", settings.SERVICE_NAME)
     response["facebook-api-version"] = version
     response["x-fb-request-id"] = request_id
     return response

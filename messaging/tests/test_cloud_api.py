@@ -33,13 +33,15 @@ TEXT = {"messaging_product": "whatsapp", "to": CUSTOMER, "type": "text", "text":
 
 
 def error_of(answer: Any, status: int, code: int, subcode: int | None = None) -> dict[str, Any]:
-    """The one shape of a Graph error, of the upstream or of the service."""
+    """The one shape of a Graph error, of the upstream or of the service; the header says whose it is."""
     body = answer.json()
     assert answer.status_code == status, body
     assert set(body) == {"error"}
     assert {"message", "type", "code", "fbtrace_id"} <= set(body["error"])
     error: dict[str, Any] = body["error"]
     assert (error["code"], error.get("error_subcode")) == (code, subcode), error
+    is_ours = "gateway_code" in error.get("error_data", {})
+    assert answer["X-Service-Error-Source"] == ("whabuzz" if is_ours else "meta")
     return error
 
 
