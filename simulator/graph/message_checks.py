@@ -90,6 +90,13 @@ def _items(holder: Body, name: str, path: str, least: int, most: int) -> list[di
     return value
 
 
+def _kind(holder: Body, path: str) -> str:
+    value = holder.get("type")
+    if not isinstance(value, str):
+        raise bad(f"{path}['type']", "must be a string")
+    return value
+
+
 def _check_text(text: Body) -> None:
     _text(text, "body", "text", 4096)
 
@@ -151,7 +158,7 @@ def _check_template(template: Body) -> None:
 
 
 def _check_interactive(interactive: Body) -> None:
-    kind = interactive.get("type")
+    kind = _kind(interactive, "interactive")
     action = _object(interactive, "action", "interactive")
     if kind != "product":
         body = _object(interactive, "body", "interactive")
@@ -170,15 +177,15 @@ def _check_interactive(interactive: Body) -> None:
     elif kind == "product_list":
         _object(interactive, "header", "interactive")
         sections = _items(action, "sections", "interactive['action']", 1, 10)
-        products = sum(len(section.get("product_items") or ()) for section in sections)
+        products = sum(len(_items(section, "product_items", "section", 1, 30)) for section in sections)
         if not 1 <= products <= 30:
             raise bad("interactive['action']['sections']", "must hold 1 to 30 products")
     elif kind == "carousel":
         cards = _items(action, "cards", "interactive['action']", 2, 10)
-        if len({card.get("type") for card in cards}) != 1:
+        if len({str(card.get("type")) for card in cards}) != 1:
             raise bad("interactive['action']['cards']", "must all be of the same type")
     elif kind in _INTERACTIVE_NEEDS:
-        _check_named_action(str(kind), action)
+        _check_named_action(kind, action)
     else:
         raise bad("interactive['type']", "is not supported")
 
@@ -188,11 +195,11 @@ def _check_header(header: Any) -> None:
         return
     if not isinstance(header, dict):
         raise bad("interactive['header']", "must be an object")
-    kind = header.get("type")
+    kind = _kind(header, "interactive['header']")
     if kind == "text":
         _text(header, "text", "interactive['header']", 60)
     elif kind in {"image", "video", "document"}:
-        _check_media(str(kind))(_object(header, str(kind), "interactive['header']"))
+        _check_media(kind)(_object(header, kind, "interactive['header']"))
     else:
         raise bad("interactive['header']['type']", "is not supported")
 

@@ -186,6 +186,14 @@ def _named(kind: str, name: str, parameters: dict[str, Any] | None = None) -> di
     return {"type": kind, "body": {"text": "x"}, "action": action}
 
 
+def _sections(sections: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "product_list", "body": {"text": "x"}, "action": {"sections": sections}}
+
+
+def _cards(cards: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "carousel", "body": {"text": "x"}, "action": {"cards": cards}}
+
+
 @pytest.mark.parametrize(
     ("interactive", "code"),
     [
@@ -201,6 +209,11 @@ def _named(kind: str, name: str, parameters: dict[str, Any] | None = None) -> di
         (_named("cta_url", "cta_url", {"display_text": "Open", "url": "https://e.x"}), None),
         (_named("flow", "flow", {"flow_cta": "Go"}), 131008),
         (_named("unheard_of", "x"), 131009),
+        ({**_buttons("Yes"), "type": []}, 131009),
+        ({**_buttons("Yes"), "header": {"type": {}}}, 131009),
+        ({**_sections([{"product_items": 1}]), "header": {"type": "text", "text": "x"}}, 131009),
+        (_cards([{"type": []}, {"type": []}]), None),
+        (_cards([{"type": []}, {"type": {}}]), 131009),
     ],
 )
 async def test_interactive_limits(graph: Graph, interactive: dict[str, Any], code: int | None) -> None:
