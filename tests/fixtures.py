@@ -15,6 +15,7 @@ from pytest_django import Settings
 from gateway.api import finished_calls
 from gateway.api.limits import throttling
 from gateway.upstream.blocking_pool import blocking_pool
+from gateway.valkey.cache import ValkeyCache
 from messaging.notifications import routing
 from tenants import platform_apps
 from tenants.credentials import api_keys, console_sessions, key_cache
@@ -148,6 +149,7 @@ def _fresh_process_caches() -> None:
     key_cache.forget_process_cache()
     routing.forget()
     throttling.allowance.forget()
+    ValkeyCache.alone_until = 0.0
 
 
 @pytest.fixture

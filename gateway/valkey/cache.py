@@ -1,11 +1,14 @@
 """Django's cache in Valkey; while Valkey is away, each process remembers for itself.
 
+After an outage Valkey is left alone for a time: a log-in asks ten times, and a Valkey that hangs takes seconds to fail.
+
 Used by the log-in and sign-up limits (allauth) and the admin's search. Nothing here is truth. Without Valkey the
 limits hold a process at a time, so guessing stays bounded at the limit times the number of processes.
 """
 
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 import structlog
@@ -15,6 +18,9 @@ from django.core.cache.backends.redis import RedisCache, RedisCacheClient
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 
 log = structlog.get_logger(__name__)
+
+ALONE_SECONDS = 5.0
+"""How long a process asks its own memory alone after Valkey failed."""
 
 
 class JSONSerializer:
@@ -29,11 +35,13 @@ class JSONSerializer:
 
 def _or_memory(name: str) -> Callable[..., Any]:
     def method(self: "ValkeyCache", *args: Any, **kwargs: Any) -> Any:
-        try:
-            return getattr(super(ValkeyCache, self), name)(*args, **kwargs)
-        except VALKEY_UNAVAILABLE as error:
-            log.warning("cache_unavailable", error=type(error).__name__)
-            return getattr(self.memory, name)(*args, **kwargs)
+        if time.monotonic() >= ValkeyCache.alone_until:
+            try:
+                return getattr(super(ValkeyCache, self), name)(*args, **kwargs)
+            except VALKEY_UNAVAILABLE as error:
+                ValkeyCache.alone_until = time.monotonic() + ALONE_SECONDS
+                log.warning("cache_unavailable", error=type(error).__name__)
+        return getattr(self.memory, name)(*args, **kwargs)
 
     return method
 
@@ -47,6 +55,9 @@ class _SharedClient(RedisCacheClient):
 
 class ValkeyCache(RedisCache):
     """Django's Redis cache with the process's own memory behind it."""
+
+    alone_until: ClassVar = 0.0
+    """By `time.monotonic`; of the process, because each thread has a cache object of its own."""
 
     def __init__(self, server: str, params: dict[str, Any]) -> None:
         options = {"serializer": JSONSerializer, **params.get("OPTIONS", {})}

@@ -6,12 +6,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import redis
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, generate_totp_secret, hotp_value
+from django.core.cache import caches
+from django.test import Client
 
 from gateway.clock import now
 from gateway.valkey import connection as valkey_module
+from gateway.valkey.cache import ValkeyCache
 from tenants.models import ConsoleSession, Tenant, User
 from tests.fixtures import Api, assert_error
 
@@ -83,17 +87,26 @@ def test_a_person_who_left_cannot_log_in_and_their_token_ends(person: User) -> N
 
 
 @pytest.fixture(params=["valkey", "without_valkey"])
-def _with_and_without_valkey(request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
-    if request.param == "valkey":
-        yield
-        return
-    from django.core.cache import caches
-
-    down = {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"}
-    settings.CACHES = {"default": down}
+def _with_and_without_valkey(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    if request.param == "without_valkey":
+        hang(monkeypatch)
     caches["default"].memory.clear()  # type: ignore[attr-defined]
     yield
     caches["default"].memory.clear()  # type: ignore[attr-defined]
+
+
+def hang(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Let the cache's Valkey hang; returns the attempts to ask it, one more each time."""
+    attempts: list[None] = []
+
+    def ask() -> Any:
+        attempts.append(None)
+        raise redis.exceptions.TimeoutError
+
+    monkeypatch.setattr("gateway.valkey.cache.valkey", ask)
+    return attempts
 
 
 @pytest.mark.usefixtures("_with_and_without_valkey")
@@ -111,6 +124,17 @@ def test_the_21st_failure_of_an_address_within_15_minutes_is_429(person: User) -
     for number in range(20):
         assert_error(log_in(f"person{number}@traders.example"), 401, "unauthorized")
     assert_error(log_in(), 429, "rate_limited")
+
+
+def test_a_log_in_waits_once_for_a_valkey_that_hangs(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks about ten times, and each attempt takes seconds."""
+    attempts = hang(monkeypatch)
+    page = Client().post("/login", {"login": person.email, "password": PASSWORD})
+    assert (page.status_code, page["Location"]) == (302, "/console")
+    assert len(attempts) == 1
+    monkeypatch.setattr(ValkeyCache, "alone_until", time.monotonic())
+    Client().post("/login", {"login": person.email, "password": PASSWORD})
+    assert len(attempts) == 2
 
 
 def test_successes_do_not_count(person: User) -> None:
