@@ -2,9 +2,10 @@
 
 All threads wait at one epoll, and the kernel wakes one of them for a request: the one that rested last. gunicorn's own
 worker waits on a loop, hands each request to a thread and takes the connection back, so three threads wake and wait for
-the interpreter: a fifth of a small read. A thread begins only when the headers are complete: the main loop looks at
-those that have begun, with a deadline. On the thread the body must arrive at a minimum rate. What a client does not
-take at once of its answer is sent by the main loop. gunicorn's worker reads headers on a thread without a deadline,
+the interpreter: a fifth of a small read. A thread begins only when the headers are complete, and with them a body of up
+to 64 KiB: the main loop looks at headers that have begun, the kernel tells of bodies, both with a deadline. On the
+thread a longer body must arrive at a minimum rate, and a quarter of the threads never waits for one. What a client does
+not take at once of its answer is sent by the main loop. gunicorn's worker reads headers on a thread without a deadline,
 waits on the thread for slow readers, and closes connections on the main loop, waiting up to two seconds for the
 client's end of each. Where all connections are taken, it takes no new one; here an idle one gives way.
 """
@@ -25,11 +26,10 @@ from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseExc
 from gunicorn.workers.gthread import ThreadWorker
 
 from gateway import web_start
-from gateway.web_server import connection
-from gateway.web_server.connection import MOST_HEADER_BYTES, Connection, of_fair_size
+from gateway.web_server import connection, paced_socket
+from gateway.web_server.connection import HEADERS_END, MOST_HEADER_BYTES, Connection, of_fair_size
 from gateway.web_server.paced_socket import PacedSocket, time_to_take
 
-HEADERS_END = b"\r\n\r\n"
 DRAIN_SECONDS = 0.05
 """How long an unread body is awaited before the answer. With one that takes longer the connection ends."""
 MOST_DRAINED_BYTES = 64 * 1024
@@ -77,6 +77,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         self._requests = select.epoll()
+        paced_socket.may_wait(self.cfg.threads - self.cfg.threads // 4)
         for _ in range(self.cfg.threads):
             # A request that outlives the time for a stop is cut off with the process.
             threading.Thread(target=self._work, daemon=True).start()
@@ -107,7 +108,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         fresh = (conn for conn in waiting if conn.headers_due)
         kept = (conn for conn in waiting if not conn.headers_due)
         for conn in islice(chain(fresh, kept), MOST_LOOKED_AT):
-            if conn.peek() is None and self._waiting.pop(conn.sock.fileno(), None) is conn:
+            if (conn.awaits_body or conn.peek() is None) and self._waiting.pop(
+                conn.sock.fileno(), None
+            ) is conn:
                 self._drop(conn)
                 return
 
@@ -168,7 +171,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         if type(req).should_close(req):
             return True
         conn.sock.hurry(DRAIN_SECONDS)
-        return not conn.parser.finish_body(max_bytes=MOST_DRAINED_BYTES)
+        try:
+            return not conn.parser.finish_body(max_bytes=MOST_DRAINED_BYTES)
+        except BlockingIOError:
+            return True
 
     def _keepalive_after(self, conn: Connection, keepalive: bool) -> bool:
         """As the answer promised it: nothing is left of its request's body then."""
@@ -219,7 +225,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         """On a thread: answer the request when its headers are complete; else the main loop looks after it."""
         begun = conn.peek()
         if begun and HEADERS_END in begun:
-            self._answer(conn)
+            if conn.await_body(begun):
+                self._wait(conn)
+            else:
+                self._answer(conn)
         elif begun == b"":
             self.method_queue.defer(self._drop, conn)
         elif begun is not None and len(begun) >= MOST_HEADER_BYTES:
@@ -231,7 +240,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self.method_queue.defer(self._look_later, conn)
 
     def _answer(self, conn: Connection) -> None:
-        conn.sock.begin()
+        conn.begin()
         try:
             is_kept = bool(self.handle(conn))
         except BaseException as error:  # whatever ends a request, its thread goes on

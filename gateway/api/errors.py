@@ -295,8 +295,11 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
         case RequestDataTooBig():
             return PayloadTooLarge(str(exception))
         case UnreadablePostError():
-            if isinstance(exception.__cause__, TimeoutError):
-                return RequestTimeout()
+            match exception.__cause__:
+                case BlockingIOError():
+                    return ServiceUnavailable("Too many large requests are arriving at once. Try again.")
+                case TimeoutError():
+                    return RequestTimeout()
             return InvalidRequest("The body could not be read to its end.")
         case SuspiciousOperation():
             return InvalidRequest()

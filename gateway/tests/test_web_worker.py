@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 THREADS = 4
 SHORT = """
 from gateway.web_server import connection, paced_socket
-connection.HEADER_SECONDS = paced_socket.BODY_GRACE_SECONDS = 1.0
+connection.HEADER_SECONDS = connection.BODY_GRACE_SECONDS = paced_socket.BODY_GRACE_SECONDS = 1.0
 """
 
 
@@ -153,6 +153,28 @@ def test_others_are_served_while_connections_drip(address: tuple[str, int], key:
         assert_refused(read(client), 408, "request_timeout")
 
 
+def test_a_small_body_that_is_overdue_is_408(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=10) as client:
+        client.sendall(b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\nx")
+        assert_refused(read(client), 408, "request_timeout")
+
+
+def test_large_bodies_beyond_those_that_are_waited_for_are_503(
+    address: tuple[str, int], key: api_keys.NewKey
+) -> None:
+    begun = (
+        b"POST /v1/api-keys HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n" % key.key.encode()
+    )
+    begun += b"Content-Type: application/json\r\nContent-Length: 900000\r\nConnection: close\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(address, timeout=30)) for _ in range(THREADS)]
+        for client in clients:
+            client.sendall(begun)
+        answers = [read(client) for client in clients]
+    assert sorted(answer[9:12] for answer in answers) == [b"408"] * 3 + [b"503"]
+    assert_refused(next(each for each in answers if each[9:12] == b"503"), 503, "service_unavailable")
+
+
 def test_a_connection_is_kept_and_serves_the_next_request(address: tuple[str, int]) -> None:
     with requests.Session() as session:
         url = f"http://{address[0]}:{address[1]}"
@@ -253,5 +275,5 @@ def test_a_body_in_chunks_arrives(address: tuple[str, int], key: api_keys.NewKey
         yield b"x" * size
         yield b'"}'
 
-    assert requests.post(url, data=chunks(1000), headers=headers, timeout=10).status_code in (201, 400)
+    assert requests.post(url, data=chunks(70_000), headers=headers, timeout=10).status_code in (201, 400)
     assert requests.post(url, data=chunks(API_BODY_BYTES), headers=headers, timeout=10).status_code == 413

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import os
+import select
 import signal
 import socket
 import sys
@@ -28,6 +29,8 @@ def application(environ, start_response):
         (pathlib.Path(__file__).parent / "gate").read_bytes()
     large = environ["PATH_INFO"] == "/large"
     body = b"x" * {LARGE} if large else str(os.getpid()).encode()
+    if environ["REQUEST_METHOD"] == "POST":
+        body = environ["wsgi.input"].read()
     start_response("200 OK", [("Content-Length", str(len(body)))])
     return [body]
 """
@@ -41,6 +44,7 @@ def when_ready(server):
         listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32_768)
 """
 REQUEST = b"GET /%b HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
 
 
 class Server:
@@ -172,3 +176,79 @@ def test_clients_that_do_not_take_their_answers_hold_no_thread(server: Server) -
         received = read(hanging[0])
         assert len(received) > LARGE
         assert received.count(b"HTTP/1.1 200 ") == 1, "the next answer on the same connection"
+
+
+@pytest.mark.parametrize("size", [1, 60_000])
+def test_a_small_body_holds_no_thread_until_it_is_there(server: Server, size: int) -> None:
+    """Its head and its parts come one by one, of more clients than there are threads."""
+    body = bytes(range(256)) * 300
+    parts = [body[:size][place : place + 25_000] for place in range(0, size, 25_000)]
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(server.connect(POST % size)) for _ in range(3 * THREADS)]
+        for part in parts:
+            began = time.monotonic()
+            assert server.get()
+            assert time.monotonic() - began < 5, "somebody waited for a body"
+            for client in slow:
+                client.sendall(part)
+        for client in slow:
+            client.shutdown(socket.SHUT_WR)
+            assert read(client).partition(b"\r\n\r\n")[2] == body[:size]
+
+
+def test_a_connection_serves_on_after_a_body_that_was_awaited(server: Server) -> None:
+    """What comes next is shorter than what was awaited."""
+    body = b"x" * 5000
+    with server.connect(POST % len(body)) as client:
+        client.sendall(body[:1])
+        assert server.get()
+        client.sendall(body[1:])
+        answer = b""
+        while not answer.endswith(body):
+            answer += client.recv(65_536)
+        client.sendall(LAST)
+        assert read(client).startswith(b"HTTP/1.1 200 ")
+
+
+def test_headers_that_come_in_two_parts_behind_a_request_are_answered(server: Server) -> None:
+    with server.connect(REQUEST % b"" + POST[:10]) as client:
+        assert client.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        client.sendall(POST[10:] % 4 + b"body" + LAST)
+        assert read(client).count(b"HTTP/1.1 200 ") == 2
+
+
+def test_a_client_that_goes_before_its_body_is_there_is_let_go(server: Server) -> None:
+    for _ in range(2 * CONNECTIONS):
+        with server.connect(POST % 1000 + b"x"):
+            pass
+    assert server.get()
+
+
+def test_a_stranger_whose_bodies_never_come_keeps_nobody_out(server: Server) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(3 * CONNECTIONS):
+            stack.enter_context(server.connect(POST % 1000))
+        began = time.monotonic()
+        for _ in range(5):
+            assert server.get()
+        assert time.monotonic() - began < 5, "somebody waited until a stranger's body was overdue"
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        POST % 500_000,
+        POST.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked"),
+        POST.replace(b"Content-Length: %d", b"Content-Length: 10\r\nExpect: 100-continue"),
+    ],
+    ids=["large", "in chunks", "asks first"],
+)
+def test_a_quarter_of_the_threads_waits_for_no_body(server: Server, begun: bytes) -> None:
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(server.connect(begun)) for _ in range(2 * THREADS)]
+        began = time.monotonic()
+        for _ in range(2 * THREADS):
+            assert server.get()
+        assert time.monotonic() - began < 5, "every thread waits for a body"
+        at_once = [client for client in slow if select.select([client], [], [], 0.1)[0]]
+        assert len(at_once) >= 2 * THREADS - 3, "they wait for their turn"

@@ -1,6 +1,10 @@
 """A client's connection to a web process: what has arrived of its next request, and until when that is awaited."""
 
+import fcntl
+import re
 import socket
+import struct
+import termios
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,11 +12,17 @@ from typing import Any
 from gunicorn.http.errors import ParseException
 from gunicorn.workers.gthread import TConn
 
+from gateway.api.limits.body_pace import BODY_GRACE_SECONDS
 from gateway.web_server.paced_socket import PacedSocket
 
+HEADERS_END = b"\r\n\r\n"
 HEADER_SECONDS = 10.0
 """How long a connection may take to send the headers of a request."""
 MOST_HEADER_BYTES = 32 * 1024
+MOST_AWAITED_BYTES = 64 * 1024
+"""A body up to this size is awaited without a thread: the kernel holds it."""
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,5})[ \t]*\r\n", re.IGNORECASE)
+_WITHOUT_BODY = b"GET ", b"HEAD"
 FREE_CHUNKS = 1000
 SMALLEST_CHUNK = 64
 """Chunks beyond the free ones must have this many bytes in the mean: each costs the interpreter 2 µs."""
@@ -32,6 +42,11 @@ def of_fair_size(chunks: Iterator[bytes]) -> Iterator[bytes]:
         raise ConnectionAbortedError("The body is not framed in chunks.") from None
 
 
+def _arrived(sock: PacedSocket) -> int:
+    """Bytes that the kernel holds."""
+    return int(struct.unpack("i", fcntl.ioctl(sock, termios.FIONREAD, bytes(4)))[0])
+
+
 class Connection(TConn):  # type: ignore[misc]
     """A connection that belongs to one thread at a time, or to nobody while it waits for its next request.
 
@@ -42,7 +57,8 @@ class Connection(TConn):  # type: ignore[misc]
         super().__init__(*args)
         self.data_ready = True
         self.headers_due = time.monotonic() + HEADER_SECONDS
-        """When the headers of a request must have arrived that is expected or has begun; 0 between requests."""
+        """When what is awaited of a request must have arrived; 0 between requests."""
+        self.awaits_body = False
         self._linger = linger
 
     @property
@@ -59,6 +75,33 @@ class Connection(TConn):  # type: ignore[misc]
             return ahead or None
         except OSError:
             return b""
+
+    def await_body(self, begun: bytes) -> bool:
+        """Whether a small body has not arrived yet; then the socket is ready once it has, or never will.
+
+        Only of a length that is declared: chunks, and bodies whose client asks first (`Expect`), are not seen here.
+        """
+        if self.awaits_body or begun[:4] in _WITHOUT_BODY:
+            return False
+        head = begun[: begun.index(HEADERS_END) + len(HEADERS_END)]
+        declared = _LENGTH.search(head)
+        size = len(head) + int(declared[1]) if declared else 0
+        if len(begun) >= size or size > len(head) + MOST_AWAITED_BYTES or b"100-continue" in head.lower():
+            return False
+        awaited = size - len(self.read_ahead)
+        if _arrived(self.sock) >= awaited:
+            return False
+        self.awaits_body = True
+        self.headers_due = time.monotonic() + BODY_GRACE_SECONDS
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited)
+        return True
+
+    def begin(self) -> None:
+        """Its request is answered now."""
+        if self.awaits_body:
+            self.awaits_body = False
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        self.sock.begin()
 
     @property
     def read_ahead(self) -> bytes:

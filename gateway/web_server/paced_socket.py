@@ -10,6 +10,7 @@ system call each. A time-out set by the server would cost two more around each o
 import contextlib
 import select
 import socket
+import threading
 import time
 from typing import Any
 
@@ -19,13 +20,25 @@ MOST_KEPT_BYTES = 1024 * 1024
 """Of an answer that its client takes slowly. For what is longer, a stream, the thread waits."""
 
 
+_places = threading.BoundedSemaphore(1)
+
+
+def may_wait(threads: int) -> None:
+    """Set how many threads of the process may wait at once for bodies; called before the first request."""
+    global _places
+    _places = threading.BoundedSemaphore(max(1, threads))
+
+
 def time_to_take(size: int) -> float:
     """By when a client must have taken an answer of that size which begins now: as long as a body of it may take."""
     return time.monotonic() + BODY_GRACE_SECONDS + size / SLOWEST_BYTES_PER_SECOND
 
 
 class PacedSocket(socket.socket):
-    """Raises TimeoutError when a request arrives, or an answer leaves, more slowly than it may."""
+    """Raises TimeoutError when a request arrives, or an answer leaves, more slowly than it may.
+
+    Raises BlockingIOError when what has not arrived is not waited for: as many threads do as may wait.
+    """
 
     _ends = 0.0
     _received = 0
@@ -60,8 +73,13 @@ class PacedSocket(socket.socket):
             try:
                 data = super().recv(size)
             except BlockingIOError:
-                ends = min(self._latest, self._ends + self._received / SLOWEST_BYTES_PER_SECOND)
-                self._await(select.POLLIN, ends)
+                if not _places.acquire(blocking=False):
+                    raise
+                try:
+                    ends = min(self._latest, self._ends + self._received / SLOWEST_BYTES_PER_SECOND)
+                    self._await(select.POLLIN, ends)
+                finally:
+                    _places.release()
             else:
                 self._received += len(data)
                 return data
