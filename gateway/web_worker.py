@@ -105,8 +105,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self._drop(self._unfinished.pop(0))
             return
         waiting = list(self._waiting.values())
-        fresh = (conn for conn in waiting if conn.headers_due)
-        kept = (conn for conn in waiting if not conn.headers_due)
+        fresh = (conn for conn in waiting if conn.request_due)
+        kept = (conn for conn in waiting if not conn.request_due)
         for conn in islice(chain(fresh, kept), MOST_LOOKED_AT):
             if (conn.awaits_body or conn.peek() is None) and self._waiting.pop(
                 conn.sock.fileno(), None
@@ -254,7 +254,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self.method_queue.defer(partial(self._drop, conn, graceful=True))
 
     def _keep(self, conn: Connection) -> None:
-        conn.headers_due = 0.0
+        conn.request_due = 0.0
         conn.set_timeout()
         self._wait(conn)
 
@@ -290,12 +290,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def _look_again(self, conn: Connection, now: float) -> None:
         """On the main loop: give headers that are complete, or never will be, to a thread; refuse what is overdue."""
-        conn.headers_due = conn.headers_due or now + connection.HEADER_SECONDS
+        conn.request_due = conn.request_due or now + connection.HEADER_SECONDS
         begun = conn.peek()
         is_unfinished = begun is None or (0 < len(begun) < MOST_HEADER_BYTES and HEADERS_END not in begun)
         if not is_unfinished:
             self._wait(conn)
-        elif now > min(conn.headers_due, self._stops_at):
+        elif now > min(conn.request_due, self._stops_at):
             self._give_up(conn, now)
         else:
             self._look_later(conn)
@@ -306,7 +306,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def _give_up(self, conn: Connection, now: float) -> None:
         from gateway.api.errors import RequestTimeout
 
-        is_overdue = 0.0 < conn.headers_due < now
+        is_overdue = 0.0 < conn.request_due < now
         if is_overdue:
             self._refuse(conn.sock, RequestTimeout())
         self._drop(conn, graceful=is_overdue)

@@ -56,7 +56,7 @@ class Connection(TConn):  # type: ignore[misc]
     def __init__(self, *args: Any, linger: Callable[[PacedSocket], None]) -> None:
         super().__init__(*args)
         self.data_ready = True
-        self.headers_due = time.monotonic() + HEADER_SECONDS
+        self.request_due = time.monotonic() + HEADER_SECONDS
         """When what is awaited of a request must have arrived; 0 between requests."""
         self.awaits_body = False
         self._linger = linger
@@ -64,7 +64,7 @@ class Connection(TConn):  # type: ignore[misc]
     @property
     def due(self) -> float:
         """Until when it may wait for its next request."""
-        return self.headers_due or float(self.timeout)
+        return self.request_due or float(self.timeout)
 
     def peek(self) -> bytes | None:
         """What has arrived of the next request; None while nothing has, empty when the client is gone."""
@@ -92,7 +92,7 @@ class Connection(TConn):  # type: ignore[misc]
         if _arrived(self.sock) >= awaited:
             return False
         self.awaits_body = True
-        self.headers_due = time.monotonic() + BODY_GRACE_SECONDS
+        self.request_due = time.monotonic() + BODY_GRACE_SECONDS
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited)
         return True
 
