@@ -16,7 +16,7 @@ from gateway.ids import uuid7
 from tenants import audit
 
 TDS_PERCENT = 10
-"""The rate of section 194J."""
+"""The rate of section 194J of the Income-tax Act."""
 
 
 def record(
@@ -45,7 +45,7 @@ def record(
 def record_tds(
     *, invoice_id: UUID, amount_paise: int, certificate: str, at: datetime, actor_user_id: int | None = None
 ) -> PaymentAttempt:
-    """Record the tax that a buyer deducted at source (section 194J), with the number of its certificate (Form 16A).
+    """Record the tax that a buyer deducted at source, with the number of its certificate (Income-tax Act, Form 16A).
 
     It counts as paid, once per invoice and at most 10 % of the taxable value. Raises InvalidRequest and Conflict.
     """

@@ -92,7 +92,7 @@ def supply(
     foreign: bool = False,
     undertaking: str = "",
 ) -> Supply:
-    """The place of supply (section 12(2)): the GSTIN's state, else that of the address on record, else the seller's.
+    """The place of supply (IGST Act section 12(2)): the GSTIN's state, else the recorded address's, else the seller's.
 
     A special economic zone is inter-state even within the seller's state. Supplies to it, and exports, carry IGST, or
     none under a letter of undertaking (`undertaking` is its number); rule 46 gives the words of the endorsement.

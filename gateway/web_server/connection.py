@@ -77,7 +77,7 @@ class Connection(TConn):  # type: ignore[misc]
             return b""
 
     def await_body(self, begun: bytes) -> bool:
-        """Whether a small body has not arrived yet; then the socket is ready once it has, or never will.
+        """Whether a small body is still on its way. If so, the socket is readable when it is there or the client gone.
 
         Only of a length that is declared: chunks, and bodies whose client asks first (`Expect`), are not seen here.
         """
